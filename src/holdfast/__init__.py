@@ -1,0 +1,1 @@
+"""Holdfast keeps what AI agents must not lose."""

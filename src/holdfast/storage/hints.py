@@ -1,0 +1,91 @@
+"""Hints wake whoever waits for a log or a queue. A hint may be lost; the log is the truth and a poll bounds the delay."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class LogTopic:
+    """Something was appended to this stream."""
+
+    partition: str
+    log: str
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTopic:
+    """Work became ready in this queue."""
+
+    queue: str
+
+
+Topic = LogTopic | QueueTopic
+
+
+class Watch:
+    """Waits for one topic. Open it *before* reading, so that nothing falls between the read and the wait.
+
+        with kernel.watch(topic) as watch:
+            while not (page := await kernel.read_log(...)).entries:
+                await watch.wait(1.0)
+    """
+
+    def __init__(self, board: Board, topic: Topic) -> None:
+        self.topic = topic
+        self._board = board
+        self._event = asyncio.Event()
+
+    def wake(self) -> None:
+        self._event.set()
+
+    async def wait(self, seconds: float | None = None) -> bool:
+        """True when woken since the last wait, False when the time is over."""
+        if not self._event.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._event.wait()
+        woken = self._event.is_set()
+        self._event.clear()
+        return woken
+
+    def __enter__(self) -> Self:
+        self._board.add(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._board.remove(self)
+
+
+class Board:
+    """The watches of one kernel, by topic. Lives in its event loop; engines call `wake` there."""
+
+    def __init__(self) -> None:
+        self._watches: dict[Topic, set[Watch]] = {}
+
+    def add(self, watch: Watch) -> None:
+        self._watches.setdefault(watch.topic, set()).add(watch)
+
+    def remove(self, watch: Watch) -> None:
+        watches = self._watches.get(watch.topic, set())
+        watches.discard(watch)
+        if not watches:
+            self._watches.pop(watch.topic, None)
+
+    def topics(self) -> tuple[Topic, ...]:
+        return tuple(self._watches)
+
+    def wake(self, topics: Iterable[Topic]) -> None:
+        if self._watches:
+            for topic in topics:
+                for watch in self._watches.get(topic, ()):
+                    watch.wake()
+
+    def wake_all(self) -> None:
+        self.wake(self.topics())

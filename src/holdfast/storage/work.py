@@ -1,0 +1,168 @@
+"""Work: (queue, key) → when it is ready, who holds it, under which fence. An item points at a record; it carries no data.
+
+    waiting ──claim──▶ held ──Complete──▶ (gone)
+       ▲                │
+       ├──Release───────┤  the attempt is not counted
+       ├──Retry─────────┤  the attempt is counted; after the last one: dead
+       └──Requeue── dead ◀──Bury
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+WorkState = Literal["waiting", "held", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """A work item as it was when it was read. ``ready_in`` is in seconds, negative when it has been ready for a while."""
+
+    partition: str
+    queue: str
+    key: str
+    state: WorkState
+    lane: str
+    priority: int
+    attempt: int
+    max_attempts: int
+    fence: int
+    holder: str | None
+    ready_in: float
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkPage:
+    """Some work items, and the cursor of the next page (None: this was the last)."""
+
+    items: tuple[WorkItem, ...]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A held item. Every write made in its name carries its fence, so that a holder who lost it can't write.
+
+    ``attempt`` counts from 1. An ``exhausted`` item has used up its attempts without an answer (each holder died): it is
+    handed out only so that its end can be written together with `bury`, in one commit.
+    """
+
+    partition: str
+    queue: str
+    key: str
+    fence: int
+    attempt: int
+    max_attempts: int
+    lane: str
+    priority: int
+
+    @property
+    def exhausted(self) -> bool:
+        return self.attempt > self.max_attempts
+
+    def fenced(self) -> Fence:
+        return Fence(self.queue, self.key, self.fence)
+
+    def complete(self) -> Complete:
+        return Complete(self.queue, self.key, self.fence)
+
+    def release(self, *, ready_in: float = 0.0) -> Release:
+        return Release(self.queue, self.key, self.fence, ready_in)
+
+    def retry(self, reason: str, *, ready_in: float = 0.0) -> Retry:
+        return Retry(self.queue, self.key, self.fence, reason, ready_in)
+
+    def bury(self, reason: str) -> Bury:
+        return Bury(self.queue, self.key, self.fence, reason)
+
+
+# ---------------------------------------------------------------------------------------------------------- checks
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Check: the item is held, under exactly this fence. (An expired lease that nobody took over still holds.)"""
+
+    queue: str
+    key: str
+    fence: int
+
+
+# ---------------------------------------------------------------------------------------------------------- writes
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueue:
+    """Have this done, from ``ready_in`` seconds on.
+
+    An item that waits already becomes ready at the earlier of the two times and takes the new lane, priority and
+    max_attempts. An item that is held comes back when its holder completes it: a nudge is never lost. A dead item starts
+    anew. With ``worker`` the item is claimed in the same commit (refused when another worker holds it).
+    """
+
+    queue: str
+    key: str
+    ready_in: float = 0.0  # seconds
+    lane: str = ""
+    priority: int = 0  # the larger goes first, within its lane
+    max_attempts: int = 5
+    worker: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """It is done: remove the item (or let it wait again, if it was enqueued anew meanwhile)."""
+
+    queue: str
+    key: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give it back unfinished, for another worker; this attempt is not counted."""
+
+    queue: str
+    key: str
+    fence: int
+    ready_in: float = 0.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """It failed: try again from ``ready_in`` seconds on; after the last attempt the item is dead, for this reason."""
+
+    queue: str
+    key: str
+    fence: int
+    reason: str
+    ready_in: float = 0.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """Give up: the item is dead, for this reason, and stays visible until it is requeued or removed."""
+
+    queue: str
+    key: str
+    fence: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Let a dead item wait again, with all its attempts; refused when it is not dead."""
+
+    queue: str
+    key: str
+    ready_in: float = 0.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Remove the item in any state; a holder's fence no longer holds. No error when there is none."""
+
+    queue: str
+    key: str
