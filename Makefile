@@ -1,0 +1,47 @@
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help run test faults lint format bench clean
+
+help: ## Show what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(STAMP) ## Show the kernel at work: processes write and tail one file, one is killed, nothing is lost
+	@$(BIN)/python examples/kernel_demo.py $(ARGS)
+
+test: $(STAMP) ## Run all tests, the short version of the faults among them (ARGS="-k name" chooses)
+	@sh tests/tools.sh
+	$(BIN)/pytest $(ARGS)
+
+faults: $(STAMP) ## Run the faults in full: kills, power loss, full disk, wrong clocks
+	@sh tests/tools.sh
+	$(BIN)/pytest tests/faults --full $(ARGS)
+
+lint: $(STAMP) ## Check style, types and layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## Bring the code into the house style
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(STAMP) ## Measure the storage (ARGS="--quick" for a first look)
+	$(BIN)/holdfast bench storage $(ARGS)
+
+clean: ## Remove everything that can be made again
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-*.json
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Holdfast needs Python 3.11 or newer; try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@

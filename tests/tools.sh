@@ -1,0 +1,19 @@
+#!/bin/sh
+# Installs the Debian tools that some tests need, when it may; without them those tests are skipped, with the reason.
+missing=""
+for tool in strace faketime; do
+    command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"
+done
+[ -z "$missing" ] && exit 0
+
+if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
+    echo "installing$missing"
+    export DEBIAN_FRONTEND=noninteractive
+    # shellcheck disable=SC2086 # a list of names
+    apt-get install -y -qq $missing >/dev/null 2>&1 \
+        || { apt-get update -qq >/dev/null 2>&1 && apt-get install -y -qq $missing >/dev/null 2>&1; } \
+        || echo "could not install$missing; the tests that need them are skipped" >&2
+else
+    echo "not installed:$missing; the tests that need them are skipped" >&2
+fi
+exit 0
