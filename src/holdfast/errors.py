@@ -44,7 +44,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-Reason = Literal["version", "absent", "present", "field", "head", "fence", "held", "blob"]
+Reason = Literal["version", "absent", "present", "field", "head", "fence", "held", "dead", "blob"]
 
 
 class HoldfastError(Exception):
@@ -100,6 +100,8 @@ def _explain(reason: Reason, check: object, found: object) -> str:
             return f"{subject}: fence {getattr(check, 'fence', None)} no longer holds this work (now {found})"
         case "held":
             return f"{subject}: another worker holds it (fence {found})"
+        case "dead":
+            return f"{subject} needs it dead but it is {found}"
         case "blob":
             return f"{subject}: no such staged or committed blob in this partition; stage it again"
 

@@ -46,7 +46,7 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as it was when it was read."""
+    """A record as it was when it was read. A field that is None is the same as one that was not given."""
 
     collection: str
     key: str

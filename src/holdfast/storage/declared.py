@@ -1,0 +1,183 @@
+"""What was declared: collections with their fields, indexes and counters, and the families that are write-behind."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from holdfast.errors import InvalidName, InvalidValue, NoIndex, NotDeclared
+from holdfast.storage.keys import encode
+from holdfast.storage.logs import Log
+from holdfast.storage.records import MAX_INDEXES, NO_FIELDS, Collection, Fields, Index, Query, Scalar
+
+_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+_TYPES: dict[str, type[Any]] = {"str": str, "int": int, "float": float, "bool": bool}
+_INT_LIMIT = 1 << 63
+
+
+def check_name(name: str, what: str) -> None:
+    """Names of families, indexes and fields are chosen by programmers: short, and safe in every engine."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidName(f"{what} {name!r}: use 1 to 64 of a-z, 0-9, '_', '.' and '-', beginning with a letter")
+
+
+class Shape:
+    """A checked Collection, and what follows from it: the index entries and counter groups of a record."""
+
+    def __init__(self, collection: Collection) -> None:
+        self.collection = collection
+        self.name = collection.name
+        self.types = dict(collection.fields)
+        self.indexes = collection.indexes
+        self.counters = collection.counters
+        self._indexes = tuple((index.equal, index.order) for index in collection.indexes)
+        self._check()
+
+    def _check(self) -> None:
+        declared = self.collection
+        check_name(declared.name, "collection")
+        for name, kind in self.types.items():
+            check_name(name, "field")
+            if kind not in _TYPES.values():
+                raise InvalidValue(f"field {name!r} of {declared.name!r}: the type must be str, int, float or bool")
+        if len(declared.indexes) > MAX_INDEXES:
+            raise InvalidValue(f"collection {declared.name!r} has more than {MAX_INDEXES} indexes; each slows writing")
+        if len({index.name for index in declared.indexes}) < len(declared.indexes):
+            raise InvalidValue(f"collection {declared.name!r} names two indexes alike")
+        for index in declared.indexes:
+            check_name(index.name, "index")
+            self._check_fields((*index.equal, *((index.order,) if index.order else ())))
+        for group in declared.counters:
+            self._check_fields(group)
+        if declared.expiring and declared.counters:
+            raise InvalidValue(f"collection {declared.name!r} is expiring, so it can't have exact counters")
+
+    def _check_fields(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.types:
+                raise NotDeclared(f"collection {self.name!r} has no field {name!r}; declare it with its type")
+
+    def fields(self, given: Fields) -> Fields:
+        """A checked copy of a record's fields, without those that are None."""
+        if not given:
+            return NO_FIELDS
+        return {name: value for name, value in self.checked(given).items() if value is not None}
+
+    def checked(self, given: Fields) -> dict[str, Scalar]:
+        for name, value in given.items():
+            self.check_value(name, value)
+        return dict(given)
+
+    def check_value(self, name: str, value: Scalar) -> None:
+        kind = self.types.get(name)
+        if kind is None:
+            raise NotDeclared(f"collection {self.name!r} has no field {name!r}; declare it with its type")
+        if value is None:
+            return
+        if type(value) is not kind:
+            raise InvalidValue(f"field {name!r} of {self.name!r} must be {kind.__name__}, not {type(value).__name__}")
+        if kind is int and not -_INT_LIMIT <= value < _INT_LIMIT:  # type: ignore[operator]
+            raise InvalidValue(f"field {name!r} of {self.name!r} must fit into 64 bits")
+        if kind is float and not math.isfinite(value):  # type: ignore[arg-type]
+            raise InvalidValue(f"field {name!r} of {self.name!r} must be a finite number")
+
+    def entries(self, partition: str, key: str, fields: Fields) -> list[bytes]:
+        """The entry of this record in each index, in the order of the indexes."""
+        get = fields.get
+        return [
+            encode((partition, *map(get, equal), get(order), key) if order else (partition, *map(get, equal), key))
+            for equal, order in self._indexes
+        ]
+
+    def groups(self, partition: str, fields: Fields) -> list[bytes]:
+        """The group of this record in each counter, in the order of the counters."""
+        return [encode((partition, *map(fields.get, names))) for names in self.counters]
+
+    def index_for(self, query: Query) -> int:
+        """The number of the index that covers this query."""
+        wanted = set(query.equal)
+        for number, index in enumerate(self.indexes):
+            if set(index.equal) == wanted and index.order == query.order:
+                return number
+        filters = ", ".join(sorted(wanted)) or "no filter"
+        raise NoIndex(
+            f"no index of {self.name!r} has exactly the filters ({filters}) in the order of "
+            f"{query.order or 'the keys'}; declare Index(name, equal=({', '.join(map(repr, sorted(wanted)))}), "
+            f"order={query.order!r})"
+        )
+
+    def counter_for(self, query: Query) -> int | None:
+        """The number of the counter that answers this query, if there is one."""
+        if query.since is not None or query.until is not None:
+            return None
+        for number, names in enumerate(self.counters):
+            if set(names) == set(query.equal):
+                return number
+        return None
+
+    def dump(self) -> str:
+        """The part of the declaration that is stored with the data, as canonical JSON."""
+        return json.dumps(
+            {
+                "fields": {name: kind.__name__ for name, kind in sorted(self.types.items())},
+                "indexes": [[index.name, list(index.equal), index.order] for index in self.indexes],
+                "counters": [list(names) for names in self.counters],
+                "expiring": self.collection.expiring,
+            }
+        )
+
+    @classmethod
+    def load(cls, name: str, text: str) -> Shape:
+        stored = json.loads(text)
+        return cls(
+            Collection(
+                name,
+                fields={field: _TYPES[kind] for field, kind in stored["fields"].items()},
+                indexes=tuple(Index(name, tuple(equal), order) for name, equal, order in stored["indexes"]),
+                counters=tuple(tuple(names) for names in stored["counters"]),
+                expiring=stored["expiring"],
+            )
+        )
+
+
+class Declared:
+    """All that was declared to one kernel."""
+
+    def __init__(self) -> None:
+        self.shapes: dict[str, Shape] = {}
+        self.write_behind: set[str] = set()  # "collection:name" and "log:name"
+
+    def add(self, family: Collection | Log) -> Shape | None:
+        if isinstance(family, Log):
+            check_name(family.name, "log")
+            self._behind(f"log:{family.name}", on=family.write_behind)
+            return None
+        shape = Shape(family)
+        self.shapes[family.name] = shape
+        self._behind(f"collection:{family.name}", on=family.write_behind)
+        return shape
+
+    def _behind(self, family: str, *, on: bool) -> None:
+        if on:
+            self.write_behind.add(family)
+        else:
+            self.write_behind.discard(family)
+
+    def shape(self, collection: str) -> Shape:
+        try:
+            return self.shapes[collection]
+        except (KeyError, TypeError):
+            raise NotDeclared(
+                f"collection {collection!r} is not declared; open_storage(url, declare=[Collection({collection!r}, …)])"
+            ) from None
+
+
+def dump_fields(fields: Mapping[str, Scalar]) -> str:
+    return json.dumps(fields, separators=(",", ":"), sort_keys=True) if fields else ""
+
+
+def load_fields(text: str) -> Fields:
+    return json.loads(text) if text else NO_FIELDS

@@ -1,0 +1,547 @@
+"""What every engine does the same way: guards, checked input, cursors, tails, blobs in chunks and write-behind.
+
+An engine subclasses `Front` and fills in the methods whose names begin with an underscore; they are called with checked
+arguments, in the right loop and process, while the storage is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+
+from holdfast.errors import (
+    BlobNotFound,
+    Forked,
+    HoldfastError,
+    InvalidRequest,
+    InvalidValue,
+    LogTrimmed,
+    NotDeclared,
+    StorageClosed,
+    StorageCorrupt,
+    WrongLoop,
+)
+from holdfast.storage.blobs import STAGED_SECONDS, Blob, BlobReader, BlobSource
+from holdfast.storage.clock import Clock
+from holdfast.storage.commits import Operation, Receipt
+from holdfast.storage.contract import LEASE_SECONDS, PAGE_BYTES, Durability, Family, Health, Kernel, Problem, Stats, Swept
+from holdfast.storage.cursors import Cursor, read_cursor, write_cursor
+from holdfast.storage.declared import Declared, Shape
+from holdfast.storage.hints import Board, LogTopic, Topic, Watch
+from holdfast.storage.keys import END, encode
+from holdfast.storage.logs import Append, Entry, LogPage, LogState
+from holdfast.storage.records import Count, Page, Put, Query, Record
+from holdfast.storage.requests import (
+    check_count,
+    check_family,
+    check_key,
+    check_partition,
+    check_seconds,
+    checked_operations,
+)
+from holdfast.storage.staging import chunks_of
+from holdfast.storage.work import Claim, WorkItem, WorkPage, WorkState
+
+logger = logging.getLogger("holdfast.storage")
+
+MAX_PAGE = 10_000
+TAIL_POLL_SECONDS = 5.0  # a second net below the engine's own safety poll
+
+_forks = 0
+
+
+def _forked() -> None:
+    global _forks  # noqa: PLW0603
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+class Front(Kernel):
+    """The face of an engine."""
+
+    engine: str
+
+    def __init__(
+        self, *, durability: Durability = "durable", declare: Iterable[Family] = (), clock: Clock | None = None
+    ) -> None:
+        if durability not in ("durable", "relaxed"):
+            raise InvalidValue(f"durability is 'durable' or 'relaxed', not {durability!r}")
+        self.durability: Durability = durability
+        self.clock = clock or Clock()
+        self.declared = Declared()
+        self.board = Board()
+        self._to_declare = tuple(declare)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._forks = _forks
+        self._behind: dict[str, asyncio.Future[Receipt]] = {}
+        self._behind_pending = 0
+        self._behind_failed = 0
+
+    # -------------------------------------------------------------------------------------------------- lifecycle
+
+    def _guard(self) -> asyncio.AbstractEventLoop:
+        """Refuse use while closed, in another loop, or in a forked child."""
+        loop = self._loop
+        if self._forks != _forks:
+            raise Forked
+        if loop is None:
+            raise StorageClosed
+        if asyncio.get_running_loop() is not loop:
+            raise WrongLoop
+        return loop
+
+    async def open(self) -> None:
+        if self._loop is not None:
+            raise InvalidRequest("this storage is open already")
+        self._forks = _forks
+        await self._open()
+        self._loop = asyncio.get_running_loop()
+        try:
+            await self.declare(*self._to_declare)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        if self._loop is None:
+            return
+        self._guard()
+        self._loop = None
+        self.board.wake_all()
+        await self._close()
+
+    async def declare(self, *families: Family) -> None:
+        self._guard()
+        for family in families:
+            shape = self.declared.add(family)
+            if shape is not None:
+                await self._declare(shape)
+
+    async def flush(self) -> None:
+        self._guard()
+        await self._flush()
+
+    async def health(self) -> Health:
+        try:
+            self._guard()
+            reads, writes, detail = await self._health()
+        except HoldfastError as error:
+            reads, writes, detail = False, False, str(error)
+        return Health(
+            self.engine, self.durability, reads, writes, detail, self._behind_pending, self._behind_failed
+        )
+
+    async def stats(self) -> Stats:
+        self._guard()
+        await self._caught_up()
+        return await self._stats()
+
+    async def check(self) -> AsyncIterator[Problem]:
+        self._guard()
+        await self._caught_up()
+        async for problem in self._check():
+            yield problem
+
+    async def sweep(self, *, limit: int = 500) -> Swept:
+        self._guard()
+        check_count(limit, "limit", low=1, high=MAX_PAGE)
+        return await self._sweep(limit)
+
+    async def partitions(self, *, after: str = "", limit: int = 1000) -> Sequence[str]:
+        self._guard()
+        check_count(limit, "limit", low=1, high=MAX_PAGE)
+        await self._caught_up()
+        return await self._partitions(after, limit)
+
+    # ----------------------------------------------------------------------------------------------------- commit
+
+    def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        self._guard()
+        check_partition(partition)
+        return self._submit(partition, checked_operations(self.declared, operations))
+
+    def commit_later(self, partition: str, *operations: Operation) -> None:
+        self._guard()
+        check_partition(partition)
+        families = {self._family_behind(operation) for operation in operations}
+        future = self._submit(partition, checked_operations(self.declared, operations))
+        self._behind_pending += 1
+        future.add_done_callback(self._behind_done)
+        for family in families:
+            self._behind[family] = future
+
+    def _family_behind(self, operation: Operation) -> str:
+        match operation:
+            case Put():
+                family = f"collection:{operation.collection}"
+            case Append():
+                family = f"log:{operation.log}"
+            case _:
+                raise InvalidRequest("commit_later takes only Put and Append, which nothing can refuse")
+        if family not in self.declared.write_behind:
+            raise NotDeclared(f"{family} is not declared with write_behind=True")
+        return family
+
+    def _behind_done(self, future: asyncio.Future[Receipt]) -> None:
+        self._behind_pending -= 1
+        if not future.cancelled() and (error := future.exception()) is not None:
+            self._behind_failed += 1
+            logger.error("a write-behind commit was lost: %s", error)
+
+    async def _caught_up(self, *families: str) -> None:
+        """Wait for what was written behind to these families (none given: to all of them)."""
+        for family in families or tuple(self._behind):
+            future = self._behind.get(family)
+            if future is not None:
+                if not future.done():
+                    await asyncio.wait([future])
+                if self._behind.get(family) is future:
+                    del self._behind[family]
+
+    # ---------------------------------------------------------------------------------------------------- records
+
+    async def get(self, partition: str, collection: str, key: str) -> Record | None:
+        return (await self.get_many(partition, collection, (key,)))[0]
+
+    async def get_many(self, partition: str, collection: str, keys: Iterable[str]) -> Sequence[Record | None]:
+        self._guard()
+        check_partition(partition)
+        self.declared.shape(collection)
+        keys = tuple(keys)
+        for key in keys:
+            check_key(key)
+        if self._behind:
+            await self._caught_up(f"collection:{collection}")
+        return await self._get_many(partition, collection, keys)
+
+    async def find(self, partition: str, query: Query, *, limit: int = 50, cursor: str | None = None) -> Page:
+        shape = self._checked_query(partition, query)
+        check_count(limit, "limit", low=1, high=MAX_PAGE)
+        index = shape.index_for(query)
+        low, high = _bounds(shape, index, partition, query)
+        print_ = ("find", query.collection, query.newest_first, index, low.hex(), high.hex())
+        started_at = self.clock.wall()
+        if cursor is not None:
+            place = read_cursor(cursor, *print_)
+            started_at = place.started_at
+            if query.newest_first:
+                high = place.last
+            else:
+                low = place.last + b"\0"  # the least bytes greater than it
+        if self._behind:
+            await self._caught_up(f"collection:{query.collection}")
+        rows = await self._scan(shape, index, low, high, newest_first=query.newest_first, limit=limit + 1)
+        more = len(rows) > limit
+        rows = rows[:limit]
+        next_cursor = write_cursor(Cursor(rows[-1][0], started_at), *print_) if more else None
+        return Page(tuple([record for _, record in rows]), next_cursor, started_at)
+
+    async def count(self, partition: str, query: Query, *, cap: int = 10_000) -> Count:
+        shape = self._checked_query(partition, query)
+        check_count(cap, "cap", low=1)
+        if self._behind:
+            await self._caught_up(f"collection:{query.collection}")
+        counter = shape.counter_for(query)
+        if counter is not None:
+            values = (query.equal.get(name) for name in shape.counters[counter])
+            return Count(await self._counter(shape, counter, encode((partition, *values))), exact=True)
+        index = shape.index_for(query)
+        low, high = _bounds(shape, index, partition, query)
+        counted = await self._count(shape, index, low, high, cap + 1)
+        return Count(min(counted, cap), exact=counted <= cap)
+
+    def _checked_query(self, partition: str, query: Query) -> Shape:
+        self._guard()
+        check_partition(partition)
+        shape = self.declared.shape(query.collection)
+        for name, value in query.equal.items():
+            shape.check_value(name, value)
+        for bound in (query.since, query.until):
+            if bound is not None:
+                if query.order is None:
+                    check_key(bound)  # type: ignore[arg-type]
+                else:
+                    shape.check_value(query.order, bound)
+        return shape
+
+    # ------------------------------------------------------------------------------------------------------- logs
+
+    async def read_log(
+        self,
+        partition: str,
+        log: str,
+        stream: str,
+        *,
+        after: int | None = None,
+        before: int | None = None,
+        limit: int = 500,
+        max_bytes: int = PAGE_BYTES,
+        backward: bool = False,
+    ) -> LogPage:
+        self._checked_stream(partition, log, stream)
+        check_count(limit, "limit", low=1, high=MAX_PAGE)
+        check_count(max_bytes, "max_bytes", low=1)
+        if after is not None:
+            check_count(after, "after")
+        if before is not None:
+            check_count(before, "before", low=1)
+        if self._behind:
+            await self._caught_up(f"log:{log}")
+        page = await self._read_log(
+            partition, log, stream, after or 0, before, limit=limit, max_bytes=max_bytes, backward=backward
+        )
+        if after is not None and after < page.floor:
+            raise LogTrimmed(after=after, floor=page.floor, head=page.head)
+        return page
+
+    async def log_state(self, partition: str, log: str, stream: str) -> LogState:
+        self._checked_stream(partition, log, stream)
+        if self._behind:
+            await self._caught_up(f"log:{log}")
+        return await self._log_state(partition, log, stream)
+
+    async def tail(self, partition: str, log: str, stream: str, *, after: int | None = None) -> AsyncIterator[Entry]:
+        with self.watch(LogTopic(partition, log, stream)) as watch:
+            while True:
+                page = await self.read_log(partition, log, stream, after=after)
+                for entry in page.entries:
+                    yield entry
+                if page.entries:
+                    after = page.entries[-1].seq
+                if not page.entries or page.entries[-1].seq >= page.head:
+                    await watch.wait(TAIL_POLL_SECONDS)
+
+    def _checked_stream(self, partition: str, log: str, stream: str) -> None:
+        self._guard()
+        check_partition(partition)
+        check_family(log, "log")
+        check_key(stream, "stream")
+
+    # ------------------------------------------------------------------------------------------------------- work
+
+    async def claim(
+        self, queue: str, worker: str, *, limit: int = 1, lease_seconds: float = LEASE_SECONDS
+    ) -> Sequence[Claim]:
+        self._guard()
+        check_family(queue, "queue")
+        check_count(limit, "limit", low=1, high=MAX_PAGE)
+        _check_worker(worker, lease_seconds)
+        return await self._claim(queue, worker, limit, lease_seconds)
+
+    async def heartbeat(self, worker: str, *, lease_seconds: float = LEASE_SECONDS) -> None:
+        self._guard()
+        _check_worker(worker, lease_seconds)
+        await self._heartbeat(worker, lease_seconds)
+
+    async def retire(self, worker: str) -> int:
+        self._guard()
+        check_partition(worker)
+        return await self._retire(worker)
+
+    async def work(self, partition: str, queue: str, key: str) -> WorkItem | None:
+        self._guard()
+        check_partition(partition)
+        check_family(queue, "queue")
+        check_key(key)
+        return await self._work(partition, queue, key)
+
+    async def list_work(
+        self, partition: str, queue: str, *, state: WorkState, limit: int = 50, cursor: str | None = None
+    ) -> WorkPage:
+        self._guard()
+        check_partition(partition)
+        check_family(queue, "queue")
+        check_count(limit, "limit", low=1, high=MAX_PAGE)
+        if state not in ("waiting", "held", "dead"):
+            raise InvalidValue(f"state is 'waiting', 'held' or 'dead', not {state!r}")
+        print_ = ("work", partition, queue, state)
+        after = read_cursor(cursor, *print_).last.decode() if cursor is not None else ""
+        items = await self._list_work(partition, queue, state, after, limit + 1)
+        next_cursor = None
+        if len(items) > limit:
+            items = items[:limit]
+            next_cursor = write_cursor(Cursor(items[-1].key.encode(), 0), *print_)
+        return WorkPage(tuple(items), next_cursor)
+
+    # ------------------------------------------------------------------------------------------------------ blobs
+
+    async def stage_blob(self, partition: str, source: BlobSource, *, keep_seconds: float = STAGED_SECONDS) -> Blob:
+        self._guard()
+        check_partition(partition)
+        check_seconds(keep_seconds, "keep_seconds")
+        upload = await self._stage(partition, keep_seconds)
+        try:
+            hasher = hashlib.sha256()
+            size = number = 0
+            async for chunk in chunks_of(source):
+                hasher.update(chunk)
+                await self._stage_chunk(upload, number, chunk, hashlib.sha256(chunk).digest())
+                size += len(chunk)
+                number += 1
+            blob = Blob(hasher.hexdigest(), size)
+            await self._stage_done(upload, partition, blob, keep_seconds)
+        except BaseException:
+            with contextlib.suppress(HoldfastError):  # a sweep removes what this can't
+                await self._stage_undo(upload)
+            raise
+        return blob
+
+    async def open_blob(self, partition: str, digest: str) -> BlobReader:
+        self._guard()
+        check_partition(partition)
+        check_key(digest, "digest")
+        found = await self._blob(partition, digest)
+        if found is None:
+            raise BlobNotFound(digest)
+        upload, size = found
+        return _Reader(self, upload, Blob(digest, size))
+
+    # ------------------------------------------------------------------------------------------------------ hints
+
+    def watch(self, topic: Topic) -> Watch:
+        self._guard()
+        return Watch(self.board, topic)
+
+    # ----------------------------------------------------------------------------------- what an engine fills in
+
+    @abstractmethod
+    async def _open(self) -> None: ...
+
+    @abstractmethod
+    async def _close(self) -> None: ...
+
+    @abstractmethod
+    async def _declare(self, shape: Shape) -> None: ...
+
+    @abstractmethod
+    async def _flush(self) -> None: ...
+
+    @abstractmethod
+    async def _health(self) -> tuple[bool, bool, str]: ...
+
+    @abstractmethod
+    async def _stats(self) -> Stats: ...
+
+    @abstractmethod
+    def _check(self) -> AsyncIterator[Problem]: ...
+
+    @abstractmethod
+    async def _sweep(self, limit: int) -> Swept: ...
+
+    @abstractmethod
+    async def _partitions(self, after: str, limit: int) -> Sequence[str]: ...
+
+    @abstractmethod
+    def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
+        """Take the commit's place in the order now; the future ends when it is committed or refused."""
+
+    @abstractmethod
+    async def _get_many(self, partition: str, collection: str, keys: Sequence[str]) -> Sequence[Record | None]: ...
+
+    @abstractmethod
+    async def _scan(
+        self, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
+    ) -> list[tuple[bytes, Record]]:
+        """The live records whose index entry lies in low ≤ entry < high, in the order of the entries or backwards."""
+
+    @abstractmethod
+    async def _count(self, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int: ...
+
+    @abstractmethod
+    async def _counter(self, shape: Shape, counter: int, group: bytes) -> int: ...
+
+    @abstractmethod
+    async def _read_log(
+        self,
+        partition: str,
+        log: str,
+        stream: str,
+        after: int,
+        before: int | None,
+        *,
+        limit: int,
+        max_bytes: int,
+        backward: bool,
+    ) -> LogPage: ...
+
+    @abstractmethod
+    async def _log_state(self, partition: str, log: str, stream: str) -> LogState: ...
+
+    @abstractmethod
+    async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]: ...
+
+    @abstractmethod
+    async def _heartbeat(self, worker: str, lease_seconds: float) -> None: ...
+
+    @abstractmethod
+    async def _retire(self, worker: str) -> int: ...
+
+    @abstractmethod
+    async def _work(self, partition: str, queue: str, key: str) -> WorkItem | None: ...
+
+    @abstractmethod
+    async def _list_work(
+        self, partition: str, queue: str, state: WorkState, after: str, limit: int
+    ) -> Sequence[WorkItem]: ...
+
+    @abstractmethod
+    async def _stage(self, partition: str, keep_seconds: float) -> int:
+        """Begin an upload; answers its number."""
+
+    @abstractmethod
+    async def _stage_chunk(self, upload: int, number: int, data: bytes, digest: bytes) -> None: ...
+
+    @abstractmethod
+    async def _stage_done(self, upload: int, partition: str, blob: Blob, keep_seconds: float) -> None:
+        """Give the upload its name; where the partition has the blob already, keep that one and prolong it."""
+
+    @abstractmethod
+    async def _stage_undo(self, upload: int) -> None: ...
+
+    @abstractmethod
+    async def _blob(self, partition: str, digest: str) -> tuple[int, int] | None:
+        """(number of its upload, size), or None."""
+
+    @abstractmethod
+    async def _blob_chunk(self, upload: int, number: int) -> tuple[bytes, bytes] | None:
+        """(data, SHA-256), or None."""
+
+
+class _Reader(BlobReader):
+    def __init__(self, front: Front, upload: int, blob: Blob) -> None:
+        super().__init__(blob)
+        self._front = front
+        self._upload = upload
+
+    async def chunk(self, number: int) -> bytes:
+        self._front._guard()  # noqa: SLF001
+        found = await self._front._blob_chunk(self._upload, number)  # noqa: SLF001
+        if found is None:
+            raise BlobNotFound(self.blob.digest)
+        data, digest = found
+        if hashlib.sha256(data).digest() != digest:
+            raise StorageCorrupt(f"blob {self.blob.digest}: chunk {number} is damaged; restore it from a backup")
+        return data
+
+
+def _check_worker(worker: str, lease_seconds: float) -> None:
+    check_partition(worker)
+    check_seconds(lease_seconds, "lease_seconds", positive=True)
+
+
+def _bounds(shape: Shape, index: int, partition: str, query: Query) -> tuple[bytes, bytes]:
+    equal = shape.indexes[index].equal
+    prefix = encode((partition, *(query.equal.get(name) for name in equal)))
+    low = prefix if query.since is None else prefix + encode((query.since,))
+    high = prefix + END if query.until is None else prefix + encode((query.until,))
+    return low, high
+
+
+

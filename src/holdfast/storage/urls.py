@@ -1,0 +1,88 @@
+"""Opens a storage by its URL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from holdfast.errors import InvalidValue, UnknownScheme
+from holdfast.storage.contract import Durability, Family, Kernel
+
+if TYPE_CHECKING:
+    from holdfast.storage.migrations import Migration
+
+
+def open_storage(url: str, *, durability: Durability | None = None, declare: Iterable[Family] = ()) -> Kernel:
+    """A kernel for this URL, to be used as an async context manager.
+
+        async with open_storage("sqlite:///holdfast.db") as kernel: ...
+
+    ``memory:`` keeps everything in this process; ``sqlite:///path`` in a file (``sqlite:////path`` is absolute).
+    ``durability`` is ``durable`` unless said otherwise here or in the URL (``?durability=relaxed``).
+    """
+    scheme, path, options = _split(url)
+    chosen = _durability(options.pop("durability", None), durability)
+    if scheme == "memory":
+        from holdfast.storage.memory import MemoryKernel
+
+        _refuse_unknown(options)
+        return MemoryKernel(durability=chosen, declare=declare)
+    from holdfast.storage.sqlite import SQLiteKernel
+
+    _refuse_unknown(options)
+    return SQLiteKernel(path, durability=chosen, declare=declare)
+
+
+def pending_migrations(url: str) -> list[Migration]:
+    """The migrations that `migrate` would apply; changes nothing."""
+    scheme, path, _ = _split(url)
+    if scheme == "memory":
+        return []
+    from holdfast.storage.sqlite.schema import pending
+
+    return pending(path)
+
+
+def migrate(url: str) -> list[Migration]:
+    """Bring the database to this program's schema; answers what was applied."""
+    scheme, path, _ = _split(url)
+    if scheme == "memory":
+        return []
+    from holdfast.storage.sqlite.schema import migrate as migrate_file
+
+    return migrate_file(path)
+
+
+def _split(url: str) -> tuple[str, str, dict[str, str]]:
+    if not isinstance(url, str):
+        raise UnknownScheme(f"a storage URL is a string, not {type(url).__name__}")
+    if url in ("memory", "memory:", "memory://"):
+        return "memory", "", {}
+    parts = urlsplit(url)
+    scheme = parts.scheme.split("+")[0].lower()
+    if scheme == "memory":
+        return "memory", "", dict(parse_qsl(parts.query))
+    if scheme != "sqlite":
+        raise UnknownScheme(f"{parts.scheme or 'a URL without a scheme'!r} names no engine; use memory: or sqlite:///path")
+    path = unquote(parts.path)
+    if parts.netloc or not path.startswith("/") or path == "/":
+        raise UnknownScheme("a SQLite URL is sqlite:///relative/path.db or sqlite:////absolute/path.db")
+    path = path[1:]
+    if path == ":memory:":
+        raise UnknownScheme("SQLite in memory would not be shared; use memory: instead")
+    return "sqlite", path, dict(parse_qsl(parts.query))
+
+
+def _durability(in_url: str | None, argument: Durability | None) -> Durability:
+    chosen = argument or in_url or "durable"
+    if chosen == "durable":
+        return "durable"
+    if chosen == "relaxed":
+        return "relaxed"
+    raise InvalidValue(f"durability is 'durable' or 'relaxed', not {chosen!r}")
+
+
+def _refuse_unknown(options: dict[str, str]) -> None:
+    if options:
+        raise InvalidValue(f"unknown option in the storage URL: {', '.join(sorted(options))}; known: durability")
