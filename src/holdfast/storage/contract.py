@@ -40,7 +40,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from holdfast.storage.blobs import STAGED_SECONDS, Blob, BlobReader, BlobSource
 from holdfast.storage.commits import Operation, Receipt
@@ -48,6 +48,9 @@ from holdfast.storage.hints import Topic, Watch
 from holdfast.storage.logs import Entry, Log, LogPage, LogState
 from holdfast.storage.records import Collection, Count, Page, Query, Record
 from holdfast.storage.work import Claim, WorkItem, WorkPage, WorkState
+
+if TYPE_CHECKING:
+    from holdfast.storage.scope import Scope
 
 Durability = Literal["durable", "relaxed"]
 Family = Collection | Log
@@ -159,6 +162,12 @@ class Kernel(ABC):
     @abstractmethod
     async def partitions(self, *, after: str = "", limit: int = 1000) -> Sequence[str]:
         """The names of partitions in order, from the one after ``after``."""
+
+    def scoped(self, partition: str) -> Scope:
+        """This kernel from inside one partition: what request handlers are given."""
+        from holdfast.storage.scope import Scope
+
+        return Scope(self, partition)
 
     # ----------------------------------------------------------------------------------------------------- commit
 

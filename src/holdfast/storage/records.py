@@ -11,6 +11,11 @@ Fields = Mapping[str, Scalar]
 
 NO_FIELDS: Fields = MappingProxyType({})
 
+
+def _no_fields() -> Fields:
+    return NO_FIELDS
+
+
 MAX_INDEXES = 4
 
 
@@ -52,7 +57,7 @@ class Record:
     key: str
     version: int
     body: bytes
-    fields: Fields = NO_FIELDS
+    fields: Fields = field(default_factory=_no_fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,7 @@ class Query:
     """Which records, in which order. ``since`` is included, ``until`` is not; both are values of the order's field."""
 
     collection: str
-    equal: Fields = NO_FIELDS
+    equal: Fields = field(default_factory=_no_fields)
     order: str | None = None
     since: Scalar = None
     until: Scalar = None
@@ -138,7 +143,7 @@ class Insert:
     collection: str
     key: str
     body: bytes
-    fields: Fields = NO_FIELDS
+    fields: Fields = field(default_factory=_no_fields)
     expires_in: float | None = None  # seconds
 
 
@@ -149,7 +154,7 @@ class Put:
     collection: str
     key: str
     body: bytes
-    fields: Fields = NO_FIELDS
+    fields: Fields = field(default_factory=_no_fields)
     expires_in: float | None = None  # seconds
 
 
@@ -161,7 +166,7 @@ class Replace:
     key: str
     version: int
     body: bytes
-    fields: Fields = NO_FIELDS
+    fields: Fields = field(default_factory=_no_fields)
     expires_in: float | None = None  # seconds
 
 
