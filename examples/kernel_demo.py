@@ -1,0 +1,319 @@
+"""Several processes share one SQLite file; one of them is killed with SIGKILL; nothing is lost.
+
+Four workers claim three jobs and write each step of a job into one log, two followers tail it. In the middle one
+worker is killed. Its lease ends, the idle worker takes its job over and goes on after the last *committed* step: the
+step's log entry and the job's progress are one commit, so that neither can be there without the other.
+
+    python examples/kernel_demo.py --seconds 8
+
+The first half is what such a program looks like, the second half only watches, kills and verifies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import sys
+import tempfile
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.errors import CommitRefused
+from holdfast.storage import Absent, Append, Claim, Collection, Draft, Enqueue, Entry, Kernel, Put, open_storage
+
+PARTITION = "demo"
+FAMILIES = (Collection("progress"), Collection("control"))
+JOBS = ("apples", "pears", "plums")
+LEASE_SECONDS = 1.0
+
+
+# ------------------------------------------------------------------------------------------------- a worker's process
+
+
+async def worker(url: str, name: str) -> None:
+    """Claim a job, do it, claim the next, until somebody says stop."""
+    async with open_storage(url, declare=FAMILIES) as kernel:
+        heart = asyncio.create_task(beat(kernel, name))
+        while not await kernel.get(PARTITION, "control", "stop"):
+            for claim in await kernel.claim("jobs", name, lease_seconds=LEASE_SECONDS):
+                await steps(kernel, claim)
+            await asyncio.sleep(0.1)
+        heart.cancel()
+
+
+async def steps(kernel: Kernel, claim: Claim) -> None:
+    """Do one step after the other, from where the last holder of this job left it."""
+    progress = await kernel.get(PARTITION, "progress", claim.key)
+    step = int(progress.body) if progress else 0
+    tell("claim", claim.key, claim.fence, step)
+    while True:
+        step += 1
+        try:
+            receipt = await kernel.commit(
+                PARTITION,
+                claim.fenced(),  # check: this job is still mine
+                Absent("control", "stop"),  # check: nobody said stop
+                Put("progress", claim.key, str(step).encode()),
+                Append("journal", "all", (Draft("step", f"{claim.key} {step}".encode()),)),
+            )
+        except CommitRefused as refusal:
+            if refusal.reason == "absent":
+                await kernel.commit(PARTITION, claim.complete())
+            return
+        tell("ack", receipt.seqs("journal", "all")[0], claim.key, step)
+
+
+async def beat(kernel: Kernel, name: str) -> None:
+    """Renew the lease of everything that this worker holds."""
+    while True:
+        await asyncio.sleep(LEASE_SECONDS / 4)
+        await kernel.heartbeat(name, lease_seconds=LEASE_SECONDS)
+
+
+# ----------------------------------------------------------------------------------------------- a follower's process
+
+
+async def follower(url: str) -> None:
+    """See each entry as soon as it is committed, whoever wrote it."""
+    digest = hashlib.sha256()
+    async with open_storage(url, declare=FAMILIES) as kernel:
+        async for entry in kernel.tail(PARTITION, "journal", "all", after=0):
+            digest.update(line(entry))
+            tell("seen", entry.seq)
+            if entry.kind == "end":
+                break
+    tell("digest", digest.hexdigest())
+
+
+def line(entry: Entry) -> bytes:
+    return b"%d %s %s\n" % (entry.seq, entry.kind.encode(), entry.data)
+
+
+def tell(*words: object) -> None:
+    """Tell the watching process, at once."""
+    print(*words, flush=True)
+
+
+# ---------------------------------------------------------------- the process that watches, kills, and looks afterwards
+
+
+@dataclass
+class Member:
+    """What is known of one child process: only what it told, which is what a client would know."""
+
+    name: str
+    process: asyncio.subprocess.Process
+    state: str = "starting"
+    job: str = ""
+    seq: int = 0
+    acks: dict[int, str] = field(default_factory=dict)
+    digest: str = ""
+    _rates: deque[tuple[float, int]] = field(default_factory=lambda: deque([(time.monotonic(), 0)], maxlen=9))
+
+    @property
+    def rate(self) -> float:
+        count = len(self.acks) or self.seq
+        self._rates.append((time.monotonic(), count))
+        (start, before), (now, _) = self._rates[0], self._rates[-1]
+        return (count - before) / max(now - start, 0.001)
+
+
+class Show:
+    """Starts the members, listens to them, and draws what they said."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.console = Console()
+        self.members: list[Member] = []
+        self.notes: list[str] = []
+        self.started = time.monotonic()
+        self.killed: Member | None = None
+        self.at_work = asyncio.Event()
+        self.taken_over = asyncio.Event()
+        self._listeners: list[asyncio.Task[None]] = []
+
+    async def start(self, role: str, name: str) -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, __file__, "--role", role, "--url", self.url, "--name", name, stdout=asyncio.subprocess.PIPE
+        )
+        member = Member(name, process)
+        self.members.append(member)
+        self._listeners.append(asyncio.create_task(self._listen(member)))
+
+    async def _listen(self, member: Member) -> None:
+        assert member.process.stdout is not None
+        async for said in member.process.stdout:
+            match said.decode().split():
+                case ["ack", seq, job, step]:
+                    member.seq = int(seq)
+                    member.acks[member.seq] = f"{job} {step}"
+                case ["claim", job, fence, step]:
+                    member.job, member.state = job, "alive"
+                    if {each.job for each in self.members} >= set(JOBS):
+                        self.at_work.set()
+                    if self.killed is not None and self.killed.job == job:
+                        member.state = f"took over from {self.killed.name}"
+                        self.note(f"{member.name} took {job} over under fence {fence}, going on after step {step}")
+                        self.taken_over.set()
+                case ["seen", seq]:
+                    member.seq, member.state = int(seq), "alive"
+                case ["digest", digest]:
+                    member.digest = digest
+                case unexpected:
+                    self.note(f"{member.name} said {unexpected}")
+        await member.process.wait()
+        if member is not self.killed:
+            member.state += ", done"
+
+    async def kill(self) -> None:
+        """Kill a worker that is in the middle of a job; no handler runs, nothing is flushed."""
+        self.killed = next(member for member in self.members if member.job)
+        self.killed.process.kill()
+        self.killed.state = "killed (SIGKILL)"
+        self.note(
+            f"{self.killed.name} is killed in the middle of {self.killed.job}; its lease ends in {LEASE_SECONDS:g} s"
+        )
+
+    async def finished(self) -> None:
+        await asyncio.gather(*self._listeners)
+
+    def stop(self) -> None:
+        for member in self.members:
+            with suppress(ProcessLookupError):
+                if member.process.returncode is None:
+                    member.process.kill()
+
+    def note(self, text: str) -> None:
+        self.notes.append(f"{time.monotonic() - self.started:5.1f} s  {text}")
+        if not self.console.is_terminal:
+            self.console.print(self.notes[-1], highlight=False)
+
+    def view(self) -> Group:
+        table = Table(title=self.url, title_justify="left")
+        for name in ("process", "pid", "job", "acknowledged", "per second", "last seq"):
+            table.add_column(name, justify="left" if name in {"process", "job"} else "right", min_width=8)
+        table.add_column("state", min_width=24)
+        for each in self.members:
+            style = "red" if each is self.killed else "green" if "took over" in each.state else ""
+            count = f"{len(each.acks):,}" if each.acks else ""
+            cells = [
+                each.name,
+                str(each.process.pid),
+                each.job,
+                count,
+                f"{each.rate:,.0f}",
+                f"{each.seq:,}",
+                each.state,
+            ]
+            table.add_row(*cells, style=style)
+        head = max(each.seq for each in self.members)
+        commits = sum(len(each.acks) for each in self.members)
+        elapsed = time.monotonic() - self.started
+        total = (
+            f"head of the log {head:,}   acknowledged {commits:,}   {commits / elapsed:,.0f} per second, each synced"
+        )
+        return Group(table, Text(total), Text("\n".join(self.notes), style="cyan"))
+
+
+async def demonstrate(seconds: float) -> int:
+    directory = tempfile.mkdtemp(prefix="holdfast-demo-")
+    url = f"sqlite:///{directory}/demo.db"
+    show = Show(url)
+    async with open_storage(url, declare=FAMILIES) as kernel:
+        await kernel.commit(PARTITION, *(Enqueue("jobs", job) for job in JOBS))
+        try:
+            for number in range(1, 5):
+                await show.start("worker", f"worker-{number}")
+            for number in range(1, 3):
+                await show.start("follower", f"follower-{number}")
+            with Live(show.view(), console=show.console, auto_refresh=False) as live:
+                story = asyncio.create_task(tell_the_story(show, kernel, seconds))
+                while not story.done():
+                    await asyncio.wait([story], timeout=0.125)
+                    if show.console.is_terminal:
+                        live.update(show.view(), refresh=True)
+                await story
+                live.update(show.view(), refresh=True)
+        finally:
+            show.stop()
+        return await verify(show, kernel)
+
+
+async def tell_the_story(show: Show, kernel: Kernel, seconds: float) -> None:
+    await show.at_work.wait()
+    show.started = time.monotonic()
+    show.note(f"{len(JOBS)} jobs are being done by {len(JOBS)} workers, one worker is idle, two followers tail the log")
+    await asyncio.sleep(seconds * 0.4)
+    await show.kill()
+    await show.taken_over.wait()
+    await asyncio.sleep(max(0.5, show.started + seconds - time.monotonic()))
+    # The one commit says stop to the workers; the next one, after the last step, says so to the followers.
+    await kernel.commit(PARTITION, Put("control", "stop", b""))
+    await kernel.commit(PARTITION, Append("journal", "all", (Draft("end", b""),)))
+    await show.finished()
+    show.note("everybody has stopped")
+
+
+# --------------------------------------------------------------------------------------------------- was anything lost?
+
+
+async def verify(show: Show, kernel: Kernel) -> int:
+    entries = await read_all(kernel)
+    written = {entry.seq: entry.data.decode() for entry in entries}
+    acknowledged = {seq: text for member in show.members for seq, text in member.acks.items()}
+    taken = {job: [int(text.split()[1]) for text in written.values() if text.startswith(job)] for job in JOBS}
+    digest = hashlib.sha256(b"".join(line(entry) for entry in entries)).hexdigest()
+    answers = {
+        f"all {len(acknowledged):,} acknowledged entries are in the log": acknowledged.items() <= written.items(),
+        f"its seqs are 1..{len(entries):,} without a gap": list(written) == list(range(1, len(entries) + 1)),
+        "every job went on exactly where it stopped, no step lost or done twice": all(
+            done == list(range(1, len(done) + 1)) for done in taken.values()
+        ),
+        "both followers saw the same entries in the same order": {
+            member.digest for member in show.members if member.name.startswith("follower")
+        }
+        == {digest},
+    }
+    for sentence, true in answers.items():
+        show.console.print(Text.assemble(("  yes  ", "green") if true else ("  NO   ", "bold red"), sentence))
+    show.console.print("\nThe file is still there. Try next:")
+    command = Path(sys.executable).with_name("holdfast")
+    shown = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
+    for action in ("storage stats", "storage check", "migrate --dry-run"):
+        show.console.print(f"  {shown} {action} {show.url}", soft_wrap=True, highlight=False)
+    return 0 if all(answers.values()) else 1
+
+
+async def read_all(kernel: Kernel) -> list[Entry]:
+    entries: list[Entry] = []
+    while page := (await kernel.read_log(PARTITION, "journal", "all", after=len(entries), limit=5000)).entries:
+        entries.extend(page)
+    return entries
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=8.0, help="how long to write (default 8)")
+    for hidden in ("--role", "--url", "--name"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.role == "worker":
+        asyncio.run(worker(given.url, given.name))
+    elif given.role == "follower":
+        asyncio.run(follower(given.url))
+    else:
+        return asyncio.run(demonstrate(given.seconds))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

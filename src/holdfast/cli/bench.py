@@ -1,0 +1,54 @@
+"""`holdfast bench`: measure on this machine what is promised."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import click
+
+from holdfast.cli.output import print_table, progress
+
+MET = {True: "met", False: "missed", None: ""}
+
+
+@click.group()
+def bench() -> None:
+    """Measure on this machine what is promised.
+
+    \b
+    Example:
+      holdfast bench storage --quick
+    """
+
+
+@bench.command()
+@click.option("--url", help="The storage to measure; without it, a SQLite file in a temporary directory.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    help="Write the figures here.",
+)
+@click.option("--quick", is_flag=True, help="Small counts, for a first look; the figures vary more.")
+def storage(url: str | None, json_file: Path | None, quick: bool) -> None:
+    """Measure the storage: commits, logs, finds, blobs and wake-ups.
+
+    A target is a ratio of two things that are measured in the same run, wherever that is possible, so that it does
+    not depend on how fast the machine is.
+
+    \b
+    Example:
+      holdfast bench storage --url sqlite:///bench.db --json bench-storage.json
+    """
+    from holdfast.bench.storage import run
+
+    with progress("measuring") as tell:
+        report = asyncio.run(run(url, quick=quick, progress=tell))
+    rows = [[each.name, f"{each.value:,.6g}", each.unit, each.target, MET[each.met]] for each in report.figures]
+    print_table(["figure", ">value", "unit", "target", ""], rows)
+    judged = [each.met for each in report.figures if each.met is not None]
+    click.echo(f"{sum(judged)} of {len(judged)} targets met")
+    if json_file is not None:
+        json_file.write_text(json.dumps(report.to_json(), indent=2) + "\n")

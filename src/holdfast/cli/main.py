@@ -1,0 +1,51 @@
+"""The root of the command line, and the one place where errors become a line for people."""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+import click
+
+from holdfast.cli.bench import bench
+from holdfast.cli.conformance import conformance
+from holdfast.cli.migrate import migrate
+from holdfast.cli.storage import storage
+from holdfast.errors import HoldfastError
+
+
+class Failure(click.ClickException):
+    """An error that says what happened and what to do next: one line, no traceback."""
+
+    exit_code = 2
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"error: {' '.join(self.message.split())}", file=file, err=file is None)
+
+
+class Root(click.Group):
+    """A group that prints each HoldfastError of its commands as a Failure."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except HoldfastError as error:
+            raise Failure(str(error)) from error
+
+
+@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="holdfast", message="%(prog)s %(version)s")
+def main() -> None:
+    """Holdfast keeps what AI agents must not lose.
+
+    A storage is named by a URL: sqlite:///relative/path.db, sqlite:////absolute/path.db or memory:
+
+    \b
+    Example:
+      holdfast storage stats sqlite:///agent.db
+    """
+
+
+main.add_command(storage)
+main.add_command(migrate)
+main.add_command(bench)
+main.add_command(conformance)

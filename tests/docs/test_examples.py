@@ -1,0 +1,25 @@
+"""Every program under examples/ runs to its end."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_kernel_demonstration_loses_nothing() -> None:
+    """A worker is killed, another one takes its job over, and what the demonstration says to try next works."""
+    command = [sys.executable, "examples/kernel_demo.py", "--seconds", "3"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.count("  yes  ") == 4
+    assert "took over from" in ran.stdout
+
+    tries = re.findall(r"^ {2}(\S*holdfast .*)$", ran.stdout, re.MULTILINE)
+    assert len(tries) == 3
+    for line in tries:
+        subprocess.run(shlex.split(line), cwd=ROOT, check=True, capture_output=True, timeout=60)

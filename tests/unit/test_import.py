@@ -1,0 +1,30 @@
+"""What `import holdfast` gives, and what it must not load."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import holdfast
+
+EXPORTED = [
+    "HoldfastError",
+    "open_storage",
+]
+
+
+def test_the_public_names_are_pinned() -> None:
+    assert sorted(holdfast.__all__) == sorted(EXPORTED)
+    for name in holdfast.__all__:
+        assert getattr(holdfast, name) is not None
+
+
+def test_import_loads_no_engine_server_or_command_line() -> None:
+    program = "import json, sys, holdfast; print(json.dumps(sorted(sys.modules)))"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(json.loads(answer.stdout))
+
+    allowed = {"holdfast", "holdfast.errors"}
+    assert {name for name in loaded if name.partition(".")[0] == "holdfast"} <= allowed
+    assert not loaded & {"sqlite3", "asyncpg", "redis", "starlette", "uvicorn", "pydantic", "httpx2", "click", "rich"}
