@@ -37,7 +37,7 @@ def test_every_error_is_in_the_tree(name: str) -> None:
     assert name in (errors.__doc__ or "")
 
 
-@pytest.mark.parametrize(("path", "command"), commands(main, "holdfast"))
+@pytest.mark.parametrize(("path", "command"), list(commands(main, "holdfast")))
 def test_every_command_and_option_is_documented(path: str, command: click.Command) -> None:
     text = (DOCS / "reference/cli.md").read_text()
     heading = f"{'#' * len(path.split())} {path}\n"

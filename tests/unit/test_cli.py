@@ -56,7 +56,7 @@ def commands(command: click.Command = main, path: str = "holdfast") -> Iterator[
 # --------------------------------------------------------------------------------------------------------------- help
 
 
-@pytest.mark.parametrize(("path", "command"), commands(), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(("path", "command"), list(commands()), ids=lambda value: value if isinstance(value, str) else "")
 def test_every_command_teaches_with_an_example(path: str, command: click.Command) -> None:
     help_text = holdfast(*path.split()[1:], "--help").output
     assert "Example:" in help_text
@@ -155,13 +155,18 @@ def test_migrate_shows_then_applies_then_has_nothing_to_do(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("command", [("storage", "check"), ("storage", "stats"), ("storage", "sweep"), ("migrate",)])
-@pytest.mark.parametrize("url", ["nosuch://x", "sqlite:///no/such/directory/x.db", "sqlite:///README.md", "agent.db"])
-def test_an_error_is_one_line(command: tuple[str, ...], url: str) -> None:
+@pytest.mark.parametrize("url", ["nosuch://x", "sqlite:///no/such/directory/x.db", "sqlite:///letter.txt", "agent.db"])
+def test_an_error_is_one_line(
+    command: tuple[str, ...], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("letter.txt").write_text("Dear Bob,\n" * 1000)
     result = holdfast(*command, url)
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
+    assert Path("letter.txt").read_text() == "Dear Bob,\n" * 1000
 
 
 @pytest.mark.parametrize("action", ["check", "stats", "sweep"])

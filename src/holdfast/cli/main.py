@@ -33,7 +33,7 @@ class Root(click.Group):
 
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="holdfast", message="%(prog)s %(version)s")
+@click.version_option(package_name="holdfast", prog_name="holdfast", message="%(prog)s %(version)s")
 def main() -> None:
     """Holdfast keeps what AI agents must not lose.
 
