@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,7 +57,7 @@ def commands(command: click.Command = main, path: str = "holdfast") -> Iterator[
 # --------------------------------------------------------------------------------------------------------------- help
 
 
-@pytest.mark.parametrize(("path", "command"), list(commands()), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(("path", "command"), list(commands()), ids=str)
 def test_every_command_teaches_with_an_example(path: str, command: click.Command) -> None:
     help_text = holdfast(*path.split()[1:], "--help").output
     assert "Example:" in help_text
@@ -78,8 +79,6 @@ def test_help_is_fast() -> None:
         "main(['--help'], standalone_mode=False)\n"
         "assert not {'rich', 'sqlite3', 'pydantic', 'starlette'} & set(sys.modules)"
     )
-    import subprocess
-
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
