@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -68,6 +68,7 @@ class Board:
 
     def __init__(self) -> None:
         self._watches: dict[Topic, set[Watch]] = {}
+        self._digests: dict[Topic, bytes] = {}
 
     def add(self, watch: Watch) -> None:
         self._watches.setdefault(watch.topic, set()).add(watch)
@@ -77,6 +78,7 @@ class Board:
         watches.discard(watch)
         if not watches:
             self._watches.pop(watch.topic, None)
+            self._digests.pop(watch.topic, None)
 
     def topics(self) -> tuple[Topic, ...]:
         return tuple(self._watches)
@@ -86,6 +88,18 @@ class Board:
             for topic in topics:
                 for watch in self._watches.get(topic, ()):
                     watch.wake()
+
+    def wake_digests(self, digests: Iterable[bytes], digest_of: Callable[[Topic], bytes]) -> None:
+        """Wake by the digests of topics, as another process names them."""
+        if self._watches:
+            heard = set(digests)
+            self.wake([topic for topic in self._watches if self._digest(topic, digest_of) in heard])
+
+    def _digest(self, topic: Topic, digest_of: Callable[[Topic], bytes]) -> bytes:
+        digest = self._digests.get(topic)
+        if digest is None:
+            digest = self._digests[topic] = digest_of(topic)
+        return digest
 
     def wake_all(self) -> None:
         self.wake(self.topics())

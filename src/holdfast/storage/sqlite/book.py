@@ -1,0 +1,368 @@
+"""Keeps a ledger in step with the file: loads what commits touch, saves what they changed.
+
+What it has loaded stays known from batch to batch while no other process has written (`data_version`); any rollback, and
+any foreign write, makes it forget everything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+from zlib import crc32
+
+from holdfast.errors import SchemaMismatch
+from holdfast.storage.blobs import STAGED_SECONDS, Attach, Detach
+from holdfast.storage.commits import Operation
+from holdfast.storage.declared import Shape, dump_fields, load_fields
+from holdfast.storage.judge import MICROSECONDS
+from holdfast.storage.ledger import Key, Ledger, RecordState, StreamState, WorkRow
+from holdfast.storage.logs import Append, Drop, Head, Trim
+from holdfast.storage.records import Take
+from holdfast.storage.sqlite.checksums import damaged, entry_crc, head_crc
+from holdfast.storage.sqlite.connection import SQL, Connection, rows_of_marks
+from holdfast.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
+
+KNOWN_KEYS = 20_000  # records and streams remembered between batches
+LOAD_ROWS = 128  # keys per statement
+REBUILD_ROWS = 1000
+
+_LOGS = frozenset((Append, Trim, Drop, Head))
+_WORK = frozenset((Enqueue, Complete, Release, Retry, Bury, Requeue, Remove, Fence))
+_BLOBS = frozenset((Attach, Detach))
+
+
+class Book:
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.ledger = Ledger()
+        self.catalog: dict[str, tuple[Shape, int]] = {}  # name: shape, number of its first index and counter
+        self.stale: set[str] = set()
+        self._partitions: set[str] = set()
+        self._data_version = -1
+        self._catalog_version = -1
+        self._last_record = 0
+        self._saved_fence = 0
+
+    # ------------------------------------------------------------------------------------------------------- load
+
+    def begin(self) -> None:
+        """To be called first in every transaction."""
+        (version,) = self.connection.execute("PRAGMA data_version").fetchone()
+        if version != self._data_version:
+            self.forget()
+            self._data_version = version
+            ledger = self.ledger
+            row = self.connection.execute(SQL["last_ids"]).fetchone()
+            self._last_record, ledger.last_stream, ledger.last_fence, catalog = row
+            self._saved_fence = ledger.last_fence
+            if catalog != self._catalog_version:
+                self._read_catalog(catalog)
+
+    def forget(self) -> None:
+        """Know nothing any more; after a rollback, or when another process has written."""
+        self.ledger = Ledger()
+        self._data_version = -1
+        self._partitions.clear()
+
+    def load(self, commits: Iterable[tuple[str, Sequence[Operation]]]) -> None:
+        """Make the ledger know every key that these commits touch."""
+        ledger = self.ledger
+        records, streams, work = ledger.records, ledger.streams, ledger.work
+        wanted: dict[Key, None] = {}
+        takes: list[Key] = []
+        wanted_streams: dict[Key, None] = {}
+        appends: list[tuple[Key, Append]] = []
+        wanted_work: dict[Key, None] = {}
+        blobs: dict[tuple[str, str], None] = {}
+        for partition, operations in commits:
+            for operation in operations:
+                kind = type(operation)
+                if kind in _LOGS:
+                    key = (partition, operation.log, operation.stream)  # type: ignore[union-attr]
+                    if key not in streams:
+                        wanted_streams[key] = None
+                    if kind is Append and any(draft.dedupe is not None for draft in operation.entries):  # type: ignore[union-attr]
+                        appends.append((key, operation))  # type: ignore[arg-type]
+                elif kind in _WORK:
+                    wanted_work[partition, operation.queue, operation.key] = None  # type: ignore[union-attr]
+                elif kind in _BLOBS:
+                    blobs[partition, operation.digest] = None  # type: ignore[union-attr]
+                else:
+                    key = (partition, operation.collection, operation.key)  # type: ignore[union-attr]
+                    if key not in records:
+                        wanted[key] = None
+                    if kind is Take:
+                        takes.append(key)
+        if wanted:
+            self._load_records(tuple(wanted))
+        if takes:
+            self._load_bodies(takes)
+        if wanted_streams:
+            streams.update(wanted_streams)
+            for *key3, number, head, floor in self._rows("load_streams", tuple(wanted_streams)):
+                streams[tuple(key3)] = StreamState(number, head, floor)  # type: ignore[index]
+        if appends:
+            self._load_dedupes(appends)
+        if wanted_work:
+            work.update(wanted_work)
+            for row in self._rows("load_work", tuple(wanted_work)):
+                work[row[:3]] = work_row(row)
+        if blobs:
+            ledger.blobs.update(dict.fromkeys(blobs, False))
+            for row in self._rows("load_blobs", tuple(blobs)):
+                ledger.blobs[row] = True
+
+    def load_keys(self, keys: Iterable[Key]) -> None:
+        """Make the ledger know these records."""
+        self._load_records([key for key in keys if key not in self.ledger.records])
+
+    def _load_records(self, keys: Sequence[Key]) -> None:
+        records = self.ledger.records
+        records.update(dict.fromkeys(keys))
+        for partition, collection, key, number, version, fields, expires_at, crc in self._rows("load_records", keys):
+            if crc != head_crc(partition, collection, key, version, fields, expires_at):
+                raise damaged(f"a record of {collection!r}")
+            state = RecordState(version, load_fields(fields), expires_at, None, number)
+            records[partition, collection, key] = state
+
+    def _load_bodies(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            state = self.ledger.records[key]
+            if state is not None and state.body is None:
+                body, crc = self.connection.execute(SQL["load_body"], (state.id,)).fetchone()
+                if crc32(body) != crc:
+                    raise damaged(f"a record of {key[1]!r}")
+                state.body = body
+
+    def _load_dedupes(self, appends: Iterable[tuple[Key, Append]]) -> None:
+        wanted = {
+            (stream.id, draft.dedupe): None
+            for key, append in appends
+            if (stream := self.ledger.streams[key]) is not None
+            for draft in append.entries
+            if draft.dedupe is not None
+        }
+        for number, name, seq in self._rows("load_dedupes", tuple(wanted)):
+            self.ledger.dedupes[number, name] = seq
+
+    def _rows(self, query: str, keys: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
+        """The rows of many keys. Sizes are powers of two (the last key is repeated), so few statements are prepared."""
+        for start in range(0, len(keys), LOAD_ROWS):
+            part = list(keys[start : start + LOAD_ROWS])
+            size = 1 << (len(part) - 1).bit_length()
+            part += [part[-1]] * (size - len(part))
+            statement = rows_of_marks(SQL[query], len(part[0]), size)
+            yield from self.connection.execute(statement, [value for key in part for value in key])
+
+    # ------------------------------------------------------------------------------------------------------- save
+
+    def save(self, partitions: Iterable[str], *, now: int) -> None:
+        """Write what the ledger has changed."""
+        ledger = self.ledger
+        new = set(partitions) - self._partitions
+        if new:
+            self.connection.executemany(SQL["insert_partition"], [(name,) for name in new])
+            self._partitions |= new
+        if ledger.changed_records:
+            self._save_records()
+        if ledger.entries or ledger.changed_streams:
+            self._save_logs()
+        if ledger.changed_work:
+            self._save_work(now)
+        if ledger.holdings:
+            self._save_holdings(now)
+        self.save_fence()
+        ledger.settle()
+
+    def end(self) -> None:
+        """To be called after every transaction that was committed."""
+        ledger = self.ledger
+        ledger.dedupes.clear()
+        ledger.work.clear()
+        ledger.blobs.clear()
+        if len(ledger.records) > KNOWN_KEYS:
+            ledger.records.clear()
+        if len(ledger.streams) > KNOWN_KEYS:
+            ledger.streams.clear()
+
+    def _many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
+        if rows:
+            self.connection.executemany(SQL[query], rows)
+
+    def _save_records(self) -> None:
+        inserts, updates, patches, deletes = [], [], [], []
+        unindexed: list[tuple[int, bytes]] = []
+        indexed: list[tuple[int, bytes, int]] = []
+        totals: Counter[tuple[int, bytes]] = Counter()
+        records = self.ledger.records
+        for place, old in self.ledger.changed_records.items():
+            new = records[place]
+            partition, collection, key = place
+            shape, base = self.catalog[collection]
+            if new is not None:
+                fields = dump_fields(new.fields)
+                head = head_crc(partition, collection, key, new.version, fields, new.expires_at)
+                body = new.body
+                if old is None:
+                    self._last_record += 1
+                    new.id = self._last_record
+                    assert body is not None
+                    row = (new.id, partition, collection, key, new.version, fields, new.expires_at, head, crc32(body))
+                    inserts.append((*row, body))
+                else:
+                    new.id = old.id
+                    if body is not None:
+                        updates.append((new.version, fields, new.expires_at, head, crc32(body), body, new.id))
+                    else:
+                        patches.append((new.version, fields, head, new.id))
+                new.body = None
+            elif old is not None:
+                deletes.append((old.id,))
+            else:
+                continue
+            if old is not None and new is not None and (old.fields is new.fields or old.fields == new.fields):
+                continue
+            if old is not None:
+                entries = shape.entries(partition, key, old.fields)
+                unindexed += [(base + number, entry) for number, entry in enumerate(entries)]
+                totals.subtract([(base + number, group) for number, group in enumerate(shape.groups(partition, old.fields))])
+            if new is not None:
+                entries = shape.entries(partition, key, new.fields)
+                indexed += [(base + number, entry, new.id) for number, entry in enumerate(entries)]
+                totals.update([(base + number, group) for number, group in enumerate(shape.groups(partition, new.fields))])
+        self._many("delete_record", deletes)
+        self._many("insert_record", inserts)
+        self._many("update_record", updates)
+        self._many("patch_record", patches)
+        self._many("delete_index", unindexed)
+        self._many("insert_index", indexed)
+        self._many("add_to_counter", [(name, group, total) for (name, group), total in totals.items() if total])
+
+    def _save_logs(self) -> None:
+        ledger = self.ledger
+        rows = [
+            (new.stream, new.seq, new.at, entry_crc(new.stream, new.seq, new.at, new.kind, new.data), new.kind, new.data)
+            for new in ledger.entries
+        ]
+        self._many("insert_entry", rows)
+        self._many(
+            "insert_dedupe", [(new.stream, new.dedupe, new.seq) for new in ledger.entries if new.dedupe is not None]
+        )
+        dropped = [(number, 1 << 62) for number in ledger.drops]
+        self._many("trim_entries", ledger.trims + dropped)
+        self._many("trim_dedupes", ledger.trims + dropped)
+        self._many("delete_stream", [(number,) for number in ledger.drops])
+        inserts, updates = [], []
+        for key, old in ledger.changed_streams.items():
+            new_stream = ledger.streams[key]
+            if new_stream is None:
+                continue
+            if old is not None and old.id == new_stream.id:
+                updates.append((new_stream.head, new_stream.floor, new_stream.id))
+            else:
+                inserts.append((new_stream.id, *key, new_stream.head, new_stream.floor))
+        self._many("insert_stream", inserts)
+        self._many("update_stream", updates)
+
+    def _save_work(self, now: int) -> None:
+        puts, deletes, lanes = [], [], {}
+        for key in self.ledger.changed_work:
+            row = self.ledger.work[key]
+            if row is None:
+                deletes.append(key)
+                continue
+            puts.append(work_values(key, row, now=now))
+            if row.state == "waiting" and row.ready_at <= now:
+                lanes[key[1], row.lane] = None
+        self._many("delete_work", deletes)
+        self._many("put_work", puts)
+        self._many("open_lane", tuple(lanes))
+
+    def _save_holdings(self, now: int) -> None:
+        holdings = self.ledger.holdings
+        self._many("insert_holding", [holding for holding, held in holdings.items() if held])
+        self._many("delete_holding", [holding for holding, held in holdings.items() if not held])
+        grace = now + int(STAGED_SECONDS * MICROSECONDS)
+        blobs = {(partition, digest): None for partition, digest, _ in holdings}
+        self._many("settle_blob", [(*blob, grace) for blob in blobs])
+
+    def save_fence(self) -> None:
+        if self.ledger.last_fence != self._saved_fence:
+            self._saved_fence = self.ledger.last_fence
+            self.connection.execute(SQL["set_meta"], ("last_fence", self._saved_fence))
+
+    # ---------------------------------------------------------------------------------------------------- catalog
+
+    def _read_catalog(self, version: int) -> None:
+        """Learn what is declared. What this process declared otherwise has been changed by another one: it is stale."""
+        for number, name, declaration in self.connection.execute(SQL["list_collections"]).fetchall():
+            known = self.catalog.get(name)
+            if known is None:
+                self.catalog[name] = (Shape.load(name, declaration), number * 8)
+            elif known[0].dump() != declaration:
+                self.stale.add(name)
+        self._catalog_version = version
+
+    def refuse_stale(self, operations: Iterable[Operation]) -> None:
+        for operation in operations:
+            name = getattr(operation, "collection", None)
+            if name in self.stale:
+                raise SchemaMismatch(
+                    f"another process declared collection {name!r} differently; restart this one with the same program"
+                )
+
+    def declare(self, shape: Shape) -> None:
+        """Store a declaration; a changed one rebuilds its indexes and counters in this transaction."""
+        known = self.catalog.get(shape.name)
+        if known is not None and shape.name not in self.stale and known[0].dump() == shape.dump():
+            self.catalog[shape.name] = (shape, known[1])
+            return
+        (number,) = self.connection.execute(SQL["put_collection"], (shape.name, shape.dump())).fetchone()
+        base = number * 8
+        self.connection.execute(SQL["clear_indexes"], (base, base + 7))
+        self.connection.execute(SQL["clear_counters"], (base, base + 7))
+        if known is not None:
+            self._rebuild(shape, base)
+        self._catalog_version += 1
+        self.connection.execute(SQL["set_meta"], ("catalog", self._catalog_version))
+        self.catalog[shape.name] = (shape, base)
+        self.stale.discard(shape.name)
+
+    def _rebuild(self, shape: Shape, base: int) -> None:
+        last = 0
+        while rows := self.connection.execute(SQL["all_of_collection"], (shape.name, last, REBUILD_ROWS)).fetchall():
+            indexed, totals = [], Counter[tuple[int, bytes]]()
+            for record, partition, key, text in rows:
+                fields = load_fields(text)
+                entries = shape.entries(partition, key, fields)
+                indexed += [(base + number, entry, record) for number, entry in enumerate(entries)]
+                totals.update([(base + number, group) for number, group in enumerate(shape.groups(partition, fields))])
+            self._many("insert_index", indexed)
+            self._many("add_to_counter", [(name, group, total) for (name, group), total in totals.items()])
+            last = rows[-1][0]
+
+
+def work_row(row: Sequence[Any]) -> WorkRow:
+    """A row of the work table, whose first three columns are its key."""
+    state = row[3]
+    return WorkRow("waiting" if state in ("ready", "later") else state, *row[4:])
+
+
+def work_values(key: Key, row: WorkRow, *, now: int) -> tuple[Any, ...]:
+    state: str = row.state
+    if state == "waiting":
+        state = "ready" if row.ready_at <= now else "later"
+    return (
+        *key,
+        state,
+        row.lane,
+        row.priority,
+        row.ready_at,
+        row.attempt,
+        row.max_attempts,
+        row.fence,
+        row.holder,
+        row.again_at,
+        row.reason,
+    )

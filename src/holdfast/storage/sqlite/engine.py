@@ -1,0 +1,414 @@
+"""The SQLite engine: wires the writer, the readers and the hints to the contract."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import logging
+import sqlite3
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import StorageError
+from holdfast.storage.blobs import STAGED_SECONDS, Blob
+from holdfast.storage.clock import Clock
+from holdfast.storage.commits import Operation, Receipt
+from holdfast.storage.contract import Durability, Family, Problem, Stats, Swept
+from holdfast.storage.declared import Shape
+from holdfast.storage.front import Front
+from holdfast.storage.hints import LogTopic, QueueTopic, Topic
+from holdfast.storage.judge import MICROSECONDS
+from holdfast.storage.ledger import work_item
+from holdfast.storage.logs import LogPage, LogState
+from holdfast.storage.records import Record
+from holdfast.storage.sqlite import inspect, queues
+from holdfast.storage.sqlite.book import Book, work_row
+from holdfast.storage.sqlite.connection import SQL, Connect, Connection, connect, prepare
+from holdfast.storage.sqlite.datagrams import Datagrams, topic_digest
+from holdfast.storage.sqlite.place import Reserve, WriteLock, check_place
+from holdfast.storage.sqlite.readers import Readers, ReadByWriter, ReaderThreads, only, read_log, read_records, scan
+from holdfast.storage.sqlite.schema import cannot_open, engine_offset, prepare_file
+from holdfast.storage.sqlite.writer import Probe, Turn, Writer
+from holdfast.storage.work import Claim, WorkItem, WorkState
+
+logger = logging.getLogger("holdfast.storage")
+
+POLL_SECONDS = 0.25
+EXIT_SECONDS = 5.0
+
+_writers: weakref.WeakSet[Writer] = weakref.WeakSet()
+
+
+def _finish_at_exit() -> None:
+    """What was called before the interpreter ends is written, also by those who never closed."""
+    for writer in tuple(_writers):
+        writer.stop(EXIT_SECONDS)
+
+
+atexit.register(_finish_at_exit)
+
+
+def _no_probe(_point: str) -> None:
+    """Tests stop the process here."""
+
+
+class SQLiteKernel(Front):
+    """A kernel in one file. Several processes may open it, on one machine.
+
+    ``connect``, ``shared`` and ``probe`` are for tests: another kind of connection, a file only one connection can open,
+    and a call at each named point of a commit.
+    """
+
+    engine = "sqlite"
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        durability: Durability = "durable",
+        declare: Iterable[Family] = (),
+        clock: Clock | None = None,
+        readers: int = 2,
+        connect: Connect = connect,
+        shared: bool = True,
+        probe: Probe = _no_probe,
+        reserve: bool = True,
+    ) -> None:
+        super().__init__(durability=durability, declare=declare, clock=clock)
+        self._path = path
+        self._connect = connect
+        self._reader_threads = readers
+        self._shared = shared
+        self._probe = probe
+        self._wants_reserve = reserve
+        self._offset = 0
+        self._hinted: dict[bytes, Topic] = {}
+
+    # -------------------------------------------------------------------------------------------------- lifecycle
+
+    async def _open(self) -> None:
+        await asyncio.to_thread(self._open_file)
+        loop = asyncio.get_running_loop()
+        self._datagrams = Datagrams(f"{self._path}-hints", self._hear)
+        if self._shared and not self._datagrams.open(loop):
+            logger.warning("no hints between processes here: readers poll every %s s", POLL_SECONDS)
+        self._writer = Writer(
+            book=self._book,
+            lock=self._lock,
+            reserve=self._reserve,
+            loop=loop,
+            now=self._now,
+            wall=self.clock.wall,
+            hint=self._datagrams.send,
+            woken=self.board.wake,
+            probe=self._probe,
+        )
+        self._writer.start()
+        _writers.add(self._writer)
+        self._readers: Readers = (
+            ReaderThreads(self._connect, self._path, self._reader_threads) if self._shared else ReadByWriter(self._writer)
+        )
+        self._poll = loop.create_task(self._poll_forever(), name="holdfast-poll") if self._shared else None
+
+    def _open_file(self) -> None:
+        if self._shared:
+            check_place(Path(self._path))
+        self._lock = WriteLock(f"{self._path}-lock") if self._shared else None
+        self._reserve = Reserve(f"{self._path}-reserve") if self._wants_reserve else None
+        connection: Connection | None = None
+        try:
+            connection = self._connect(self._path)
+            prepare(connection, self.durability)
+            prepare_file(connection, self._lock)
+            prepare(connection, self.durability)  # switching to WAL may have reset what belongs to the journal
+            connection.execute("BEGIN IMMEDIATE")
+            self._offset = engine_offset(connection, self.clock)
+            self._book = Book(connection)
+            self._book.begin()
+            connection.execute("COMMIT")
+            for name, (shape, _) in self._book.catalog.items():
+                self.declared.shapes.setdefault(name, shape)
+            lost = inspect.lost_frames(self._path) if self._shared else 0
+            if lost:
+                logger.warning("the write-ahead log is damaged: %d frames at its end were lost", lost)
+        except BaseException as error:
+            if connection is not None:
+                connection.close()
+            if self._lock is not None:
+                self._lock.close()
+            if isinstance(error, sqlite3.Error):
+                raise cannot_open(error) from error
+            raise
+        if self._reserve is not None and not self._reserve.keep():
+            logger.warning("too little space is free to keep a reserve: a full disk will stop deleting too")
+
+    def _now(self) -> int:
+        return self.clock.steady() + self._offset
+
+    async def _close(self) -> None:
+        if self._poll is not None:
+            self._poll.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._poll
+        await asyncio.to_thread(self._writer.stop)
+        await asyncio.sleep(0)  # let the last answers arrive
+        await asyncio.to_thread(self._readers.close)
+        _writers.discard(self._writer)
+        self._datagrams.close(asyncio.get_running_loop())
+        self._book.connection.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    async def _flush(self) -> None:
+        await self._writer.run(_nothing, relief=True)
+
+    async def _declare(self, shape: Shape) -> None:
+        await self._writer.run(lambda turn: turn.book.declare(shape))
+
+    async def _health(self) -> tuple[bool, bool, str]:
+        try:
+            await self._readers.run(lambda connection: connection.execute("SELECT 1 FROM meta LIMIT 1").fetchone())
+        except StorageError as error:
+            return False, False, str(error)
+        if self._writer.broken is not None:
+            return True, False, str(self._writer.broken)
+        try:
+            await self._writer.run(_nothing, relief=True)
+        except StorageError as error:
+            return True, False, str(error)
+        if self._writer.full:
+            return True, False, "the disk is full: only reading, deleting and releasing go on"
+        return True, True, "reads and writes work"
+
+    async def _stats(self) -> Stats:
+        return await self._readers.run(lambda connection: inspect.stats(connection, self._path, now=self._now()))
+
+    async def _check(self) -> AsyncIterator[Problem]:
+        for problem in await self._readers.run(lambda connection: list(inspect.pages_and_tables(connection))):
+            yield problem
+        if self._shared and (lost := inspect.lost_frames(self._path)):
+            yield Problem("the write-ahead log", f"{lost} committed frames at its end can't be read")
+        for page in (inspect.records, inspect.streams, inspect.blob_chunks):
+            async for problem in self._pages(page):
+                yield problem
+        for shape, base in tuple(self._book.catalog.values()):
+            totals = await self._readers.run(
+                lambda connection, shape=shape, base=base: inspect.index_totals(connection, shape, base)
+            )
+            for problem in totals:
+                yield problem
+            async for problem in self._pages(
+                lambda connection, after, shape=shape, base=base: inspect.first_misplaced(connection, shape, base, after)
+            ):
+                yield problem
+
+    async def _pages(
+        self, page: Callable[[Connection, int], tuple[list[Problem], int | None]]
+    ) -> AsyncIterator[Problem]:
+        after: int | None = 0
+        while after is not None:
+            problems, after = await self._readers.run(lambda connection, after=after: page(connection, after))
+            for problem in problems:
+                yield problem
+
+    async def _sweep(self, limit: int) -> Swept:
+        swept: Swept = await self._writer.run(lambda turn: queues.sweep(turn, limit), relief=True)
+        return swept
+
+    async def _partitions(self, after: str, limit: int) -> Sequence[str]:
+        rows = await self._readers.run(
+            lambda connection: connection.execute(SQL["list_partitions"], (after, limit)).fetchall()
+        )
+        return [name for (name,) in rows]
+
+    # ----------------------------------------------------------------------------------------------------- commit
+
+    def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
+        return self._writer.commit(partition, operations)
+
+    # ---------------------------------------------------------------------------------------------------- records
+
+    async def _get_many(self, partition: str, collection: str, keys: Sequence[str]) -> Sequence[Record | None]:
+        now = self._now()
+        return await self._readers.run(
+            lambda connection: read_records(connection, partition, collection, keys, now=now)
+        )
+
+    async def _scan(
+        self, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
+    ) -> list[tuple[bytes, Record]]:
+        name = self._base(shape) + index
+        now = self._now()
+        return await self._readers.run(
+            lambda connection: scan(
+                connection, shape.name, name, low, high, now=now, newest_first=newest_first, limit=limit
+            )
+        )
+
+    async def _count(self, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int:
+        name = self._base(shape) + index
+        if shape.collection.expiring:
+            live = (name, low, high, self._now(), cap)
+            return await self._readers.run(lambda c: only(c.execute(SQL["count_live"], live).fetchone()))
+        return await self._readers.run(lambda c: only(c.execute(SQL["count_range"], (name, low, high, cap)).fetchone()))
+
+    async def _counter(self, shape: Shape, counter: int, group: bytes) -> int:
+        place = (self._base(shape) + counter, group)
+        return await self._readers.run(lambda c: only(c.execute(SQL["get_counter"], place).fetchone()))
+
+    def _base(self, shape: Shape) -> int:
+        return self._book.catalog[shape.name][1]
+
+    # ------------------------------------------------------------------------------------------------------- logs
+
+    async def _read_log(
+        self,
+        partition: str,
+        log: str,
+        stream: str,
+        after: int,
+        before: int | None,
+        *,
+        limit: int,
+        max_bytes: int,
+        backward: bool,
+    ) -> LogPage:
+        place = (partition, log, stream)
+        return await self._readers.run(
+            lambda connection: read_log(
+                connection, place, after, before, limit=limit, max_bytes=max_bytes, backward=backward
+            )
+        )
+
+    async def _log_state(self, partition: str, log: str, stream: str) -> LogState:
+        place = (partition, log, stream)
+        row = await self._readers.run(lambda c: c.execute(SQL["get_stream"], place).fetchone())
+        return LogState(row[1], row[2]) if row else LogState(0, 0)
+
+    # ------------------------------------------------------------------------------------------------------- work
+
+    async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:
+        claims: list[Claim] = await self._writer.run(
+            lambda turn: queues.claim(turn, queue, worker, limit, lease_seconds)
+        )
+        return claims
+
+    async def _heartbeat(self, worker: str, lease_seconds: float) -> None:
+        await self._writer.run(lambda turn: queues.renew(turn, worker, lease_seconds), relief=True)
+
+    async def _retire(self, worker: str) -> int:
+        freed: int = await self._writer.run(lambda turn: queues.retire(turn, worker), relief=True)
+        return freed
+
+    async def _work(self, partition: str, queue: str, key: str) -> WorkItem | None:
+        place = (partition, queue, key)
+        row = await self._readers.run(lambda c: c.execute(SQL["get_work"], place).fetchone())
+        return work_item(place, work_row(row), now=self._now()) if row else None
+
+    async def _list_work(
+        self, partition: str, queue: str, state: WorkState, after: str, limit: int
+    ) -> Sequence[WorkItem]:
+        place = (partition, queue, after, limit)
+        rows = await self._readers.run(lambda c: c.execute(SQL[f"list_{state}"], place).fetchall())
+        now = self._now()
+        return [work_item(row[:3], work_row(row), now=now) for row in rows]
+
+    # ------------------------------------------------------------------------------------------------------ blobs
+
+    async def _stage(self, partition: str, keep_seconds: float) -> int:
+        def begin(turn: Turn) -> int:
+            expires_at = turn.now + int(max(keep_seconds, STAGED_SECONDS) * MICROSECONDS)
+            return only(turn.connection.execute(SQL["begin_blob"], (partition, expires_at)).fetchone())
+
+        number: int = await self._writer.run(begin)
+        return number
+
+    async def _stage_chunk(self, upload: int, number: int, data: bytes, digest: bytes) -> None:
+        row = (upload, number, digest, data)
+        await self._writer.run(lambda turn: turn.connection.execute(SQL["insert_chunk"], row) and None)
+
+    async def _stage_done(self, upload: int, partition: str, blob: Blob, keep_seconds: float) -> None:
+        def done(turn: Turn) -> None:
+            expires_at = turn.now + int(keep_seconds * MICROSECONDS)
+            if turn.connection.execute(SQL["find_blob"], (partition, blob.digest)).fetchone():
+                turn.connection.execute(SQL["prolong_blob"], (expires_at, partition, blob.digest))
+                _forget_blob(turn, upload)
+            else:
+                turn.connection.execute(SQL["name_blob"], (blob.digest, blob.size, expires_at, upload))
+                turn.book.ledger.blobs[partition, blob.digest] = True
+                turn.connection.execute(SQL["insert_partition"], (partition,))
+
+        await self._writer.run(done)
+
+    async def _stage_undo(self, upload: int) -> None:
+        await self._writer.run(lambda turn: _forget_blob(turn, upload), relief=True)
+
+    async def _blob(self, partition: str, digest: str) -> tuple[int, int] | None:
+        row: tuple[int, int] | None = await self._readers.run(
+            lambda c: c.execute(SQL["find_blob"], (partition, digest)).fetchone()
+        )
+        return row
+
+    async def _blob_chunk(self, upload: int, number: int) -> tuple[bytes, bytes] | None:
+        row: tuple[bytes, bytes] | None = await self._readers.run(
+            lambda c: c.execute(SQL["get_chunk"], (upload, number)).fetchone()
+        )
+        return row
+
+    # ------------------------------------------------------------------------------------------------------ hints
+
+    def _hear(self, digests: list[bytes]) -> None:
+        """Another process has committed something."""
+        self.board.wake_digests(digests, topic_digest)
+
+    async def _poll_forever(self) -> None:
+        """The safety poll: whatever hint was lost, a change in the file is seen here."""
+        connection = await asyncio.to_thread(self._connect, self._path)
+        heads: dict[Topic, int] = {}
+        version = -1
+        try:
+            while True:
+                await asyncio.sleep(POLL_SECONDS)
+                topics = self.board.topics()
+                if not topics:
+                    heads.clear()
+                    continue
+                seen, changed = await asyncio.to_thread(_look, connection, topics, heads, version)
+                version = seen
+                self.board.wake(changed)
+        finally:
+            connection.close()
+
+
+def _look(
+    connection: Connection, topics: Sequence[Topic], heads: dict[Topic, int], version: int
+) -> tuple[int, list[Topic]]:
+    """What has changed among these topics since the last look."""
+    new = [topic for topic in topics if topic not in heads]
+    seen = only(connection.execute("PRAGMA data_version").fetchone())
+    changed: list[Topic] = []
+    for topic in topics if seen != version else new:
+        if isinstance(topic, QueueTopic):
+            heads[topic] = 0
+            changed.append(topic)
+        elif isinstance(topic, LogTopic):
+            row = connection.execute(SQL["get_stream"], (topic.partition, topic.log, topic.stream)).fetchone()
+            head = row[1] if row else 0
+            if heads.get(topic, 0) != head:
+                heads[topic] = head
+                changed.append(topic)
+    for gone in set(heads) - set(topics):
+        del heads[gone]
+    return seen, changed
+
+
+def _nothing(_turn: Turn) -> None:
+    """A job that only takes its turn."""
+
+
+def _forget_blob(turn: Turn, number: int) -> Any:
+    turn.connection.execute(SQL["delete_chunks"], (number,))
+    turn.connection.execute(SQL["delete_blob"], (number,))

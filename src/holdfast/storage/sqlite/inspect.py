@@ -1,0 +1,172 @@
+"""Looking at the whole file: what is kept, and whether it is still what was written."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from zlib import crc32
+
+from holdfast.storage.contract import Problem, Stats
+from holdfast.storage.declared import Shape, load_fields
+from holdfast.storage.sqlite.checksums import entry_crc, head_crc
+from holdfast.storage.sqlite.connection import Connection
+from holdfast.storage.sqlite.readers import only
+from holdfast.storage.work import WorkState
+
+PAGE_ROWS = 500
+
+
+def stats(connection: Connection, path: str, *, now: int) -> Stats:
+    work: dict[str, dict[WorkState, int]] = {}
+    for queue, state, count in connection.execute("SELECT queue, state, count(*) FROM work GROUP BY queue, state"):
+        states = work.setdefault(queue, {"waiting": 0, "held": 0, "dead": 0})
+        known: WorkState = "waiting" if state in ("ready", "later") else state
+        states[known] += count
+    blobs, blob_bytes = connection.execute(
+        "SELECT count(*), ifnull(sum(size), 0) FROM blob WHERE digest IS NOT NULL"
+    ).fetchone()
+    live = "SELECT collection, count(*) FROM record WHERE expires_at IS NULL OR expires_at > ? GROUP BY collection"
+    return Stats(
+        partitions=only(connection.execute("SELECT count(*) FROM partition").fetchone()),
+        records=dict(connection.execute(live, (now,)).fetchall()),
+        streams=only(connection.execute("SELECT count(*) FROM stream").fetchone()),
+        entries=only(connection.execute("SELECT ifnull(sum(head - floor), 0) FROM stream").fetchone()),
+        blobs=blobs,
+        blob_bytes=blob_bytes,
+        work=work,
+        workers=only(connection.execute("SELECT count(*) FROM worker").fetchone()),
+        bytes=_size(path) + _size(f"{path}-wal"),
+        engine={
+            "schema": only(connection.execute("SELECT max(number) FROM migration").fetchone()),
+            "wal_bytes": _size(f"{path}-wal"),
+            "free_pages": only(connection.execute("PRAGMA freelist_count").fetchone()),
+            "sqlite": connection.execute("SELECT sqlite_version()").fetchone()[0],
+        },
+    )
+
+
+def _size(path: str) -> int:
+    place = Path(path)
+    return place.stat().st_size if place.exists() else 0
+
+
+def pages_and_tables(connection: Connection) -> Iterator[Problem]:
+    for (message,) in connection.execute("PRAGMA integrity_check(20)").fetchall():
+        if message != "ok":
+            yield Problem("the file", message.splitlines()[0])
+
+
+def records(connection: Connection, after: int) -> tuple[list[Problem], int | None]:
+    """The problems of some records, and where to go on (None: these were the last)."""
+    rows = connection.execute(
+        "SELECT id, partition, collection, key, version, fields, expires_at, head_crc, body_crc, body FROM record "
+        "WHERE id > ? ORDER BY id LIMIT ?",
+        (after, PAGE_ROWS),
+    ).fetchall()
+    problems = [
+        Problem(f"record {collection}/{key[:80]}", "its checksum is wrong")
+        for _, partition, collection, key, version, fields, expires_at, head, crc, body in rows
+        if head_crc(partition, collection, key, version, fields, expires_at) != head or crc32(body) != crc
+    ]
+    return problems, rows[-1][0] if rows else None
+
+
+def streams(connection: Connection, after: int) -> tuple[list[Problem], int | None]:
+    rows = connection.execute(
+        "SELECT id, log, name, head, floor FROM stream WHERE id > ? ORDER BY id LIMIT 1", (after,)
+    ).fetchall()
+    problems = []
+    for number, log, name, head, floor in rows:
+        expected = floor
+        for seq, at, crc, kind, data in connection.execute(
+            "SELECT seq, at, crc, kind, data FROM entry WHERE stream = ? ORDER BY seq", (number,)
+        ):
+            expected += 1
+            if seq != expected:
+                problems.append(Problem(f"log {log}/{name[:80]}", f"entry {expected} is missing"))
+                expected = seq
+            if entry_crc(number, seq, at, kind, data) != crc:
+                problems.append(Problem(f"log {log}/{name[:80]}", f"entry {seq}: its checksum is wrong"))
+        if expected != head:
+            problems.append(Problem(f"log {log}/{name[:80]}", f"it ends at {expected} instead of {head}"))
+    return problems, rows[-1][0] if rows else None
+
+
+def blob_chunks(connection: Connection, after: int) -> tuple[list[Problem], int | None]:
+    rows = connection.execute(
+        "SELECT rowid, blob, number, sha256, data FROM blob_chunk WHERE rowid > ? ORDER BY rowid LIMIT 16", (after,)
+    ).fetchall()
+    problems = [
+        Problem(f"blob {blob}", f"chunk {number}: its checksum is wrong")
+        for _, blob, number, digest, data in rows
+        if hashlib.sha256(data).digest() != digest
+    ]
+    return problems, rows[-1][0] if rows else None
+
+
+def index_totals(connection: Connection, shape: Shape, base: int) -> list[Problem]:
+    """Whether every record of a collection stands in each of its indexes, and the counters agree with it."""
+    (count,) = connection.execute("SELECT count(*) FROM record WHERE collection = ?", (shape.name,)).fetchone()
+    problems = []
+    for number, index in enumerate(shape.indexes):
+        (found,) = connection.execute(
+            "SELECT count(*) FROM record_index JOIN record ON record.id = record_index.record WHERE name = ?",
+            (base + number,),
+        ).fetchone()
+        if found != count:
+            problems.append(Problem(f"index {shape.name}/{index.name}", f"it has {found} entries for {count} records"))
+    for number, names in enumerate(shape.counters):
+        (total,) = connection.execute(
+            "SELECT ifnull(sum(total), 0) FROM counter WHERE name = ?", (base + number,)
+        ).fetchone()
+        if total != count:
+            problems.append(
+                Problem(f"counter {shape.name}/{','.join(names) or 'all'}", f"it says {total} for {count} records")
+            )
+    return problems
+
+
+def first_misplaced(connection: Connection, shape: Shape, base: int, after: int) -> tuple[list[Problem], int | None]:
+    """Whether records stand where their fields say, a page at a time."""
+    rows = connection.execute(
+        "SELECT id, partition, key, fields FROM record WHERE collection = ? AND id > ? ORDER BY id LIMIT ?",
+        (shape.name, after, PAGE_ROWS),
+    ).fetchall()
+    problems = []
+    for number, partition, key, fields in rows:
+        for place, entry in enumerate(shape.entries(partition, key, load_fields(fields))):
+            row = connection.execute(
+                "SELECT record FROM record_index WHERE name = ? AND entry = ?", (base + place, entry)
+            ).fetchone()
+            if row is None or row[0] != number:
+                name = shape.indexes[place].name
+                problems.append(Problem(f"record {shape.name}/{key[:80]}", f"it is not in its place in index {name}"))
+    return problems, rows[-1][0] if rows else None
+
+
+def lost_frames(path: str) -> int:
+    """How many committed frames of the write-ahead log SQLite could not read: 0 unless the log is damaged.
+
+    SQLite takes a frame with a wrong checksum for the end of the log, silently. But frames behind it that carry the log's
+    present salt were written in its present round. (After a power loss an unfinished last transaction looks the same.)
+    """
+    wal, shm = Path(f"{path}-wal"), Path(f"{path}-shm")
+    if not wal.exists() or not shm.exists():
+        return 0
+    with wal.open("rb") as file:
+        header = file.read(32)
+        if len(header) < 32:
+            return 0
+        page_size = struct.unpack(">I", header[8:12])[0]
+        salt = header[16:24]
+        last = number = 0
+        while len(frame := file.read(24)) == 24 and frame[8:16] == salt:
+            number += 1
+            if frame[4:8] != b"\0\0\0\0":
+                last = number
+            file.seek(page_size, 1)
+    with shm.open("rb") as file:
+        (known,) = struct.unpack("=I", file.read(20)[16:20])
+    return max(last - known, 0)

@@ -1,0 +1,253 @@
+-- Named statements. {keys} becomes a list of rows of ? marks, as many as there are keys.
+
+-- load_records
+WITH wanted (partition, collection, key) AS (VALUES {keys})
+SELECT partition, collection, key, record.id, version, fields, expires_at, head_crc
+FROM wanted CROSS JOIN record USING (partition, collection, key)
+
+-- load_body
+SELECT body, body_crc FROM record WHERE id = ?
+
+-- load_streams
+WITH wanted (partition, log, name) AS (VALUES {keys})
+SELECT partition, log, name, stream.id, head, floor
+FROM wanted CROSS JOIN stream USING (partition, log, name)
+
+-- load_dedupes
+WITH wanted (stream, name) AS (VALUES {keys})
+SELECT stream, name, seq FROM wanted CROSS JOIN dedupe USING (stream, name)
+
+-- load_work
+WITH wanted (partition, queue, key) AS (VALUES {keys})
+SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
+FROM wanted CROSS JOIN work USING (partition, queue, key)
+
+-- load_blobs
+WITH wanted (partition, digest) AS (VALUES {keys})
+SELECT partition, digest FROM wanted CROSS JOIN blob USING (partition, digest) WHERE digest IS NOT NULL
+
+-- last_ids
+-- Ids are given out by the writer, who holds the lock.
+SELECT (SELECT ifnull(max(id), 0) FROM record), (SELECT ifnull(max(id), 0) FROM stream),
+       (SELECT ifnull(max(value), 0) FROM meta WHERE name = 'last_fence'),
+       (SELECT ifnull(max(value), 0) FROM meta WHERE name = 'catalog')
+
+-- insert_partition
+INSERT OR IGNORE INTO partition (name) VALUES (?)
+
+-- insert_record
+INSERT INTO record (id, partition, collection, key, version, fields, expires_at, head_crc, body_crc, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- update_record
+UPDATE record SET version = ?, fields = ?, expires_at = ?, head_crc = ?, body_crc = ?, body = ? WHERE id = ?
+
+-- patch_record
+UPDATE record SET version = ?, fields = ?, head_crc = ? WHERE id = ?
+
+-- delete_record
+DELETE FROM record WHERE id = ?
+
+-- insert_index
+INSERT INTO record_index (name, entry, record) VALUES (?, ?, ?)
+
+-- delete_index
+DELETE FROM record_index WHERE name = ? AND entry = ?
+
+-- add_to_counter
+INSERT INTO counter (name, grp, total) VALUES (?, ?, ?)
+ON CONFLICT (name, grp) DO UPDATE SET total = total + excluded.total
+
+-- insert_stream
+INSERT INTO stream (id, partition, log, name, head, floor) VALUES (?, ?, ?, ?, ?, ?)
+
+-- update_stream
+UPDATE stream SET head = ?, floor = ? WHERE id = ?
+
+-- delete_stream
+DELETE FROM stream WHERE id = ?
+
+-- insert_entry
+INSERT INTO entry (stream, seq, at, crc, kind, data) VALUES (?, ?, ?, ?, ?, ?)
+
+-- insert_dedupe
+INSERT OR REPLACE INTO dedupe (stream, name, seq) VALUES (?, ?, ?)
+
+-- trim_entries
+DELETE FROM entry WHERE stream = ? AND seq <= ?
+
+-- trim_dedupes
+DELETE FROM dedupe WHERE stream = ? AND seq <= ?
+
+-- put_work
+INSERT OR REPLACE INTO work
+    (partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- delete_work
+DELETE FROM work WHERE partition = ? AND queue = ? AND key = ?
+
+-- open_lane
+-- A lane that becomes ready takes its place at the end of the turns.
+INSERT OR IGNORE INTO lane (queue, name, served)
+VALUES (?1, ?2, (SELECT ifnull(max(served), 0) + 1 FROM lane WHERE queue = ?1))
+
+-- set_meta
+INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)
+
+-- insert_holding
+INSERT OR IGNORE INTO holding (partition, digest, holder) VALUES (?, ?, ?)
+
+-- delete_holding
+DELETE FROM holding WHERE partition = ? AND digest = ? AND holder = ?
+
+-- prolong_blob
+-- A blob that is held has no expiry, and max() leaves that NULL alone.
+UPDATE blob SET expires_at = max(expires_at, ?) WHERE partition = ? AND digest = ?
+
+-- settle_blob
+-- Held: no expiry. Let go by its last holder: the grace begins.
+UPDATE blob SET expires_at = CASE
+    WHEN EXISTS (SELECT 1 FROM holding WHERE holding.partition = ?1 AND holding.digest = ?2) THEN NULL
+    ELSE max(ifnull(expires_at, 0), ?3) END
+WHERE partition = ?1 AND digest = ?2
+
+-- get_record
+SELECT version, fields, head_crc, body_crc, body, expires_at FROM record
+WHERE partition = ? AND collection = ? AND key = ? AND (expires_at IS NULL OR expires_at > ?)
+
+-- scan_up
+SELECT entry, key, version, fields, head_crc, body_crc, body, expires_at, partition
+FROM record_index JOIN record ON record.id = record_index.record
+WHERE name = ? AND entry >= ? AND entry < ? AND (expires_at IS NULL OR expires_at > ?)
+ORDER BY entry LIMIT ?
+
+-- scan_down
+SELECT entry, key, version, fields, head_crc, body_crc, body, expires_at, partition
+FROM record_index JOIN record ON record.id = record_index.record
+WHERE name = ? AND entry >= ? AND entry < ? AND (expires_at IS NULL OR expires_at > ?)
+ORDER BY entry DESC LIMIT ?
+
+-- count_range
+SELECT count(*) FROM (SELECT 1 FROM record_index WHERE name = ? AND entry >= ? AND entry < ? LIMIT ?)
+
+-- count_live
+-- Records that may expire have to be looked at one by one.
+SELECT count(*) FROM (
+    SELECT 1 FROM record_index JOIN record ON record.id = record_index.record
+    WHERE name = ? AND entry >= ? AND entry < ? AND (expires_at IS NULL OR expires_at > ?) LIMIT ?)
+
+-- get_counter
+SELECT total FROM counter WHERE name = ? AND grp = ?
+
+-- get_stream
+SELECT id, head, floor FROM stream WHERE partition = ? AND log = ? AND name = ?
+
+-- read_up
+SELECT seq, kind, data, at, crc FROM entry WHERE stream = ? AND seq > ? AND seq < ? ORDER BY seq LIMIT ?
+
+-- read_down
+SELECT seq, kind, data, at, crc FROM entry WHERE stream = ? AND seq > ? AND seq < ? ORDER BY seq DESC LIMIT ?
+
+-- renew_lease
+INSERT INTO worker (id, lease_until) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until
+
+-- expired_workers
+SELECT id FROM worker WHERE lease_until <= ?
+
+-- held_by
+SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
+FROM work WHERE state = 'held' AND holder = ? AND queue = ? ORDER BY fence LIMIT ?
+
+-- held_anywhere_by
+SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
+FROM work WHERE state = 'held' AND holder = ?
+
+-- promote_later
+-- What has become ready leaves the waiting room and opens its lane.
+UPDATE work SET state = 'ready' WHERE (partition, queue, key) IN
+    (SELECT partition, queue, key FROM work WHERE queue = ? AND state = 'later' AND ready_at <= ?
+     ORDER BY ready_at LIMIT ?)
+RETURNING queue, lane
+
+-- next_lanes
+SELECT name FROM lane WHERE queue = ? ORDER BY served LIMIT ?
+
+-- first_ready
+SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
+FROM work WHERE state = 'ready' AND queue = ? AND lane = ? ORDER BY priority DESC, ready_at LIMIT 1
+
+-- serve_lane
+UPDATE lane SET served = (SELECT max(served) + 1 FROM lane WHERE queue = ?1) WHERE queue = ?1 AND name = ?2
+
+-- close_lane
+DELETE FROM lane WHERE queue = ? AND name = ?
+
+-- delete_worker
+DELETE FROM worker WHERE id = ?
+
+-- get_work
+SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
+FROM work WHERE partition = ? AND queue = ? AND key = ?
+
+-- list_dead
+SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
+FROM work WHERE partition = ? AND queue = ? AND state = 'dead' AND key > ? ORDER BY key LIMIT ?
+
+-- list_held
+SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
+FROM work WHERE partition = ? AND queue = ? AND state = 'held' AND key > ? ORDER BY key LIMIT ?
+
+-- list_waiting
+SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
+FROM work WHERE partition = ? AND queue = ? AND state IN ('ready', 'later') AND key > ? ORDER BY key LIMIT ?
+
+-- begin_blob
+INSERT INTO blob (partition, digest, size, expires_at) VALUES (?, NULL, 0, ?) RETURNING id
+
+-- insert_chunk
+INSERT INTO blob_chunk (blob, number, sha256, data) VALUES (?, ?, ?, ?)
+
+-- find_blob
+SELECT id, size FROM blob WHERE partition = ? AND digest = ?
+
+-- name_blob
+UPDATE blob SET digest = ?, size = ?, expires_at = ? WHERE id = ?
+
+-- get_chunk
+SELECT data, sha256 FROM blob_chunk WHERE blob = ? AND number = ?
+
+-- delete_chunks
+DELETE FROM blob_chunk WHERE blob = ?
+
+-- delete_blob
+DELETE FROM blob WHERE id = ?
+
+-- expired_blobs
+SELECT id, partition, digest FROM blob WHERE expires_at <= ? ORDER BY expires_at LIMIT ?
+
+-- expired_records
+SELECT partition, collection, key FROM record WHERE expires_at <= ? ORDER BY expires_at LIMIT ?
+
+-- idle_workers
+SELECT id FROM worker WHERE lease_until <= ? AND NOT EXISTS (
+    SELECT 1 FROM work WHERE work.holder = worker.id AND work.state = 'held') LIMIT ?
+
+-- list_partitions
+SELECT name FROM partition WHERE name > ? ORDER BY name LIMIT ?
+
+-- list_collections
+SELECT id, name, declaration FROM collection
+
+-- put_collection
+INSERT INTO collection (name, declaration) VALUES (?, ?)
+ON CONFLICT (name) DO UPDATE SET declaration = excluded.declaration RETURNING id
+
+-- clear_indexes
+DELETE FROM record_index WHERE name BETWEEN ? AND ?
+
+-- clear_counters
+DELETE FROM counter WHERE name BETWEEN ? AND ?
+
+-- all_of_collection
+SELECT id, partition, key, fields FROM record WHERE collection = ? AND id > ? ORDER BY id LIMIT ?

@@ -1,0 +1,140 @@
+"""Makes the file a Holdfast database, and brings an older one up to date."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from holdfast.errors import CannotOpen, NotHoldfast, StorageCorrupt, StorageError
+from holdfast.storage.clock import Clock
+from holdfast.storage.migrations import Migration, migrations_of, unapplied
+from holdfast.storage.sqlite.connection import SQL, Connection, connect, translate
+from holdfast.storage.sqlite.place import WriteLock, check_place
+
+APPLICATION_ID = 0x48464B31  # "HFK1"
+
+_APPLIED = """CREATE TABLE IF NOT EXISTS migration (
+    number   INTEGER PRIMARY KEY,
+    name     TEXT NOT NULL,
+    checksum TEXT NOT NULL,
+    applied_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+)"""
+
+
+def pending(path: str) -> list[Migration]:
+    """What `migrate` would apply; changes nothing."""
+    known = migrations_of("holdfast.storage.sqlite")
+    if not Path(path).exists() or Path(path).stat().st_size == 0:
+        check_place(Path(path))
+        return known
+    connection = connect(path)
+    try:
+        _check_owner(connection)
+        return unapplied(known, _applied(connection))
+    except sqlite3.Error as error:
+        raise cannot_open(error) from error
+    finally:
+        connection.close()
+
+
+def migrate(path: str) -> list[Migration]:
+    """Apply what is missing; answers what that was."""
+    check_place(Path(path))
+    lock = WriteLock(f"{path}-lock")
+    connection = connect(path)
+    try:
+        return prepare_file(connection, lock)
+    except sqlite3.Error as error:
+        raise cannot_open(error) from error
+    finally:
+        connection.close()
+        lock.close()
+
+
+def prepare_file(connection: Connection, lock: WriteLock | None) -> list[Migration]:
+    """Check that the file is ours, and apply the missing migrations under the lock, in one transaction."""
+    if lock is not None:
+        lock.acquire()
+    try:
+        _check_owner(connection)
+        known = migrations_of("holdfast.storage.sqlite")
+        if not unapplied(known, _applied(connection)):
+            return []
+        if not _tables(connection):
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            missing = unapplied(known, _applied(connection))
+            for migration in missing:
+                _apply(connection, migration)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        return missing
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _apply(connection: Connection, migration: Migration) -> None:
+    connection.execute(_APPLIED)
+    for statement in _statements(migration.sql):
+        connection.execute(statement)
+    connection.execute(
+        "INSERT INTO migration (number, name, checksum) VALUES (?, ?, ?)",
+        (migration.number, migration.name, migration.checksum),
+    )
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+def _statements(sql: str) -> list[str]:
+    statements, current = [], ""
+    for line in sql.splitlines(keepends=True):
+        current += line
+        if sqlite3.complete_statement(current):
+            statements.append(current)
+            current = ""
+    return statements
+
+
+def _check_owner(connection: Connection) -> None:
+    (owner,) = connection.execute("PRAGMA application_id").fetchone()
+    if owner != APPLICATION_ID and (owner or _tables(connection)):
+        raise NotHoldfast
+
+
+def _tables(connection: Connection) -> int:
+    (count,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    return int(count)
+
+
+def _applied(connection: Connection) -> list[tuple[int, str]]:
+    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migration'").fetchone():
+        return []
+    return [(number, checksum) for number, checksum in connection.execute("SELECT number, checksum FROM migration")]
+
+
+def engine_offset(connection: Connection, clock: Clock) -> int:
+    """What to add to the steady clock to get the engine's time, in microseconds.
+
+    It is fixed by the first process of a boot, so that the wall clock may jump afterwards without moving any lease. A new
+    boot means that every process of the old one is gone: its leases end. Call it in a transaction.
+    """
+    rows = dict(connection.execute("SELECT name, value FROM meta WHERE name IN ('boot', 'offset')").fetchall())
+    if rows.get("boot") != clock.boot():
+        rows["offset"] = clock.wall() - clock.steady()
+        connection.execute(SQL["set_meta"], ("boot", clock.boot()))
+        connection.execute(SQL["set_meta"], ("offset", rows["offset"]))
+        connection.execute("UPDATE worker SET lease_until = 0")
+    return int(rows["offset"])
+
+
+def cannot_open(error: sqlite3.Error) -> StorageError:
+    translated = translate(error)
+    if isinstance(translated, StorageCorrupt):
+        return StorageCorrupt("the file is damaged, or not a database; restore it from a backup or choose another file")
+    if isinstance(translated, StorageError):
+        return translated
+    return CannotOpen()

@@ -1,0 +1,322 @@
+"""The writer thread: takes whatever has queued and commits it in one transaction.
+
+There is no timer: while one batch is being written, the next one gathers. Callers are judged one after another, so a
+refused one harms nobody; they are answered after the commit, all in one wake-up of the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+
+from holdfast.errors import (
+    CommitInDoubt,
+    HoldfastError,
+    StorageBroken,
+    StorageFull,
+    StorageUnavailable,
+)
+from holdfast.storage.blobs import Detach
+from holdfast.storage.commits import Operation, Receipt
+from holdfast.storage.hints import Topic
+from holdfast.storage.judge import judge
+from holdfast.storage.logs import Append, Drop, Trim
+from holdfast.storage.records import Delete, Insert, Put, Replace
+from holdfast.storage.sqlite.book import Book
+from holdfast.storage.sqlite.connection import Connection, translate
+from holdfast.storage.sqlite.place import Reserve, WriteLock
+from holdfast.storage.work import Bury, Complete, Release, Remove
+
+logger = logging.getLogger("holdfast.storage")
+
+BATCH_COMMITS = 512
+RELIEF_BYTES = 4096  # what a commit may add while the disk is full, if it gives something back
+ROOM_SECONDS = 1.0  # how often a full disk is looked at again
+
+_RELIEF = frozenset((Delete, Trim, Drop, Complete, Release, Bury, Remove, Detach))
+
+Probe = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Commit:
+    """A caller's commit on its way."""
+
+    partition: str
+    operations: tuple[Operation, ...]
+    future: asyncio.Future[Receipt]
+
+    def relieves(self) -> bool:
+        """Whether it may pass while the disk is full: it gives something back, and adds next to nothing."""
+        return any(type(operation) in _RELIEF for operation in self.operations) and self._adds() <= RELIEF_BYTES
+
+    def _adds(self) -> int:
+        size = 0
+        for operation in self.operations:
+            if isinstance(operation, Insert | Put | Replace):
+                size += len(operation.body)
+            elif isinstance(operation, Append):
+                size += sum(len(draft.data) for draft in operation.entries)
+        return size
+
+
+@dataclass(slots=True)
+class Job:
+    """Something else that needs the writer's transaction: a claim, a sweep, a chunk of a blob."""
+
+    run: Callable[[Turn], Any]
+    future: asyncio.Future[Any]
+    relief: bool = False
+
+    def relieves(self) -> bool:
+        return self.relief
+
+
+@dataclass(slots=True)
+class Turn:
+    """What a job is given."""
+
+    connection: Connection
+    book: Book
+    now: int  # the engine's time
+    topics: set[Topic]
+
+
+Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
+
+
+class Writer:
+    def __init__(
+        self,
+        *,
+        book: Book,
+        lock: WriteLock | None,
+        reserve: Reserve | None,
+        loop: asyncio.AbstractEventLoop,
+        now: Callable[[], int],
+        wall: Callable[[], int],
+        hint: Callable[[Sequence[Topic]], None],
+        woken: Callable[[Sequence[Topic]], None],
+        probe: Probe,
+    ) -> None:
+        self._book = book
+        self._lock = lock
+        self._reserve = reserve
+        self._loop = loop
+        self._now = now
+        self._wall = wall
+        self._hint = hint
+        self._woken = woken
+        self._probe = probe
+        self._queue: SimpleQueue[Commit | Job | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="holdfast-writer")
+        self._looked_at = 0.0
+        self.full = False
+        self.broken: StorageBroken | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def commit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
+        future: asyncio.Future[Receipt] = self._loop.create_future()
+        self._queue.put(Commit(partition, operations, future))
+        return future
+
+    def run(self, job: Callable[[Turn], Any], *, relief: bool = False) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._queue.put(Job(job, future, relief))
+        return future
+
+    def stop(self, seconds: float | None = None) -> None:
+        """Finish what has queued and end the thread. Safe to call from any thread, and more than once."""
+        self._queue.put(None)
+        self._thread.join(seconds)
+
+    # ------------------------------------------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        while True:
+            batch, last = self._take()
+            if batch:
+                self._probe("taken")
+                self._serve(batch)
+            if last:
+                return
+
+    def _take(self) -> tuple[list[Commit | Job], bool]:
+        get = self._queue.get
+        first = get()
+        if first is None:
+            return [], True
+        batch: list[Commit | Job] = [first]
+        for _ in range(min(self._queue.qsize(), BATCH_COMMITS - 1)):
+            item = get()
+            if item is None:
+                return batch, True
+            batch.append(item)
+        return batch, False
+
+    def _serve(self, batch: list[Commit | Job]) -> None:
+        if self.broken is not None:
+            self._fail(batch, StorageBroken())
+            return
+        if self.full:
+            batch = self._only_relief(batch)
+            if not batch:
+                return
+        try:
+            answers, topics = self._transact(batch)
+        except StorageFull:
+            self._filled(batch)
+        except StorageBroken as error:
+            self.broken = error
+            logger.critical("the storage is broken: %s", error)
+            self._fail(batch, error)
+        except HoldfastError as error:
+            self._fail(batch, error)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, no caller may wait for ever
+            logger.exception("the writer failed")
+            self._fail(batch, error)
+        else:
+            self._probe("committed")
+            if topics:
+                self._hint(topics)
+            self._answer(answers, topics)
+            self._probe("acknowledged")
+
+    def _transact(self, batch: list[Commit | Job]) -> tuple[list[Answer], tuple[Topic, ...]]:
+        if self._lock is not None:
+            self._lock.acquire()
+        committing = False
+        try:
+            self._probe("locked")
+            connection = self._book.connection
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._probe("begun")
+                answers, topics = self._judge(batch)
+                committing = True
+                connection.execute("COMMIT")
+            except BaseException:
+                self._book.forget()
+                with contextlib.suppress(Exception):  # SQLite may have rolled back by itself
+                    connection.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            translated = translate(error)
+            if isinstance(translated, StorageBroken) and committing:
+                raise CommitInDoubt from error
+            raise translated from error
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+        self._book.end()
+        return answers, topics
+
+    def _judge(self, batch: list[Commit | Job]) -> tuple[list[Answer], tuple[Topic, ...]]:
+        book = self._book
+        book.begin()
+        now, at = self._now(), self._wall()
+        commits = [(item.partition, item.operations) for item in batch if type(item) is Commit]
+        book.load(commits)
+        answers: list[Answer] = []
+        partitions: set[str] = set()
+        topics: set[Topic] = set()
+        ledger = book.ledger
+        for item in batch:
+            if type(item) is Job:
+                topics |= ledger.topics
+                book.save(partitions, now=now)
+                answer = self._do(item, now, topics)
+                answers.append(answer)
+                if answer[2] is not None:  # the ledger was forgotten
+                    book.load(commits)
+                    ledger = book.ledger
+                continue
+            assert type(item) is Commit
+            try:
+                if book.stale:
+                    book.refuse_stale(item.operations)
+                outcomes = judge(ledger, item.partition, item.operations, now=now, at=at)
+            except HoldfastError as refusal:
+                answers.append((item.future, None, refusal))
+            else:
+                partitions.add(item.partition)
+                answers.append((item.future, Receipt(item.operations, outcomes), None))
+        topics |= ledger.topics
+        self._probe("judged")
+        book.save(partitions, now=now)
+        self._probe("saved")
+        return answers, tuple(topics)
+
+    def _do(self, job: Job, now: int, topics: set[Topic]) -> Answer:
+        """Run a job in the batch's transaction. Its own error is its caller's, not its neighbours'."""
+        connection = self._book.connection
+        connection.execute("SAVEPOINT job")
+        try:
+            result = job.run(Turn(connection, self._book, now, topics))
+            self._book.save((), now=now)
+        except (sqlite3.Error, StorageUnavailable):
+            raise
+        except Exception as error:  # noqa: BLE001
+            connection.execute("ROLLBACK TO job")
+            self._book.forget()
+            self._book.begin()
+            return job.future, None, error
+        connection.execute("RELEASE job")
+        return job.future, result, None
+
+    # ------------------------------------------------------------------------------------------------ a full disk
+
+    def _only_relief(self, batch: list[Commit | Job]) -> list[Commit | Job]:
+        """Unless there is room again: refuse all but what gives space back."""
+        if time.monotonic() - self._looked_at >= ROOM_SECONDS:
+            self._looked_at = time.monotonic()
+            if self._reserve is not None and self._reserve.room() and self._reserve.keep():
+                self.full = False
+                logger.warning("there is space again: writing goes on")
+                return batch
+        self._fail([item for item in batch if not item.relieves()], StorageFull())
+        return [item for item in batch if item.relieves()]
+
+    def _filled(self, batch: list[Commit | Job]) -> None:
+        """The disk is full: give the reserve back, and let pass what gives space back."""
+        if self.full or self._reserve is None:
+            self._fail(batch, StorageFull())
+            return
+        self.full = True
+        self._looked_at = time.monotonic()
+        self._reserve.release()
+        logger.error("the disk is full: only deleting and releasing go on, in the space of the reserve")
+        relief = self._only_relief(batch)
+        if relief:
+            self._serve(relief)
+
+    # ----------------------------------------------------------------------------------------------------- answer
+
+    def _fail(self, batch: Sequence[Commit | Job], error: BaseException) -> None:
+        self._answer([(item.future, None, error) for item in batch], ())
+
+    def _answer(self, answers: Sequence[Answer], topics: Sequence[Topic]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the commits stand, nobody waits for them
+            self._loop.call_soon_threadsafe(self._deliver, answers, topics)
+
+    def _deliver(self, answers: Sequence[Answer], topics: Sequence[Topic]) -> None:
+        for future, result, error in answers:
+            if future.cancelled():
+                continue
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+        if topics:
+            self._woken(topics)
+
