@@ -31,7 +31,7 @@ from holdfast.storage.sqlite.datagrams import Datagrams, topic_digest
 from holdfast.storage.sqlite.place import Reserve, WriteLock, check_place
 from holdfast.storage.sqlite.readers import Readers, ReadByWriter, ReaderThreads, only, read_log, read_records, scan
 from holdfast.storage.sqlite.schema import cannot_open, engine_offset, prepare_file
-from holdfast.storage.sqlite.writer import Probe, Turn, Writer
+from holdfast.storage.sqlite.writer import BATCH_COMMITS, Probe, Turn, Writer
 from holdfast.storage.work import Claim, WorkItem, WorkState
 
 logger = logging.getLogger("holdfast.storage")
@@ -58,8 +58,8 @@ def _no_probe(_point: str) -> None:
 class SQLiteKernel(Front):
     """A kernel in one file. Several processes may open it, on one machine.
 
-    ``connect``, ``shared`` and ``probe`` are for tests: another kind of connection, a file only one connection can open,
-    and a call at each named point of a commit.
+    ``connect``, ``shared``, ``probe`` and ``batch`` are for tests and benchmarks: another kind of connection, a file that
+    only one connection can open, a call at each named point of a commit, and how many commits one transaction may take.
     """
 
     engine = "sqlite"
@@ -76,6 +76,7 @@ class SQLiteKernel(Front):
         shared: bool = True,
         probe: Probe = _no_probe,
         reserve: bool = True,
+        batch: int = BATCH_COMMITS,
     ) -> None:
         super().__init__(durability=durability, declare=declare, clock=clock)
         self._path = path
@@ -84,6 +85,7 @@ class SQLiteKernel(Front):
         self._shared = shared
         self._probe = probe
         self._wants_reserve = reserve
+        self._batch = batch
         self._offset = 0
         self._hinted: dict[bytes, Topic] = {}
 
@@ -105,6 +107,7 @@ class SQLiteKernel(Front):
             hint=self._datagrams.send,
             woken=self.board.wake,
             probe=self._probe,
+            batch=self._batch,
         )
         self._writer.start()
         _writers.add(self._writer)

@@ -106,6 +106,7 @@ class Writer:
         hint: Callable[[Sequence[Topic]], None],
         woken: Callable[[Sequence[Topic]], None],
         probe: Probe,
+        batch: int,
     ) -> None:
         self._book = book
         self._lock = lock
@@ -116,6 +117,7 @@ class Writer:
         self._hint = hint
         self._woken = woken
         self._probe = probe
+        self._batch = batch
         self._queue: SimpleQueue[Commit | Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True, name="holdfast-writer")
         self._looked_at = 0.0
@@ -157,7 +159,7 @@ class Writer:
         if first is None:
             return [], True
         batch: list[Commit | Job] = [first]
-        for _ in range(min(self._queue.qsize(), BATCH_COMMITS - 1)):
+        for _ in range(min(self._queue.qsize(), self._batch - 1)):
             item = get()
             if item is None:
                 return batch, True

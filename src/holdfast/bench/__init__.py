@@ -1,0 +1,1 @@
+"""Benchmarks that users can run on their own machine. Targets are ratios of things measured in one run."""
