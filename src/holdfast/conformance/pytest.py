@@ -1,0 +1,30 @@
+"""The laws as pytest, one test each. In a test file of your engine:
+
+from holdfast.conformance.pytest import storage_laws
+
+test_law = storage_laws(my_factory)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.conformance.storage import Law, Subject, all_laws, subject_of
+from holdfast.storage.contract import Kernel
+
+
+def storage_laws(given: Subject | Callable[..., Subject | Kernel]) -> Callable[[Law], None]:
+    """A parametrised test: one case per law, skipped where the subject has not the capability."""
+    subject = subject_of(given)
+
+    @pytest.mark.parametrize("law", [pytest.param(law, id=f"{law.group}-{law.name}") for law in all_laws()])
+    def test_law(law: Law) -> None:
+        if not subject.can(law.needs):
+            pytest.skip(f"{subject.name} is not declared {law.needs}")
+        asyncio.run(law.check(subject))
+
+    test_law.__doc__ = f"{subject.name} obeys every law of the storage kernel."
+    return test_law
