@@ -54,5 +54,3 @@ def _write(path: str, seconds: float, rows: int) -> float:
     rate = done / (time.perf_counter() - start)
     connection.close()
     return rate
-
-

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 
@@ -72,7 +72,7 @@ async def _run(url: str, *, quick: bool, progress: Progress) -> Report:
 
 def kernel_path(url: str) -> str | None:
     """The path of a SQLite URL."""
-    return url.split("///", 1)[1].split("?")[0] if url.startswith("sqlite") else None
+    return url.split("///", 1)[1].split("?", maxsplit=1)[0] if url.startswith("sqlite") else None
 
 
 def _import_time(report: Report) -> None:
@@ -146,7 +146,7 @@ async def _wake_ups(report: Report, kernel: Kernel, url: str, count: int) -> Non
     report.note("a tail in another process sees a commit, p99", times[int(count * 0.99)], "ms")
 
 
-async def _entries(kernel: Kernel, stream: str) -> AsyncIterator[bytes]:
+async def _entries(kernel: Kernel, stream: str) -> AsyncGenerator[bytes, None]:
     async for entry in kernel.tail("bench/pulse", "bench-log", stream, after=0):
         yield entry.data
 

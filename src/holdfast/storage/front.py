@@ -29,7 +29,17 @@ from holdfast.errors import (
 from holdfast.storage.blobs import STAGED_SECONDS, Blob, BlobReader, BlobSource
 from holdfast.storage.clock import Clock
 from holdfast.storage.commits import Operation, Receipt
-from holdfast.storage.contract import LEASE_SECONDS, PAGE_BYTES, Durability, Family, Health, Kernel, Problem, Stats, Swept
+from holdfast.storage.contract import (
+    LEASE_SECONDS,
+    PAGE_BYTES,
+    Durability,
+    Family,
+    Health,
+    Kernel,
+    Problem,
+    Stats,
+    Swept,
+)
 from holdfast.storage.cursors import Cursor, read_cursor, write_cursor
 from holdfast.storage.declared import Declared, Shape
 from holdfast.storage.hints import Board, LogTopic, Topic, Watch
@@ -134,9 +144,7 @@ class Front(Kernel):
             reads, writes, detail = await self._health()
         except HoldfastError as error:
             reads, writes, detail = False, False, str(error)
-        return Health(
-            self.engine, self.durability, reads, writes, detail, self._behind_pending, self._behind_failed
-        )
+        return Health(self.engine, self.durability, reads, writes, detail, self._behind_pending, self._behind_failed)
 
     async def stats(self) -> Stats:
         self._guard()
@@ -542,6 +550,3 @@ def _bounds(shape: Shape, index: int, partition: str, query: Query) -> tuple[byt
     low = prefix if query.since is None else prefix + encode((query.since,))
     high = prefix + END if query.until is None else prefix + encode((query.until,))
     return low, high
-
-
-

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 
-@dataclass(frozen=True, slots=True)
-class LogTopic:
+class LogTopic(NamedTuple):
     """Something was appended to this stream."""
 
     partition: str
@@ -19,8 +17,7 @@ class LogTopic:
     stream: str
 
 
-@dataclass(frozen=True, slots=True)
-class QueueTopic:
+class QueueTopic(NamedTuple):
     """Work became ready in this queue."""
 
     queue: str
@@ -32,9 +29,9 @@ Topic = LogTopic | QueueTopic
 class Watch:
     """Waits for one topic. Open it *before* reading, so that nothing falls between the read and the wait.
 
-        with kernel.watch(topic) as watch:
-            while not (page := await kernel.read_log(...)).entries:
-                await watch.wait(1.0)
+    with kernel.watch(topic) as watch:
+        while not (page := await kernel.read_log(...)).entries:
+            await watch.wait(1.0)
     """
 
     def __init__(self, board: Board, topic: Topic) -> None:

@@ -61,9 +61,7 @@ def _record(ledger: Ledger, partition: str, operation: RecordOperation, now: int
     return state
 
 
-def _check_version(
-    ledger: Ledger, partition: str, operation: Version | Replace | Patch | Delete, now: int
-) -> None:
+def _check_version(ledger: Ledger, partition: str, operation: Version | Replace | Patch | Delete, now: int) -> None:
     state = _record(ledger, partition, operation, now)
     expected = operation.version
     if expected is None:

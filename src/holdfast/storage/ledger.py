@@ -8,6 +8,7 @@ commits of a batch write a key, it is saved once.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from holdfast.storage.hints import Topic
 from holdfast.storage.records import Fields
@@ -50,8 +51,7 @@ class WorkRow:
     reason: str | None = None
 
 
-@dataclass(slots=True)
-class NewEntry:
+class NewEntry(NamedTuple):
     stream: int
     seq: int
     kind: str

@@ -42,7 +42,7 @@ class Collection:
     """
 
     name: str
-    fields: Mapping[str, type[str] | type[int] | type[float] | type[bool]] = field(default_factory=dict)
+    fields: Mapping[str, type[str | int | float | bool]] = field(default_factory=dict)
     indexes: tuple[Index, ...] = ()
     counters: tuple[tuple[str, ...], ...] = ()
     expiring: bool = False

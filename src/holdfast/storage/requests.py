@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from holdfast.errors import InvalidName, InvalidRequest, InvalidValue, NotDeclared, TooLarge, WrittenTwice
@@ -64,14 +65,13 @@ def checked_operations(declared: Declared, operations: tuple[Operation, ...]) ->
 def _check_once(operations: tuple[Operation, ...]) -> None:
     seen: set[tuple[str, str, str]] = set()
     for operation in operations:
-        kind = _WRITTEN.get(type(operation))
-        if kind is None:
-            continue
-        family, name = (getattr(operation, attribute) for attribute in kind)
-        place = (kind[0], family, name)
-        if place in seen:
-            raise WrittenTwice(f"one commit writes {family}/{name} twice; merge the two writes or make two commits")
-        seen.add(place)
+        place_of = _PLACES.get(type(operation))
+        if place_of is not None:
+            kind, names = place_of
+            family, name = names(operation)
+            if (kind, family, name) in seen:
+                raise WrittenTwice(f"one commit writes {family}/{name} twice; merge the two writes or make two commits")
+            seen.add((kind, family, name))
 
 
 @lru_cache(maxsize=4096)
@@ -276,9 +276,9 @@ _HANDLERS: dict[type[Operation], Callable[[Declared, Any], tuple[Operation, int]
     Detach: _blob,
 }
 
-_WRITTEN: dict[type[Operation], tuple[str, str]] = {
-    **dict.fromkeys((Insert, Put, Replace, Patch, Delete, Take), ("collection", "key")),
-    **dict.fromkeys((Append, Trim, Drop), ("log", "stream")),
-    **dict.fromkeys((Enqueue, Complete, Release, Retry, Bury, Requeue, Remove), ("queue", "key")),
-    **dict.fromkeys((Attach, Detach), ("digest", "holder")),
+_PLACES: dict[type[Operation], tuple[str, Callable[[Any], tuple[str, str]]]] = {
+    **dict.fromkeys((Insert, Put, Replace, Patch, Delete, Take), ("record", attrgetter("collection", "key"))),
+    **dict.fromkeys((Append, Trim, Drop), ("log", attrgetter("log", "stream"))),
+    **dict.fromkeys((Enqueue, Complete, Release, Retry, Bury, Requeue, Remove), ("work", attrgetter("queue", "key"))),
+    **dict.fromkeys((Attach, Detach), ("blob", attrgetter("digest", "holder"))),
 }

@@ -65,9 +65,7 @@ class Scope:
     async def work(self, queue: str, key: str) -> WorkItem | None:
         return await self._kernel.work(self.partition, queue, key)
 
-    async def list_work(
-        self, queue: str, *, state: WorkState, limit: int = 50, cursor: str | None = None
-    ) -> WorkPage:
+    async def list_work(self, queue: str, *, state: WorkState, limit: int = 50, cursor: str | None = None) -> WorkPage:
         return await self._kernel.list_work(self.partition, queue, state=state, limit=limit, cursor=cursor)
 
     async def stage_blob(self, source: BlobSource, *, keep_seconds: float = STAGED_SECONDS) -> Blob:

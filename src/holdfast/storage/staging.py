@@ -31,7 +31,9 @@ async def chunks_of(source: BlobSource) -> AsyncIterator[bytes]:
         async for chunk in _from_file(source):
             yield chunk
     else:
-        raise InvalidValue(f"a blob is made of bytes, str, a path, a binary file or a stream, not {type(source).__name__}")
+        raise InvalidValue(
+            f"a blob is made of bytes, str, a path, a binary file or a stream, not {type(source).__name__}"
+        )
 
 
 async def _from_file(file: BinaryIO) -> AsyncIterator[bytes]:

@@ -64,7 +64,9 @@ def _split(url: str) -> tuple[str, str, dict[str, str]]:
     if scheme == "memory":
         return "memory", "", dict(parse_qsl(parts.query))
     if scheme != "sqlite":
-        raise UnknownScheme(f"{parts.scheme or 'a URL without a scheme'!r} names no engine; use memory: or sqlite:///path")
+        raise UnknownScheme(
+            f"{parts.scheme or 'a URL without a scheme'!r} names no engine; use memory: or sqlite:///path"
+        )
     path = unquote(parts.path)
     if parts.netloc or not path.startswith("/") or path == "/":
         raise UnknownScheme("a SQLite URL is sqlite:///relative/path.db or sqlite:////absolute/path.db")

@@ -1,10 +1,10 @@
 """Work: (queue, key) → when it is ready, who holds it, under which fence. An item points at a record; it carries no data.
 
-    waiting ──claim──▶ held ──Complete──▶ (gone)
-       ▲                │
-       ├──Release───────┤  the attempt is not counted
-       ├──Retry─────────┤  the attempt is counted; after the last one: dead
-       └──Requeue── dead ◀──Bury
+waiting ──claim──▶ held ──Complete──▶ (gone)
+▲                │
+├──Release───────┤  the attempt is not counted
+├──Retry─────────┤  the attempt is counted; after the last one: dead
+└──Requeue── dead ◀──Bury
 """
 
 from __future__ import annotations

@@ -113,7 +113,8 @@ class MemoryKernel(Front):
         uploads = [
             number
             for number, upload in self._uploads.items()
-            if upload.expires_at <= now and not (upload.blob and self._holders.get((upload.partition, upload.blob.digest)))
+            if upload.expires_at <= now
+            and not (upload.blob and self._holders.get((upload.partition, upload.blob.digest)))
         ][:limit]
         for number in uploads:
             self._forget(number)
@@ -181,9 +182,7 @@ class MemoryKernel(Front):
             self._entries.pop(stream, None)
         if ledger.trims or ledger.drops:
             floors = {state.id: state.floor for state in ledger.streams.values() if state is not None}
-            ledger.dedupes = {
-                place: seq for place, seq in ledger.dedupes.items() if seq > floors.get(place[0], seq)
-            }
+            ledger.dedupes = {place: seq for place, seq in ledger.dedupes.items() if seq > floors.get(place[0], seq)}
 
     # ---------------------------------------------------------------------------------------------------- records
 

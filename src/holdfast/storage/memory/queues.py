@@ -44,9 +44,7 @@ class Queues:
         """Items whose holder's lease is over."""
         gone = [worker for worker in self.held if self.leases.get(worker, 0) <= now]
         for worker in gone:
-            yield from sorted(
-                (key for key in self.held[worker] if key[1] == queue), key=lambda key: _fence(rows[key])
-            )
+            yield from sorted((key for key in self.held[worker] if key[1] == queue), key=lambda key: _fence(rows[key]))
 
     def ready(self, queue: str, rows: Rows, *, now: int) -> Iterator[Key]:
         """Items that wait and are ready, lane by lane in turn."""

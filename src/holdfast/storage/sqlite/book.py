@@ -226,11 +226,15 @@ class Book:
             if old is not None:
                 entries = shape.entries(partition, key, old.fields)
                 unindexed += [(base + number, entry) for number, entry in enumerate(entries)]
-                totals.subtract([(base + number, group) for number, group in enumerate(shape.groups(partition, old.fields))])
+                totals.subtract(
+                    [(base + number, group) for number, group in enumerate(shape.groups(partition, old.fields))]
+                )
             if new is not None:
                 entries = shape.entries(partition, key, new.fields)
                 indexed += [(base + number, entry, new.id) for number, entry in enumerate(entries)]
-                totals.update([(base + number, group) for number, group in enumerate(shape.groups(partition, new.fields))])
+                totals.update(
+                    [(base + number, group) for number, group in enumerate(shape.groups(partition, new.fields))]
+                )
         self._many("delete_record", deletes)
         self._many("insert_record", inserts)
         self._many("update_record", updates)
@@ -242,7 +246,14 @@ class Book:
     def _save_logs(self) -> None:
         ledger = self.ledger
         rows = [
-            (new.stream, new.seq, new.at, entry_crc(new.stream, new.seq, new.at, new.kind, new.data), new.kind, new.data)
+            (
+                new.stream,
+                new.seq,
+                new.at,
+                entry_crc(new.stream, new.seq, new.at, new.kind, new.data),
+                new.kind,
+                new.data,
+            )
             for new in ledger.entries
         ]
         self._many("insert_entry", rows)

@@ -8,9 +8,10 @@ import contextlib
 import logging
 import sqlite3
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from holdfast.errors import StorageError
 from holdfast.storage.blobs import STAGED_SECONDS, Blob
@@ -29,7 +30,7 @@ from holdfast.storage.sqlite.book import Book, work_row
 from holdfast.storage.sqlite.connection import SQL, Connect, Connection, connect, prepare
 from holdfast.storage.sqlite.datagrams import Datagrams, topic_digest
 from holdfast.storage.sqlite.place import Reserve, WriteLock, check_place
-from holdfast.storage.sqlite.readers import Readers, ReadByWriter, ReaderThreads, only, read_log, read_records, scan
+from holdfast.storage.sqlite.readers import ReadByWriter, Readers, ReaderThreads, only, read_log, read_records, scan
 from holdfast.storage.sqlite.schema import cannot_open, engine_offset, prepare_file
 from holdfast.storage.sqlite.writer import BATCH_COMMITS, Probe, Turn, Writer
 from holdfast.storage.work import Claim, WorkItem, WorkState
@@ -49,6 +50,12 @@ def _finish_at_exit() -> None:
 
 
 atexit.register(_finish_at_exit)
+
+
+class Page(Protocol):
+    """Looks at some rows after a number; answers the problems, and the number to go on from (None: that was all)."""
+
+    def __call__(self, connection: Connection, *, after: int) -> tuple[list[Problem], int | None]: ...
 
 
 def _no_probe(_point: str) -> None:
@@ -87,7 +94,6 @@ class SQLiteKernel(Front):
         self._wants_reserve = reserve
         self._batch = batch
         self._offset = 0
-        self._hinted: dict[bytes, Topic] = {}
 
     # -------------------------------------------------------------------------------------------------- lifecycle
 
@@ -112,14 +118,16 @@ class SQLiteKernel(Front):
         self._writer.start()
         _writers.add(self._writer)
         self._readers: Readers = (
-            ReaderThreads(self._connect, self._path, self._reader_threads) if self._shared else ReadByWriter(self._writer)
+            ReaderThreads(self._connect, self._path, self._reader_threads)
+            if self._shared
+            else ReadByWriter(self._writer)
         )
         self._poll = loop.create_task(self._poll_forever(), name="holdfast-poll") if self._shared else None
 
     def _open_file(self) -> None:
         if self._shared:
             check_place(Path(self._path))
-        self._lock = WriteLock(f"{self._path}-lock") if self._shared else None
+        self._lock = WriteLock(self._path) if self._shared else None
         self._reserve = Reserve(f"{self._path}-reserve") if self._wants_reserve else None
         connection: Connection | None = None
         try:
@@ -198,22 +206,15 @@ class SQLiteKernel(Front):
             async for problem in self._pages(page):
                 yield problem
         for shape, base in tuple(self._book.catalog.values()):
-            totals = await self._readers.run(
-                lambda connection, shape=shape, base=base: inspect.index_totals(connection, shape, base)
-            )
-            for problem in totals:
+            for problem in await self._readers.run(partial(inspect.index_totals, shape=shape, base=base)):
                 yield problem
-            async for problem in self._pages(
-                lambda connection, after, shape=shape, base=base: inspect.first_misplaced(connection, shape, base, after)
-            ):
+            async for problem in self._pages(partial(inspect.misplaced, shape=shape, base=base)):
                 yield problem
 
-    async def _pages(
-        self, page: Callable[[Connection, int], tuple[list[Problem], int | None]]
-    ) -> AsyncIterator[Problem]:
+    async def _pages(self, page: Page) -> AsyncIterator[Problem]:
         after: int | None = 0
         while after is not None:
-            problems, after = await self._readers.run(lambda connection, after=after: page(connection, after))
+            problems, after = await self._readers.run(partial(page, after=after))
             for problem in problems:
                 yield problem
 
@@ -330,8 +331,10 @@ class SQLiteKernel(Front):
         return number
 
     async def _stage_chunk(self, upload: int, number: int, data: bytes, digest: bytes) -> None:
-        row = (upload, number, digest, data)
-        await self._writer.run(lambda turn: turn.connection.execute(SQL["insert_chunk"], row) and None)
+        def write(turn: Turn) -> None:
+            turn.connection.execute(SQL["insert_chunk"], (upload, number, digest, data))
+
+        await self._writer.run(write)
 
     async def _stage_done(self, upload: int, partition: str, blob: Blob, keep_seconds: float) -> None:
         def done(turn: Turn) -> None:
@@ -375,6 +378,7 @@ class SQLiteKernel(Front):
         try:
             while True:
                 await asyncio.sleep(POLL_SECONDS)
+                self._writer.give_up_waiting()
                 topics = self.board.topics()
                 if not topics:
                     heads.clear()
@@ -412,6 +416,6 @@ def _nothing(_turn: Turn) -> None:
     """A job that only takes its turn."""
 
 
-def _forget_blob(turn: Turn, number: int) -> Any:
+def _forget_blob(turn: Turn, number: int) -> None:
     turn.connection.execute(SQL["delete_chunks"], (number,))
     turn.connection.execute(SQL["delete_blob"], (number,))

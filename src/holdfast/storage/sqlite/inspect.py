@@ -58,7 +58,7 @@ def pages_and_tables(connection: Connection) -> Iterator[Problem]:
             yield Problem("the file", message.splitlines()[0])
 
 
-def records(connection: Connection, after: int) -> tuple[list[Problem], int | None]:
+def records(connection: Connection, *, after: int) -> tuple[list[Problem], int | None]:
     """The problems of some records, and where to go on (None: these were the last)."""
     rows = connection.execute(
         "SELECT id, partition, collection, key, version, fields, expires_at, head_crc, body_crc, body FROM record "
@@ -73,7 +73,7 @@ def records(connection: Connection, after: int) -> tuple[list[Problem], int | No
     return problems, rows[-1][0] if rows else None
 
 
-def streams(connection: Connection, after: int) -> tuple[list[Problem], int | None]:
+def streams(connection: Connection, *, after: int) -> tuple[list[Problem], int | None]:
     rows = connection.execute(
         "SELECT id, log, name, head, floor FROM stream WHERE id > ? ORDER BY id LIMIT 1", (after,)
     ).fetchall()
@@ -94,7 +94,7 @@ def streams(connection: Connection, after: int) -> tuple[list[Problem], int | No
     return problems, rows[-1][0] if rows else None
 
 
-def blob_chunks(connection: Connection, after: int) -> tuple[list[Problem], int | None]:
+def blob_chunks(connection: Connection, *, after: int) -> tuple[list[Problem], int | None]:
     rows = connection.execute(
         "SELECT rowid, blob, number, sha256, data FROM blob_chunk WHERE rowid > ? ORDER BY rowid LIMIT 16", (after,)
     ).fetchall()
@@ -106,7 +106,7 @@ def blob_chunks(connection: Connection, after: int) -> tuple[list[Problem], int 
     return problems, rows[-1][0] if rows else None
 
 
-def index_totals(connection: Connection, shape: Shape, base: int) -> list[Problem]:
+def index_totals(connection: Connection, *, shape: Shape, base: int) -> list[Problem]:
     """Whether every record of a collection stands in each of its indexes, and the counters agree with it."""
     (count,) = connection.execute("SELECT count(*) FROM record WHERE collection = ?", (shape.name,)).fetchone()
     problems = []
@@ -128,7 +128,7 @@ def index_totals(connection: Connection, shape: Shape, base: int) -> list[Proble
     return problems
 
 
-def first_misplaced(connection: Connection, shape: Shape, base: int, after: int) -> tuple[list[Problem], int | None]:
+def misplaced(connection: Connection, *, shape: Shape, base: int, after: int) -> tuple[list[Problem], int | None]:
     """Whether records stand where their fields say, a page at a time."""
     rows = connection.execute(
         "SELECT id, partition, key, fields FROM record WHERE collection = ? AND id > ? ORDER BY id LIMIT ?",

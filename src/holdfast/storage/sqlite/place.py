@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import threading
 from pathlib import Path
 
-from holdfast.errors import NetworkFilesystem, StorageBusy, StorageMissing, StorageReadOnly
+from holdfast.errors import NetworkFilesystem, StorageMissing, StorageReadOnly
 
-LOCK_SECONDS = 30.0
 RESERVE_BYTES = 16 * 1024 * 1024  # four times what the write-ahead log keeps
 
 _NETWORK = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "lustre"))
@@ -52,50 +50,27 @@ def filesystem(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
 class WriteLock:
     """Lets the processes on one file write in turn.
 
-    SQLite's own waiting is a lottery by sleeping; with a queue in the kernel the slowest of three processes waits a fifth.
-    A second thread waits for the lock, so that a holder who was stopped (SIGSTOP) costs a StorageBusy, not a hang.
+    SQLite's own waiting is a lottery by sleeping. Here a process waits at the door while it holds the place before the
+    door, so that whoever has just written can't push in again before it.
     """
 
     def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._mutex = threading.Lock()
-        self._waits = False  # somebody wants the lock
-        self._keeping = False  # the second thread waits for it
-        self._owned = threading.Event()
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        self._door = os.open(f"{path}-lock", flags, 0o600)
+        self._turn = os.open(f"{path}-turn", flags, 0o600)
 
-    def acquire(self, seconds: float = LOCK_SECONDS) -> None:
-        with self._mutex:
-            if not self._keeping:
-                try:
-                    fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    self._keeping = True
-                    threading.Thread(target=self._keep, daemon=True, name="holdfast-lock").start()
-                else:
-                    return
-            self._waits = True
-            self._owned.clear()
-        owned = self._owned.wait(seconds)
-        with self._mutex:
-            self._waits = False
-            if not owned and not self._owned.is_set():
-                raise StorageBusy
-
-    def _keep(self) -> None:
-        with contextlib.suppress(OSError):  # closed meanwhile
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-            with self._mutex:
-                self._keeping = False
-                if self._waits:
-                    self._owned.set()
-                else:
-                    fcntl.flock(self._file, fcntl.LOCK_UN)
+    def acquire(self) -> None:
+        """Wait as long as it takes; the writer sees to it that no caller does."""
+        fcntl.flock(self._turn, fcntl.LOCK_EX)
+        fcntl.flock(self._door, fcntl.LOCK_EX)
+        fcntl.flock(self._turn, fcntl.LOCK_UN)
 
     def release(self) -> None:
-        fcntl.flock(self._file, fcntl.LOCK_UN)
+        fcntl.flock(self._door, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        os.close(self._file)
+        os.close(self._door)
+        os.close(self._turn)
 
 
 class Reserve:

@@ -79,9 +79,7 @@ def retire(turn: Turn, worker: str) -> int:
         key = (row[0], row[1], row[2])
         held = work_row(row)
         ledger.work[key] = held
-        freed = replace(
-            held, state="waiting", holder=None, again_at=None, ready_at=turn.now, attempt=held.attempt - 1
-        )
+        freed = replace(held, state="waiting", holder=None, again_at=None, ready_at=turn.now, attempt=held.attempt - 1)
         ledger.put_work(key, freed)
         turn.topics.add(QueueTopic(key[1]))
     turn.connection.execute(SQL["delete_worker"], (worker,))

@@ -40,7 +40,7 @@ def pending(path: str) -> list[Migration]:
 def migrate(path: str) -> list[Migration]:
     """Apply what is missing; answers what that was."""
     check_place(Path(path))
-    lock = WriteLock(f"{path}-lock")
+    lock = WriteLock(path)
     connection = connect(path)
     try:
         return prepare_file(connection, lock)
@@ -53,13 +53,13 @@ def migrate(path: str) -> list[Migration]:
 
 def prepare_file(connection: Connection, lock: WriteLock | None) -> list[Migration]:
     """Check that the file is ours, and apply the missing migrations under the lock, in one transaction."""
+    _check_owner(connection)
+    known = migrations_of("holdfast.storage.sqlite")
+    if not unapplied(known, _applied(connection)):
+        return []
     if lock is not None:
         lock.acquire()
     try:
-        _check_owner(connection)
-        known = migrations_of("holdfast.storage.sqlite")
-        if not unapplied(known, _applied(connection)):
-            return []
         if not _tables(connection):
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL").fetchone()

@@ -21,6 +21,7 @@ from holdfast.errors import (
     CommitInDoubt,
     HoldfastError,
     StorageBroken,
+    StorageBusy,
     StorageFull,
     StorageUnavailable,
 )
@@ -39,6 +40,7 @@ logger = logging.getLogger("holdfast.storage")
 
 BATCH_COMMITS = 512
 RELIEF_BYTES = 4096  # what a commit may add while the disk is full, if it gives something back
+LOCK_SECONDS = 30.0  # how long callers wait for another process to let go of the lock
 ROOM_SECONDS = 1.0  # how often a full disk is looked at again
 
 _RELIEF = frozenset((Delete, Trim, Drop, Complete, Release, Bury, Remove, Detach))
@@ -121,6 +123,8 @@ class Writer:
         self._queue: SimpleQueue[Commit | Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True, name="holdfast-writer")
         self._looked_at = 0.0
+        self._mutex = threading.Lock()
+        self._waiting: tuple[float, list[Commit | Job]] | None = None  # at the lock, since when, with which batch
         self.full = False
         self.broken: StorageBroken | None = None
 
@@ -184,7 +188,7 @@ class Writer:
             self._fail(batch, error)
         except HoldfastError as error:
             self._fail(batch, error)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, no caller may wait for ever
+        except BaseException as error:
             logger.exception("the writer failed")
             self._fail(batch, error)
         else:
@@ -196,7 +200,7 @@ class Writer:
 
     def _transact(self, batch: list[Commit | Job]) -> tuple[list[Answer], tuple[Topic, ...]]:
         if self._lock is not None:
-            self._lock.acquire()
+            self._acquire(self._lock, batch)
         committing = False
         try:
             self._probe("locked")
@@ -222,6 +226,34 @@ class Writer:
                 self._lock.release()
         self._book.end()
         return answers, topics
+
+    def _acquire(self, lock: WriteLock, batch: list[Commit | Job]) -> None:
+        with self._mutex:
+            self._waiting = (time.monotonic(), batch)
+        lock.acquire()
+        with self._mutex:
+            given_up = self._waiting is not None and not self._waiting[1]
+            self._waiting = None
+        if given_up:
+            lock.release()
+            raise StorageBusy
+
+    def give_up_waiting(self) -> None:
+        """Called now and then in the event loop: a lock holder that was stopped costs a StorageBusy, never a hang."""
+        with self._mutex:
+            if self._waiting is None or time.monotonic() - self._waiting[0] < LOCK_SECONDS:
+                return
+            since, batch = self._waiting
+            self._waiting = (since, [])
+            queued = self._drain()
+            abandoned = [*batch, *(item for item in queued if item is not None)]
+            batch.clear()
+            if None in queued:  # the writer is asked to stop, and still will be
+                self._queue.put(None)
+        self._deliver([(item.future, None, StorageBusy()) for item in abandoned], ())
+
+    def _drain(self) -> list[Commit | Job | None]:
+        return [self._queue.get() for _ in range(self._queue.qsize())]
 
     def _judge(self, batch: list[Commit | Job]) -> tuple[list[Answer], tuple[Topic, ...]]:
         book = self._book
@@ -321,4 +353,3 @@ class Writer:
                 future.set_exception(error)
         if topics:
             self._woken(topics)
-
