@@ -12,8 +12,8 @@ from pathlib import Path
 class Clock:
     """The clocks of this machine.
 
-    ``wall`` is for people and may jump. ``steady`` never jumps, goes on while the machine sleeps and is the same for all
-    its processes, but starts anew at every boot; ``boot`` names the boot it belongs to.
+    ``wall`` is for people and may jump. ``steady`` never jumps, goes on while the machine sleeps and is the same for
+    all its processes, but starts anew at every boot; ``boot`` names the boot it belongs to.
     """
 
     def wall(self) -> int:

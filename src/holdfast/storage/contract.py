@@ -20,16 +20,17 @@ for every reader and check, before it is swept. Bodies come back byte for byte.
 **find** needs a declared index that covers its filters and its order. Following the cursors to the end returns every
 record that matched throughout and did not move exactly once; one that moves meanwhile may be missed or repeated.
 
-**Logs.** The seqs of a stream are 1..n without gaps, in commit order, the same for every reader. Entries that one commit
-appends to several streams become visible together. What lies below the floor is reported as trimmed, never skipped.
+**Logs.** The seqs of a stream are 1..n without gaps, in commit order, the same for every reader. Entries that one
+commit appends to several streams become visible together. What lies below the floor is reported as trimmed, never
+skipped.
 
 **Work.** An item has at most one holder. Each claim gives it a fence greater than all before it; what carries an older
-fence is refused. A lease belongs to a worker incarnation, runs by the engine's own clock and is renewed by one heartbeat;
-when it ends, all its items can be claimed by others. Claims serve items of expired leases first, then the lanes in turn;
-within a lane the larger priority, then the longer wait (an engine that keeps its queues per partition serves the
-partitions of a lane in turn).
+fence is refused. A lease belongs to a worker incarnation, runs by the engine's own clock and is renewed by one
+heartbeat; when it ends, all its items can be claimed by others. Claims serve items of expired leases first, then the
+lanes in turn; within a lane the larger priority, then the longer wait (an engine that keeps its queues per partition
+serves the partitions of a lane in turn).
 
-**Blobs.** A blob is there from staging until its last holder let go and its grace is over. Its bytes are checked when read.
+**Blobs.** A blob is there from staging until its last holder let go and its grace is over. Reading checks its bytes.
 
 **Hints.** A watch is woken by a commit of any process, usually at once, surely within the engine's safety poll.
 """

@@ -1,4 +1,4 @@
-"""Page cursors: the last index entry that was returned, bound to its partition and query and to when the first page was read."""
+"""Page cursors: the last index entry that was returned, bound to its query and to when the first page was read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hints wake whoever waits for a log or a queue. A hint may be lost; the log is the truth and a poll bounds the delay."""
+"""Hints wake whoever waits for a log or a queue. One may be lost: the log is the truth, a poll bounds the delay."""
 
 from __future__ import annotations
 

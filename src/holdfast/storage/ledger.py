@@ -1,8 +1,8 @@
 """What an engine knows while it decides commits: the present state of every key they touch, and what has changed.
 
-An engine loads the keys (`Wanted`), lets `judge` decide commit after commit in call order against the ledger, and then
-saves the difference between ``changed_*`` (the state before the batch) and the ledger (the state after it). However many
-commits of a batch write a key, it is saved once.
+An engine loads the keys, lets `judge` decide commit after commit in call order against the ledger, and then saves the
+difference between ``changed_*`` (the state before the batch) and the ledger (the state after it). However many commits
+of a batch write a key, it is saved once.
 """
 
 from __future__ import annotations

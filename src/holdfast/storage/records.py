@@ -149,7 +149,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Write the record, whatever was there: version 1, or one more than before. Body, fields and expiry are replaced."""
+    """Write the record, whatever was there: version 1, or one more than before. Fields and expiry are replaced too."""
 
     collection: str
     key: str

@@ -1,10 +1,12 @@
-"""Work: (queue, key) → when it is ready, who holds it, under which fence. An item points at a record; it carries no data.
+"""Work: (queue, key) → when it is ready, who holds it, under which fence. It carries no data: it points at a record.
 
-waiting ──claim──▶ held ──Complete──▶ (gone)
-▲                │
-├──Release───────┤  the attempt is not counted
-├──Retry─────────┤  the attempt is counted; after the last one: dead
-└──Requeue── dead ◀──Bury
+The life of an item:
+
+    waiting ──claim──▶ held ──Complete──▶ (gone)
+       ▲                │
+       ├──Release───────┤  the attempt is not counted
+       ├──Retry─────────┤  the attempt is counted; after the last one: dead
+       └──Requeue── dead ◀──Bury
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ WorkState = Literal["waiting", "held", "dead"]
 
 @dataclass(frozen=True, slots=True)
 class WorkItem:
-    """A work item as it was when it was read. ``ready_in`` is in seconds, negative when it has been ready for a while."""
+    """A work item as it was when it was read. ``ready_in`` is in seconds; negative: it has been ready for so long."""
 
     partition: str
     queue: str
@@ -45,8 +47,8 @@ class WorkPage:
 class Claim:
     """A held item. Every write made in its name carries its fence, so that a holder who lost it can't write.
 
-    ``attempt`` counts from 1. An ``exhausted`` item has used up its attempts without an answer (each holder died): it is
-    handed out only so that its end can be written together with `bury`, in one commit.
+    ``attempt`` counts from 1. An ``exhausted`` item has used up its attempts without an answer (each holder died): it
+    is handed out only so that its end can be written together with `bury`, in one commit.
     """
 
     partition: str
@@ -98,8 +100,8 @@ class Enqueue:
     """Have this done, from ``ready_in`` seconds on.
 
     An item that waits already becomes ready at the earlier of the two times and takes the new lane, priority and
-    max_attempts. An item that is held comes back when its holder completes it: a nudge is never lost. A dead item starts
-    anew. With ``worker`` the item is claimed in the same commit (refused when another worker holds it).
+    max_attempts. An item that is held comes back when its holder completes it: a nudge is never lost. A dead item
+    starts anew. With ``worker`` the item is claimed in the same commit (refused when it is held already).
     """
 
     queue: str

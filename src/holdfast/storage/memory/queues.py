@@ -69,9 +69,10 @@ class Queues:
         while lane:
             priority, ready_at, _, key = heappop(lane)
             row = rows.get(key)
-            if row is not None and row.state == "waiting" and row.ready_at <= now:
-                if (row.lane, -row.priority, row.ready_at) == (name, priority, ready_at):
-                    return key
+            if row is None or row.state != "waiting" or row.ready_at > now:
+                continue
+            if (row.lane, -row.priority, row.ready_at) == (name, priority, ready_at):
+                return key
         return None
 
 

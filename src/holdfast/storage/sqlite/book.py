@@ -1,7 +1,7 @@
 """Keeps a ledger in step with the file: loads what commits touch, saves what they changed.
 
-What it has loaded stays known from batch to batch while no other process has written (`data_version`); any rollback, and
-any foreign write, makes it forget everything.
+What it has loaded stays known from batch to batch while no other process has written (`data_version`); any rollback,
+and any foreign write, makes it forget everything.
 """
 
 from __future__ import annotations
@@ -277,7 +277,8 @@ class Book:
         self._many("update_stream", updates)
 
     def _save_work(self, now: int) -> None:
-        puts, deletes, lanes = [], [], {}
+        puts, deletes = [], []
+        lanes: dict[tuple[str, str], None] = {}
         for key in self.ledger.changed_work:
             row = self.ledger.work[key]
             if row is None:

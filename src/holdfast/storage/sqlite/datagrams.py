@@ -79,17 +79,17 @@ class Datagrams:
         """The other processes' sockets; the folder is read again only when it has changed."""
         if self._handle is None:
             return []
-        changed_at = os.stat(self._handle).st_mtime_ns
+        changed_at = os.fstat(self._handle).st_mtime_ns
         if changed_at != self._changed_at:
             self._changed_at = changed_at
-            self._peers = [name for name in os.listdir(self._handle) if name != self._name]
+            self._peers = [place.name for place in self._folder.iterdir() if place.name != self._name]
         return self._peers
 
     def _bury(self, peer: str) -> None:
         """The process behind this socket is gone without a word."""
         self._peers = [name for name in self._peers if name != peer]
         with contextlib.suppress(OSError):
-            os.unlink(self._folder / peer)
+            (self._folder / peer).unlink()
 
     def _receive(self) -> None:
         assert self._socket is not None
@@ -105,7 +105,7 @@ class Datagrams:
             loop.remove_reader(self._socket.fileno())
             self._socket.close()
             with contextlib.suppress(OSError):
-                os.unlink(self._folder / self._name)
+                (self._folder / self._name).unlink()
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

@@ -65,8 +65,9 @@ def _no_probe(_point: str) -> None:
 class SQLiteKernel(Front):
     """A kernel in one file. Several processes may open it, on one machine.
 
-    ``connect``, ``shared``, ``probe`` and ``batch`` are for tests and benchmarks: another kind of connection, a file that
-    only one connection can open, a call at each named point of a commit, and how many commits one transaction may take.
+    ``connect``, ``shared``, ``probe`` and ``batch`` are for tests and benchmarks: another kind of connection, a file
+    that only one connection can open, a call at each named point of a commit, and how many commits one transaction may
+    take.
     """
 
     engine = "sqlite"

@@ -149,8 +149,9 @@ def misplaced(connection: Connection, *, shape: Shape, base: int, after: int) ->
 def lost_frames(path: str) -> int:
     """How many committed frames of the write-ahead log SQLite could not read: 0 unless the log is damaged.
 
-    SQLite takes a frame with a wrong checksum for the end of the log, silently. But frames behind it that carry the log's
-    present salt were written in its present round. (After a power loss an unfinished last transaction looks the same.)
+    SQLite takes a frame with a wrong checksum for the end of the log, silently. But frames behind it that carry the
+    log's present salt were written in its present round. (After a power loss an unfinished last transaction looks the
+    same.)
     """
     wal, shm = Path(f"{path}-wal"), Path(f"{path}-shm")
     if not wal.exists() or not shm.exists():
@@ -169,4 +170,4 @@ def lost_frames(path: str) -> int:
             file.seek(page_size, 1)
     with shm.open("rb") as file:
         (known,) = struct.unpack("=I", file.read(20)[16:20])
-    return max(last - known, 0)
+    return max(last - int(known), 0)

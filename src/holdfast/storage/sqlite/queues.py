@@ -26,9 +26,7 @@ def renew(turn: Turn, worker: str, lease_seconds: float) -> None:
 def claim(turn: Turn, queue: str, worker: str, limit: int, lease_seconds: float) -> list[Claim]:
     """Expired leases first, so that a backlog never starves an orphan; then the lanes in turn."""
     renew(turn, worker, lease_seconds)
-    claims = []
-    for row in _expired(turn, queue, limit):
-        claims.append(_hold(turn, row, worker))
+    claims = [_hold(turn, row, worker) for row in _expired(turn, queue, limit)]
     if len(claims) < limit:
         for row in _ready(turn, queue, limit - len(claims)):
             claims.append(_hold(turn, row, worker))  # noqa: PERF401 - each one must be held before the next is looked for

@@ -119,8 +119,8 @@ def _applied(connection: Connection) -> list[tuple[int, str]]:
 def engine_offset(connection: Connection, clock: Clock) -> int:
     """What to add to the steady clock to get the engine's time, in microseconds.
 
-    It is fixed by the first process of a boot, so that the wall clock may jump afterwards without moving any lease. A new
-    boot means that every process of the old one is gone: its leases end. Call it in a transaction.
+    It is fixed by the first process of a boot, so that the wall clock may jump afterwards without moving any lease. A
+    new boot means that every process of the old one is gone: its leases end. Call it in a transaction.
     """
     rows = dict(connection.execute("SELECT name, value FROM meta WHERE name IN ('boot', 'offset')").fetchall())
     if rows.get("boot") != clock.boot():
