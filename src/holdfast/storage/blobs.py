@@ -40,7 +40,7 @@ class Attach:
 
 @dataclass(frozen=True, slots=True)
 class Detach:
-    """Let go of the blob; no error when this holder did not hold it."""
+    """Let go of the blob; no error when this holder did not hold it. After the last one it stays for STAGED_SECONDS."""
 
     digest: str
     holder: str

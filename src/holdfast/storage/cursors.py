@@ -23,8 +23,8 @@ class Cursor:
 
 
 def write_cursor(cursor: Cursor, *query: str | int | float | bool | None) -> str:
-    raw = _fingerprint(query) + cursor.started_at.to_bytes(_TIME_BYTES) + cursor.last
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    place = cursor.started_at.to_bytes(_TIME_BYTES) + cursor.last
+    return base64.urlsafe_b64encode(_fingerprint(query, place) + place).rstrip(b"=").decode()
 
 
 def read_cursor(text: str, *query: str | int | float | bool | None) -> Cursor:
@@ -32,11 +32,11 @@ def read_cursor(text: str, *query: str | int | float | bool | None) -> Cursor:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError, TypeError):
         raise BadCursor from None
-    if raw[:_PRINT_BYTES] != _fingerprint(query) or len(raw) <= _PRINT_BYTES + _TIME_BYTES:
+    fingerprint, place = raw[:_PRINT_BYTES], raw[_PRINT_BYTES:]
+    if fingerprint != _fingerprint(query, place):
         raise BadCursor
-    started_at = int.from_bytes(raw[_PRINT_BYTES : _PRINT_BYTES + _TIME_BYTES])
-    return Cursor(raw[_PRINT_BYTES + _TIME_BYTES :], started_at)
+    return Cursor(place[_TIME_BYTES:], int.from_bytes(place[:_TIME_BYTES]))
 
 
-def _fingerprint(query: tuple[str | int | float | bool | None, ...]) -> bytes:
-    return hashlib.sha256(encode(query)).digest()[:_PRINT_BYTES]
+def _fingerprint(query: tuple[str | int | float | bool | None, ...], place: bytes) -> bytes:
+    return hashlib.sha256(encode(query) + place).digest()[:_PRINT_BYTES]

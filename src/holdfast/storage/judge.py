@@ -225,6 +225,7 @@ def _enqueue(ledger: Ledger, partition: str, operation: Enqueue, now: int, _at: 
         new.holder = operation.worker
         new.attempt += 1
         new.fence = ledger.next_fence()
+        ledger.workers.add(operation.worker)
     ledger.put_work(key, new)
     if new.state == "waiting":
         ledger.topics.add(QueueTopic(operation.queue))

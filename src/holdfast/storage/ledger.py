@@ -79,6 +79,7 @@ class Ledger:
     trims: list[tuple[int, int]] = field(default_factory=list)  # stream, through
     drops: list[int] = field(default_factory=list)
     holdings: dict[tuple[str, str, str], bool] = field(default_factory=dict)  # partition, digest, holder: held?
+    workers: set[str] = field(default_factory=set)  # they claimed by Enqueue, so they are alive
     topics: set[Topic] = field(default_factory=set)
 
     def put_record(self, key: Key, new: RecordState | None) -> None:
@@ -113,6 +114,7 @@ class Ledger:
         self.trims.clear()
         self.drops.clear()
         self.holdings.clear()
+        self.workers.clear()
         self.topics.clear()
 
 

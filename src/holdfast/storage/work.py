@@ -101,7 +101,8 @@ class Enqueue:
 
     An item that waits already becomes ready at the earlier of the two times and takes the new lane, priority and
     max_attempts. An item that is held comes back when its holder completes it: a nudge is never lost. A dead item
-    starts anew. With ``worker`` the item is claimed in the same commit (refused when it is held already).
+    starts anew. With ``worker`` the item is claimed in the same commit (refused when it is held already); a worker
+    without a running lease gets one of 15 seconds.
     """
 
     queue: str
@@ -145,7 +146,10 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Bury:
-    """Give up: the item is dead, for this reason, and stays visible until it is requeued or removed."""
+    """Give up: the item is dead, for this reason, and stays visible until it is requeued, enqueued or removed.
+
+    What was enqueued while it was held is dropped with it.
+    """
 
     queue: str
     key: str

@@ -7,13 +7,13 @@ import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 
 from holdfast.errors import BlobNotFound, CommitRefused
 from holdfast.storage.blobs import STAGED_SECONDS, Blob
 from holdfast.storage.clock import Clock
 from holdfast.storage.commits import Operation, Receipt
-from holdfast.storage.contract import Durability, Family, Problem, Stats, Swept
+from holdfast.storage.contract import LEASE_SECONDS, Durability, Family, Problem, Stats, Swept
 from holdfast.storage.declared import Shape
 from holdfast.storage.front import Front
 from holdfast.storage.hints import QueueTopic
@@ -157,6 +157,9 @@ class MemoryKernel(Front):
             self._queues.change(key, row, ledger.work[key], now=now)
             if ledger.work[key] is None:
                 del ledger.work[key]
+        for worker in ledger.workers:
+            if self._queues.leases.get(worker, 0) <= now:
+                self._queues.leases[worker] = now + int(LEASE_SECONDS * MICROSECONDS)
         self._save_logs()
         for (partition, digest, holder), held in ledger.holdings.items():
             place = (partition, digest)
@@ -251,10 +254,9 @@ class MemoryKernel(Front):
         await self._heartbeat(worker, lease_seconds)
         now = self.clock.steady()
         rows = self._ledger.work
-        keys = list(islice(self._queues.expired(queue, rows, now=now), limit))
-        keys += islice(self._queues.ready(queue, rows, now=now), limit - len(keys))
+        expired, ready = self._queues.expired(queue, rows, now=now), self._queues.ready(queue, rows, now=now)
         claims = []
-        for key in keys:
+        for key in islice(chain(expired, ready), limit):  # each one is held before the next is looked for
             row = rows[key]
             assert row is not None
             fence = self._ledger.next_fence()

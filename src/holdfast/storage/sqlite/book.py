@@ -11,21 +11,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from zlib import crc32
 
-from holdfast.errors import SchemaMismatch
 from holdfast.storage.blobs import STAGED_SECONDS, Attach, Detach
 from holdfast.storage.commits import Operation
-from holdfast.storage.declared import Shape, dump_fields, load_fields
+from holdfast.storage.contract import LEASE_SECONDS
+from holdfast.storage.declared import dump_fields, load_fields
 from holdfast.storage.judge import MICROSECONDS
 from holdfast.storage.ledger import Key, Ledger, RecordState, StreamState, WorkRow
 from holdfast.storage.logs import Append, Drop, Head, Trim
 from holdfast.storage.records import Take
+from holdfast.storage.sqlite.catalog import Catalog, load_catalog
 from holdfast.storage.sqlite.checksums import damaged, entry_crc, head_crc
 from holdfast.storage.sqlite.connection import SQL, Connection, rows_of_marks
 from holdfast.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
 
 KNOWN_KEYS = 20_000  # records and streams remembered between batches
 LOAD_ROWS = 128  # keys per statement
-REBUILD_ROWS = 1000
 
 _LOGS = frozenset((Append, Trim, Drop, Head))
 _WORK = frozenset((Enqueue, Complete, Release, Retry, Bury, Requeue, Remove, Fence))
@@ -36,11 +36,9 @@ class Book:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.ledger = Ledger()
-        self.catalog: dict[str, tuple[Shape, int]] = {}  # name: shape, number of its first index and counter
-        self.stale: set[str] = set()
+        self.catalog = Catalog()
         self._partitions: set[str] = set()
         self._data_version = -1
-        self._catalog_version = -1
         self._last_record = 0
         self._saved_fence = 0
 
@@ -54,10 +52,9 @@ class Book:
             self._data_version = version
             ledger = self.ledger
             row = self.connection.execute(SQL["last_ids"]).fetchone()
-            self._last_record, ledger.last_stream, ledger.last_fence, catalog = row
+            self._last_record, ledger.last_stream, ledger.last_fence = row
             self._saved_fence = ledger.last_fence
-            if catalog != self._catalog_version:
-                self._read_catalog(catalog)
+            self.catalog = load_catalog(self.connection, self.catalog)
 
     def forget(self) -> None:
         """Know nothing any more; after a rollback, or when another process has written."""
@@ -101,7 +98,7 @@ class Book:
         if wanted_streams:
             streams.update(wanted_streams)
             for *key3, number, head, floor in self._rows("load_streams", tuple(wanted_streams)):
-                streams[tuple(key3)] = StreamState(number, head, floor)  # type: ignore[index]
+                streams[tuple(key3)] = StreamState(number, head, floor)
         if appends:
             self._load_dedupes(appends)
         if wanted_work:
@@ -199,7 +196,7 @@ class Book:
         for place, old in self.ledger.changed_records.items():
             new = records[place]
             partition, collection, key = place
-            shape, base = self.catalog[collection]
+            shape, base = self.catalog.shapes[collection]
             if new is not None:
                 fields = dump_fields(new.fields)
                 head = head_crc(partition, collection, key, new.version, fields, new.expires_at)
@@ -290,6 +287,8 @@ class Book:
         self._many("delete_work", deletes)
         self._many("put_work", puts)
         self._many("open_lane", tuple(lanes))
+        until = now + int(LEASE_SECONDS * MICROSECONDS)
+        self._many("begin_lease", [(worker, until, now) for worker in self.ledger.workers])
 
     def _save_holdings(self, now: int) -> None:
         holdings = self.ledger.holdings
@@ -303,56 +302,6 @@ class Book:
         if self.ledger.last_fence != self._saved_fence:
             self._saved_fence = self.ledger.last_fence
             self.connection.execute(SQL["set_meta"], ("last_fence", self._saved_fence))
-
-    # ---------------------------------------------------------------------------------------------------- catalog
-
-    def _read_catalog(self, version: int) -> None:
-        """Learn what is declared. What this process declared otherwise has been changed by another one: it is stale."""
-        for number, name, declaration in self.connection.execute(SQL["list_collections"]).fetchall():
-            known = self.catalog.get(name)
-            if known is None:
-                self.catalog[name] = (Shape.load(name, declaration), number * 8)
-            elif known[0].dump() != declaration:
-                self.stale.add(name)
-        self._catalog_version = version
-
-    def refuse_stale(self, operations: Iterable[Operation]) -> None:
-        for operation in operations:
-            name = getattr(operation, "collection", None)
-            if name in self.stale:
-                raise SchemaMismatch(
-                    f"another process declared collection {name!r} differently; restart this one with the same program"
-                )
-
-    def declare(self, shape: Shape) -> None:
-        """Store a declaration; a changed one rebuilds its indexes and counters in this transaction."""
-        known = self.catalog.get(shape.name)
-        if known is not None and shape.name not in self.stale and known[0].dump() == shape.dump():
-            self.catalog[shape.name] = (shape, known[1])
-            return
-        (number,) = self.connection.execute(SQL["put_collection"], (shape.name, shape.dump())).fetchone()
-        base = number * 8
-        self.connection.execute(SQL["clear_indexes"], (base, base + 7))
-        self.connection.execute(SQL["clear_counters"], (base, base + 7))
-        if known is not None:
-            self._rebuild(shape, base)
-        self._catalog_version += 1
-        self.connection.execute(SQL["set_meta"], ("catalog", self._catalog_version))
-        self.catalog[shape.name] = (shape, base)
-        self.stale.discard(shape.name)
-
-    def _rebuild(self, shape: Shape, base: int) -> None:
-        last = 0
-        while rows := self.connection.execute(SQL["all_of_collection"], (shape.name, last, REBUILD_ROWS)).fetchall():
-            indexed, totals = [], Counter[tuple[int, bytes]]()
-            for record, partition, key, text in rows:
-                fields = load_fields(text)
-                entries = shape.entries(partition, key, fields)
-                indexed += [(base + number, entry, record) for number, entry in enumerate(entries)]
-                totals.update([(base + number, group) for number, group in enumerate(shape.groups(partition, fields))])
-            self._many("insert_index", indexed)
-            self._many("add_to_counter", [(name, group, total) for (name, group), total in totals.items()])
-            last = rows[-1][0]
 
 
 def work_row(row: Sequence[Any]) -> WorkRow:

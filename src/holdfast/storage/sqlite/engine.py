@@ -27,6 +27,7 @@ from holdfast.storage.logs import LogPage, LogState
 from holdfast.storage.records import Record
 from holdfast.storage.sqlite import inspect, queues
 from holdfast.storage.sqlite.book import Book, work_row
+from holdfast.storage.sqlite.catalog import Catalog, declare, load_catalog
 from holdfast.storage.sqlite.connection import SQL, Connect, Connection, connect, prepare
 from holdfast.storage.sqlite.datagrams import Datagrams, topic_digest
 from holdfast.storage.sqlite.place import Reserve, WriteLock, check_place
@@ -141,7 +142,8 @@ class SQLiteKernel(Front):
             self._book = Book(connection)
             self._book.begin()
             connection.execute("COMMIT")
-            for name, (shape, _) in self._book.catalog.items():
+            self._catalog = self._book.catalog
+            for name, (shape, _) in self._catalog.shapes.items():
                 self.declared.shapes.setdefault(name, shape)
             lost = inspect.lost_frames(self._path) if self._shared else 0
             if lost:
@@ -178,7 +180,10 @@ class SQLiteKernel(Front):
         await self._writer.run(_nothing, relief=True)
 
     async def _declare(self, shape: Shape) -> None:
-        await self._writer.run(lambda turn: turn.book.declare(shape))
+        def store(turn: Turn) -> None:
+            turn.book.catalog = declare(turn.connection, turn.book.catalog, shape)
+
+        await self._writer.run(store)
 
     async def _health(self) -> tuple[bool, bool, str]:
         try:
@@ -206,7 +211,7 @@ class SQLiteKernel(Front):
         for page in (inspect.records, inspect.streams, inspect.blob_chunks):
             async for problem in self._pages(page):
                 yield problem
-        for shape, base in tuple(self._book.catalog.values()):
+        for shape, base in tuple(self._catalog.shapes.values()):
             for problem in await self._readers.run(partial(inspect.index_totals, shape=shape, base=base)):
                 yield problem
             async for problem in self._pages(partial(inspect.misplaced, shape=shape, base=base)):
@@ -245,27 +250,36 @@ class SQLiteKernel(Front):
     async def _scan(
         self, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
     ) -> list[tuple[bytes, Record]]:
-        name = self._base(shape) + index
         now = self._now()
-        return await self._readers.run(
-            lambda connection: scan(
-                connection, shape.name, name, low, high, now=now, newest_first=newest_first, limit=limit
-            )
-        )
+
+        def read(connection: Connection) -> list[tuple[bytes, Record]]:
+            name = self._known(connection).index(shape, index)
+            return scan(connection, shape.name, name, low, high, now=now, newest_first=newest_first, limit=limit)
+
+        return await self._readers.run(read)
 
     async def _count(self, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int:
-        name = self._base(shape) + index
-        if shape.collection.expiring:
-            live = (name, low, high, self._now(), cap)
-            return await self._readers.run(lambda c: only(c.execute(SQL["count_live"], live).fetchone()))
-        return await self._readers.run(lambda c: only(c.execute(SQL["count_range"], (name, low, high, cap)).fetchone()))
+        now = self._now()
+
+        def read(connection: Connection) -> int:
+            name = self._known(connection).index(shape, index)
+            if shape.collection.expiring:
+                return only(connection.execute(SQL["count_live"], (name, low, high, now, cap)).fetchone())
+            return only(connection.execute(SQL["count_range"], (name, low, high, cap)).fetchone())
+
+        return await self._readers.run(read)
 
     async def _counter(self, shape: Shape, counter: int, group: bytes) -> int:
-        place = (self._base(shape) + counter, group)
-        return await self._readers.run(lambda c: only(c.execute(SQL["get_counter"], place).fetchone()))
+        def read(connection: Connection) -> int:
+            name = self._known(connection).counter(shape, counter)
+            return only(connection.execute(SQL["get_counter"], (name, group)).fetchone())
 
-    def _base(self, shape: Shape) -> int:
-        return self._book.catalog[shape.name][1]
+        return await self._readers.run(read)
+
+    def _known(self, connection: Connection) -> Catalog:
+        """The catalog at the moment of this read; another process may have changed it."""
+        self._catalog = load_catalog(connection, self._catalog)
+        return self._catalog
 
     # ------------------------------------------------------------------------------------------------------- logs
 

@@ -29,8 +29,10 @@ SELECT partition, digest FROM wanted CROSS JOIN blob USING (partition, digest) W
 -- last_ids
 -- Ids are given out by the writer, who holds the lock.
 SELECT (SELECT ifnull(max(id), 0) FROM record), (SELECT ifnull(max(id), 0) FROM stream),
-       (SELECT ifnull(max(value), 0) FROM meta WHERE name = 'last_fence'),
-       (SELECT ifnull(max(value), 0) FROM meta WHERE name = 'catalog')
+       (SELECT ifnull(max(value), 0) FROM meta WHERE name = 'last_fence')
+
+-- catalog_version
+SELECT value FROM meta WHERE name = 'catalog'
 
 -- insert_partition
 INSERT OR IGNORE INTO partition (name) VALUES (?)
@@ -151,6 +153,11 @@ SELECT seq, kind, data, at, crc FROM entry WHERE stream = ? AND seq > ? AND seq 
 
 -- renew_lease
 INSERT INTO worker (id, lease_until) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until
+
+-- begin_lease
+-- Whoever claims by Enqueue is alive, whether or not it has sent a heartbeat.
+INSERT INTO worker (id, lease_until) VALUES (?1, ?2)
+ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until WHERE lease_until <= ?3
 
 -- expired_workers
 SELECT id FROM worker WHERE lease_until <= ?

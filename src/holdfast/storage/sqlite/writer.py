@@ -277,8 +277,6 @@ class Writer:
                 continue
             assert type(item) is Commit
             try:
-                if book.stale:
-                    book.refuse_stale(item.operations)
                 outcomes = judge(ledger, item.partition, item.operations, now=now, at=at)
             except HoldfastError as refusal:
                 answers.append((item.future, None, refusal))
