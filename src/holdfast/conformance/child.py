@@ -19,7 +19,7 @@ from typing import Any
 from holdfast.conformance.expect import broken
 from holdfast.conformance.families import FAMILIES
 from holdfast.conformance.subject import Place
-from holdfast.errors import CommitRefused
+from holdfast.errors import CommitRefused, SchemaMismatch
 from holdfast.storage.contract import Family, Kernel
 from holdfast.storage.hints import LogTopic, QueueTopic
 from holdfast.storage.logs import Append, Draft
@@ -98,11 +98,14 @@ async def put(kernel: Kernel, *, name: str, count: int) -> None:
 
 
 async def put_grown(kernel: Kernel, *, keys: list[str]) -> None:
-    """Put records into a collection that another process has declared anew meanwhile."""
+    """Put records into a collection that another process has declared anew meanwhile; answer which were written."""
     await go()
-    for rank, key in enumerate(keys):
-        await kernel.commit(P, Put("grown", key, b"", {"rank": rank}))
-    say("done")
+    written = []
+    with suppress(SchemaMismatch):
+        for rank, key in enumerate(keys):
+            await kernel.commit(P, Put("grown", key, b"", {"rank": rank}))
+            written.append(key)
+    say(written)
 
 
 async def take(kernel: Kernel, *, keys: list[str]) -> None:
