@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["HoldfastError", "__version__", "open_storage"]
+__all__ = ["HoldfastError", "open_storage"]
 
 _HOMES = {"HoldfastError": "holdfast.errors", "open_storage": "holdfast.storage"}
 

@@ -65,9 +65,14 @@ class Shape:
         """A checked copy of a record's fields, without those that are None."""
         if not given:
             return NO_FIELDS
-        return {name: value for name, value in self.checked(given).items() if value is not None}
+        types = self.types
+        for name, value in given.items():
+            if type(value) is not str or types.get(name) is not str:  # most are plain strings
+                self.check_value(name, value)
+        return {name: value for name, value in given.items() if value is not None}
 
     def checked(self, given: Fields) -> dict[str, Scalar]:
+        """A checked copy of some fields, of which None takes one away."""
         for name, value in given.items():
             self.check_value(name, value)
         return dict(given)

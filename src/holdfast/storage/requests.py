@@ -26,6 +26,7 @@ from holdfast.storage.records import (
     Delete,
     FieldIn,
     FieldNotIn,
+    Fields,
     Insert,
     Patch,
     Put,
@@ -133,7 +134,26 @@ def check_reason(reason: str) -> None:
 # -------------------------------------------------------------------------------------- one handler per operation
 
 
-def _write(declared: Declared, operation: Insert | Put | Replace) -> tuple[Operation, int]:
+def _write(declared: Declared, operation: Insert | Put) -> tuple[Operation, int]:
+    fields = _content(declared, operation)
+    body = operation.body
+    if fields is not operation.fields:
+        operation = type(operation)(operation.collection, operation.key, body, fields, operation.expires_in)
+    return operation, len(body)
+
+
+def _replace(declared: Declared, operation: Replace) -> tuple[Operation, int]:
+    check_count(operation.version, "an expected version", low=1)
+    fields = _content(declared, operation)
+    body = operation.body
+    if fields is not operation.fields:
+        version = operation.version
+        operation = Replace(operation.collection, operation.key, version, body, fields, operation.expires_in)
+    return operation, len(body)
+
+
+def _content(declared: Declared, operation: Insert | Put | Replace) -> Fields:
+    """Check what a record will hold; answers its fields, copied."""
     shape = declared.shape(operation.collection)
     check_key(operation.key)
     check_data(operation.body, "a record's body")
@@ -141,17 +161,7 @@ def _write(declared: Declared, operation: Insert | Put | Replace) -> tuple[Opera
         if not shape.collection.expiring:
             raise NotDeclared(f"collection {shape.name!r} is not declared with expiring=True")
         check_seconds(operation.expires_in, "expires_in")
-    if isinstance(operation, Replace):
-        check_count(operation.version, "an expected version", low=1)
-    if operation.fields is not NO_FIELDS:
-        fields = shape.fields(operation.fields)
-        if isinstance(operation, Replace):
-            key, version = operation.key, operation.version
-            operation = Replace(operation.collection, key, version, operation.body, fields, operation.expires_in)
-        else:
-            kind = type(operation)
-            operation = kind(operation.collection, operation.key, operation.body, fields, operation.expires_in)
-    return operation, len(operation.body)
+    return NO_FIELDS if operation.fields is NO_FIELDS else shape.fields(operation.fields)
 
 
 def _patch(declared: Declared, operation: Patch) -> tuple[Operation, int]:
@@ -256,7 +266,7 @@ _HANDLERS: dict[type[Operation], Callable[[Declared, Any], tuple[Operation, int]
     FieldNotIn: _field,
     Insert: _write,
     Put: _write,
-    Replace: _write,
+    Replace: _replace,
     Patch: _patch,
     Delete: _record,
     Take: _record,

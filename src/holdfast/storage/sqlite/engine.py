@@ -32,7 +32,7 @@ from holdfast.storage.sqlite.connection import SQL, Connect, Connection, connect
 from holdfast.storage.sqlite.datagrams import Datagrams, topic_digest
 from holdfast.storage.sqlite.place import Reserve, WriteLock, check_place
 from holdfast.storage.sqlite.readers import ReadByWriter, Readers, ReaderThreads, only, read_log, read_records, scan
-from holdfast.storage.sqlite.schema import cannot_open, engine_offset, prepare_file
+from holdfast.storage.sqlite.schema import cannot_open, engine_offset, known_boot, prepare_file
 from holdfast.storage.sqlite.writer import BATCH_COMMITS, Probe, Turn, Writer
 from holdfast.storage.work import Claim, WorkItem, WorkState
 
@@ -96,6 +96,7 @@ class SQLiteKernel(Front):
         self._wants_reserve = reserve
         self._batch = batch
         self._offset = 0
+        self._lost_frames = 0
 
     # -------------------------------------------------------------------------------------------------- lifecycle
 
@@ -137,6 +138,9 @@ class SQLiteKernel(Front):
             prepare(connection, self.durability)
             prepare_file(connection, self._lock)
             prepare(connection, self.durability)  # switching to WAL may have reset what belongs to the journal
+            if self._lock is not None:
+                rebooted = known_boot(connection) != self.clock.boot()
+                self._lost_frames = inspect.lost_frames(connection, self._lock, rebooted=rebooted)
             connection.execute("BEGIN IMMEDIATE")
             self._offset = engine_offset(connection, self.clock)
             self._book = Book(connection)
@@ -145,9 +149,8 @@ class SQLiteKernel(Front):
             self._catalog = self._book.catalog
             for name, (shape, _) in self._catalog.shapes.items():
                 self.declared.shapes.setdefault(name, shape)
-            lost = inspect.lost_frames(self._path) if self._shared else 0
-            if lost:
-                logger.warning("the write-ahead log is damaged: %d frames at its end were lost", lost)
+            if self._lost_frames:
+                logger.warning("the write-ahead log is damaged: %d frames at its end were lost", self._lost_frames)
         except BaseException as error:
             if connection is not None:
                 connection.close()
@@ -206,8 +209,8 @@ class SQLiteKernel(Front):
     async def _check(self) -> AsyncIterator[Problem]:
         for problem in await self._readers.run(lambda connection: list(inspect.pages_and_tables(connection))):
             yield problem
-        if self._shared and (lost := inspect.lost_frames(self._path)):
-            yield Problem("the write-ahead log", f"{lost} committed frames at its end can't be read")
+        if self._lost_frames:
+            yield Problem("the write-ahead log", f"{self._lost_frames} committed frames at its end could not be read")
         for page in (inspect.records, inspect.streams, inspect.blob_chunks):
             async for problem in self._pages(page):
                 yield problem

@@ -12,6 +12,7 @@ from holdfast.storage.contract import Problem, Stats
 from holdfast.storage.declared import Shape, load_fields
 from holdfast.storage.sqlite.checksums import entry_crc, head_crc
 from holdfast.storage.sqlite.connection import Connection
+from holdfast.storage.sqlite.place import WriteLock
 from holdfast.storage.sqlite.readers import only
 from holdfast.storage.work import WorkState
 
@@ -146,20 +147,36 @@ def misplaced(connection: Connection, *, shape: Shape, base: int, after: int) ->
     return problems, rows[-1][0] if rows else None
 
 
-def lost_frames(path: str) -> int:
+def lost_frames(connection: Connection, lock: WriteLock, *, rebooted: bool) -> int:
     """How many committed frames of the write-ahead log SQLite could not read: 0 unless the log is damaged.
 
-    SQLite takes a frame with a wrong checksum for the end of the log, silently. But frames behind it that carry the
-    log's present salt were written in its present round. (After a power loss an unfinished last transaction looks the
-    same.)
+    SQLite takes a frame with a wrong checksum for the end of the log, silently. But frames behind it that carry the log's
+    present salt were written in its present round. A writer that died in the middle leaves such frames too, which the
+    lock knows, and so may a power loss. Call it outside of a transaction, before anything is written.
+
+    The log's index (-shm) must not be opened here: closing it would drop SQLite's own locks of this process on it.
     """
-    wal, shm = Path(f"{path}-wal"), Path(f"{path}-shm")
-    if not wal.exists() or not shm.exists():
-        return 0
+    lock.acquire()
+    try:
+        if rebooted:
+            lock.distrust()
+        last, salt = _last_commit(lock.wal)
+        if last == 0 or lock.distrusts(salt):
+            return 0
+        (_, known, _) = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        return max(last - int(known), 0)
+    finally:
+        lock.release()
+
+
+def _last_commit(wal: Path) -> tuple[int, bytes]:
+    """The number of the last frame that ends a transaction, and the salt of the log's present round."""
+    if not wal.exists():
+        return 0, b""
     with wal.open("rb") as file:
         header = file.read(32)
         if len(header) < 32:
-            return 0
+            return 0, b""
         page_size = struct.unpack(">I", header[8:12])[0]
         salt = header[16:24]
         last = number = 0
@@ -168,6 +185,4 @@ def lost_frames(path: str) -> int:
             if frame[4:8] != b"\0\0\0\0":
                 last = number
             file.seek(page_size, 1)
-    with shm.open("rb") as file:
-        (known,) = struct.unpack("=I", file.read(20)[16:20])
-    return max(last - int(known), 0)
+    return last, salt

@@ -47,15 +47,22 @@ def filesystem(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
     return kind
 
 
+_WRITING, _IDLE = b"!", b"."
+
+
 class WriteLock:
     """Lets the processes on one file write in turn.
 
     SQLite's own waiting is a lottery by sleeping. Here a process waits at the door while it holds the place before the
     door, so that whoever has just written can't push in again before it.
+
+    A mark on the door says that somebody is writing. Who finds it there knows that the last one died in the middle, and
+    notes the round of the write-ahead log (its salt): frames may be left over in it that were never acknowledged.
     """
 
     def __init__(self, path: str) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        self.wal = Path(f"{path}-wal")
         self._door = os.open(f"{path}-lock", flags, 0o600)
         self._turn = os.open(f"{path}-turn", flags, 0o600)
 
@@ -64,9 +71,25 @@ class WriteLock:
         fcntl.flock(self._turn, fcntl.LOCK_EX)
         fcntl.flock(self._door, fcntl.LOCK_EX)
         fcntl.flock(self._turn, fcntl.LOCK_UN)
+        if os.pread(self._door, 1, 0) == _WRITING:
+            self.distrust()
+        with contextlib.suppress(OSError):  # a full disk: there was no mark yet, and now there is none
+            os.pwrite(self._door, _WRITING, 0)
 
-    def release(self) -> None:
+    def release(self, *, sound: bool = True) -> None:
+        """``sound`` is False when writing failed in the middle."""
+        if sound:
+            with contextlib.suppress(OSError):
+                os.pwrite(self._door, _IDLE, 0)
         fcntl.flock(self._door, fcntl.LOCK_UN)
+
+    def distrust(self) -> None:
+        """Note that the present round of the write-ahead log may hold leftovers. Call it with the lock held."""
+        with contextlib.suppress(OSError), self.wal.open("rb") as file:
+            os.pwrite(self._door, file.read(32)[16:24], 8)
+
+    def distrusts(self, salt: bytes) -> bool:
+        return os.pread(self._door, 8, 8) == salt
 
     def close(self) -> None:
         os.close(self._door)

@@ -116,6 +116,12 @@ def _applied(connection: Connection) -> list[tuple[int, str]]:
     return [(number, checksum) for number, checksum in connection.execute("SELECT number, checksum FROM migration")]
 
 
+def known_boot(connection: Connection) -> str | None:
+    """The boot in which this file was opened last."""
+    row = connection.execute("SELECT value FROM meta WHERE name = 'boot'").fetchone()
+    return row[0] if row else None
+
+
 def engine_offset(connection: Connection, clock: Clock) -> int:
     """What to add to the steady clock to get the engine's time, in microseconds.
 

@@ -211,6 +211,7 @@ class Writer:
                 answers, topics = self._judge(batch)
                 committing = True
                 connection.execute("COMMIT")
+                committing = False
             except BaseException:
                 self._book.forget()
                 with contextlib.suppress(Exception):  # SQLite may have rolled back by itself
@@ -223,7 +224,7 @@ class Writer:
             raise translated from error
         finally:
             if self._lock is not None:
-                self._lock.release()
+                self._lock.release(sound=not committing)
         self._book.end()
         return answers, topics
 
