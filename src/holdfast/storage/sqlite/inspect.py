@@ -150,9 +150,9 @@ def misplaced(connection: Connection, *, shape: Shape, base: int, after: int) ->
 def lost_frames(connection: Connection, lock: WriteLock, *, rebooted: bool) -> int:
     """How many committed frames of the write-ahead log SQLite could not read: 0 unless the log is damaged.
 
-    SQLite takes a frame with a wrong checksum for the end of the log, silently. But frames behind it that carry the log's
-    present salt were written in its present round. A writer that died in the middle leaves such frames too, which the
-    lock knows, and so may a power loss. Call it outside of a transaction, before anything is written.
+    SQLite takes a frame with a wrong checksum for the end of the log, silently. But frames behind it that carry the
+    log's present salt were written in its present round. A writer that died in the middle leaves such frames too, which
+    the lock knows, and so may a power loss. Call it outside of a transaction, before anything is written.
 
     The log's index (-shm) must not be opened here: closing it would drop SQLite's own locks of this process on it.
     """

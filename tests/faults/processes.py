@@ -1,0 +1,120 @@
+"""Processes that tests start, talk to by lines, stop and kill."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+ROOT = Path(__file__).parents[2]
+
+
+class Child:
+    """A Python program of this folder, in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._read = b""
+        self.ready = False
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.poll()
+
+    def line(self, seconds: float = 60.0) -> str:
+        """The next line it prints; fails when it ends or is silent."""
+        assert self._process.stdout is not None
+        until = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._read:
+                ready = selector.select(max(until - time.monotonic(), 0))
+                data = os.read(self._process.stdout.fileno(), 65536) if ready else b""
+                if not data:
+                    why = f"ended with {self._process.wait()}" if ready else f"was silent for {seconds} s"
+                    raise AssertionError(f"the child process {why}; it said {self._read!r}")
+                self._read += data
+        line, _, self._read = self._read.partition(b"\n")
+        return line.decode()
+
+    def tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+
+    def send(self, which: signal.Signals) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(which)
+
+    def wait(self, seconds: float = 60.0) -> int:
+        return self._process.wait(seconds)
+
+    def kill(self) -> None:
+        """End it with SIGKILL, wherever it is."""
+        self.send(signal.SIGKILL)
+        self.wait()
+
+    def stopped(self, seconds: float = 30.0) -> None:
+        """Wait until it was stopped by SIGSTOP."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            if state == "T":
+                return
+            time.sleep(0.01)
+        raise AssertionError("the child process was not stopped")
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+class Children:
+    """All the processes of one test; whatever still runs at its end is killed."""
+
+    def __init__(self) -> None:
+        self._children: list[Child] = []
+
+    def start(
+        self, program: str, *arguments: object, under: Sequence[str] = (), env: Mapping[str, str] | None = None
+    ) -> Child:
+        """Run ``tests/faults/<program>.py``, perhaps ``under`` another command."""
+        command = [*under, sys.executable, "-m", f"tests.faults.{program}", *map(str, arguments)]
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        child = Child(process)
+        self._children.append(child)
+        return child
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for child in self._children:
+            child.close()
