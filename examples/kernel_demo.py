@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -132,7 +133,7 @@ class Show:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.console = Console()
+        self.console = Console(highlight=False)
         self.members: list[Member] = []
         self.notes: list[str] = []
         self.started = time.monotonic()
@@ -161,8 +162,8 @@ class Show:
                     if {each.job for each in self.members} >= set(JOBS):
                         self.at_work.set()
                     if self.killed is not None and self.killed.job == job:
-                        member.state = f"took over from {self.killed.name}"
-                        self.note(f"{member.name} took {job} over under fence {fence}, going on after step {step}")
+                        member.state = "took over"
+                        self.note(f"{member.name} takes {job} over under fence {fence} and goes on after step {step}")
                         self.taken_over.set()
                 case ["seen", seq]:
                     member.seq, member.state = int(seq), "alive"
@@ -170,18 +171,19 @@ class Show:
                     member.digest = digest
                 case unexpected:
                     self.note(f"{member.name} said {unexpected}")
-        await member.process.wait()
+        code = await member.process.wait()
         if member is not self.killed:
-            member.state += ", done"
+            if code != 0:
+                member.state = f"ended with exit code {code}"
+            elif "took over" not in member.state:
+                member.state = "done"
 
     async def kill(self) -> None:
         """Kill a worker that is in the middle of a job; no handler runs, nothing is flushed."""
-        self.killed = next(member for member in self.members if member.job)
+        self.killed = next(member for member in self.members if member.job and member.process.returncode is None)
         self.killed.process.kill()
         self.killed.state = "killed (SIGKILL)"
-        self.note(
-            f"{self.killed.name} is killed in the middle of {self.killed.job}; its lease ends in {LEASE_SECONDS:g} s"
-        )
+        self.note(f"{self.killed.name} is killed in the middle of its {self.killed.job}; its lease runs out")
 
     async def finished(self) -> None:
         await asyncio.gather(*self._listeners)
@@ -195,39 +197,33 @@ class Show:
     def note(self, text: str) -> None:
         self.notes.append(f"{time.monotonic() - self.started:5.1f} s  {text}")
         if not self.console.is_terminal:
-            self.console.print(self.notes[-1], highlight=False)
+            self.console.print(self.notes[-1])
 
     def view(self) -> Group:
-        table = Table(title=self.url, title_justify="left")
-        for name in ("process", "pid", "job", "acknowledged", "per second", "last seq"):
-            table.add_column(name, justify="left" if name in {"process", "job"} else "right", min_width=8)
-        table.add_column("state", min_width=24)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        widths = {"process": 10, "pid": 7, "job": 6, "commits": 7, "per s": 6, "last seq": 8, "state": 16}
+        for name, width in widths.items():
+            table.add_column(name, justify="left" if name in {"process", "job", "state"} else "right", min_width=width)
         for each in self.members:
             style = "red" if each is self.killed else "green" if "took over" in each.state else ""
             count = f"{len(each.acks):,}" if each.acks else ""
-            cells = [
-                each.name,
-                str(each.process.pid),
-                each.job,
-                count,
-                f"{each.rate:,.0f}",
-                f"{each.seq:,}",
-                each.state,
-            ]
+            rate = f"{each.rate:,.0f}" if each.process.returncode is None else ""
+            cells = [each.name, str(each.process.pid), each.job, count, rate, f"{each.seq:,}", each.state]
             table.add_row(*cells, style=style)
+        return Group(table, Text(self.total()), Text("\n".join(["", *self.notes, ""]), style="cyan"))
+
+    def total(self) -> str:
         head = max(each.seq for each in self.members)
         commits = sum(len(each.acks) for each in self.members)
-        elapsed = time.monotonic() - self.started
-        total = (
-            f"head of the log {head:,}   acknowledged {commits:,}   {commits / elapsed:,.0f} per second, each synced"
-        )
-        return Group(table, Text(total), Text("\n".join(self.notes), style="cyan"))
+        rate = commits / (time.monotonic() - self.started)
+        return f"head of the log {head:,}, acknowledged {commits:,}, {rate:,.0f} durable commits per second"
 
 
 async def demonstrate(seconds: float) -> int:
     directory = tempfile.mkdtemp(prefix="holdfast-demo-")
     url = f"sqlite:///{directory}/demo.db"
     show = Show(url)
+    show.console.print(f"[bold]Holdfast[/]: seven processes on {url}", soft_wrap=True)
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit(PARTITION, *(Enqueue("jobs", job) for job in JOBS))
         try:
@@ -235,14 +231,18 @@ async def demonstrate(seconds: float) -> int:
                 await show.start("worker", f"worker-{number}")
             for number in range(1, 3):
                 await show.start("follower", f"follower-{number}")
-            with Live(show.view(), console=show.console, auto_refresh=False) as live:
-                story = asyncio.create_task(tell_the_story(show, kernel, seconds))
-                while not story.done():
-                    await asyncio.wait([story], timeout=0.125)
-                    if show.console.is_terminal:
+            story = asyncio.create_task(asyncio.wait_for(tell_the_story(show, kernel, seconds), seconds + 60))
+            if show.console.is_terminal:
+                with Live(console=show.console, auto_refresh=False) as live:
+                    while not story.done():
+                        await asyncio.wait([story], timeout=0.125)
                         live.update(show.view(), refresh=True)
-                await story
-                live.update(show.view(), refresh=True)
+            else:
+                while not story.done():
+                    await asyncio.wait([story], timeout=1.0)
+                    show.console.print(show.total())
+                show.console.print(show.view())
+            await story
         finally:
             show.stop()
         return await verify(show, kernel)
@@ -251,7 +251,7 @@ async def demonstrate(seconds: float) -> int:
 async def tell_the_story(show: Show, kernel: Kernel, seconds: float) -> None:
     await show.at_work.wait()
     show.started = time.monotonic()
-    show.note(f"{len(JOBS)} jobs are being done by {len(JOBS)} workers, one worker is idle, two followers tail the log")
+    show.note("3 workers do 3 jobs, 1 worker is idle, 2 followers tail the log")
     await asyncio.sleep(seconds * 0.4)
     await show.kill()
     await show.taken_over.wait()
@@ -285,11 +285,11 @@ async def verify(show: Show, kernel: Kernel) -> int:
     }
     for sentence, true in answers.items():
         show.console.print(Text.assemble(("  yes  ", "green") if true else ("  NO   ", "bold red"), sentence))
-    show.console.print("\nThe file is still there. Try next:")
+    show.console.print("\nThe file is still there, try next:")
     command = Path(sys.executable).with_name("holdfast")
     shown = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
     for action in ("storage stats", "storage check", "migrate --dry-run"):
-        show.console.print(f"  {shown} {action} {show.url}", soft_wrap=True, highlight=False)
+        show.console.print(f"  {shown} {action} {show.url}", soft_wrap=True)
     return 0 if all(answers.values()) else 1
 
 

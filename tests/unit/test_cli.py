@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -121,7 +123,9 @@ def test_check_finds_damage_and_ends_with_1(url: str, damaged: None) -> None:
 
 @pytest.fixture
 def damaged(url: str) -> None:
-    """One byte of the blob is not what was written."""
+    """Some bytes of the blob are not what was written."""
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
+        connection.execute("UPDATE blob_chunk SET data = CAST(replace(data, 'bytes', 'bites') AS BLOB)")
 
 
 def test_sweep_removes_what_is_over(url: str) -> None:
@@ -176,8 +180,59 @@ def test_a_mistyped_path_creates_nothing(action: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_factory_that_is_none(tmp_path: Path) -> None:
-    for name in ("no_such_module:factory", "json:nothing", "json:decoder", "json"):
-        result = holdfast("conformance", "storage", name)
-        assert result.exit_code == 2, name
-        assert result.stderr.startswith("error: "), name
+# -------------------------------------------------------------------------------------------------------- conformance
+
+
+@pytest.mark.parametrize("name", ["no_such_module:factory", "json:nothing", "json:decoder", "json"])
+def test_a_factory_that_is_none(name: str) -> None:
+    result = holdfast("conformance", "storage", name)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_conformance_of_the_memory_engine() -> None:
+    result = holdfast("conformance", "storage", "holdfast.storage.memory:MemoryKernel", "--only", "records", "--json")
+    assert result.exit_code == 0, result.stdout
+    report = json.loads(result.stdout)
+    assert report["ok"]
+    assert {law["group"] for law in report["laws"]} == {"records"}
+
+
+def test_an_engine_that_breaks_a_law_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine is found in the current directory; the report names the law."""
+    (tmp_path / "forgetful.py").write_text(
+        "from holdfast.storage.memory import MemoryKernel\n\n"
+        "class Forgetful(MemoryKernel):\n"
+        "    async def get(self, partition, collection, key):\n"
+        "        return None\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    result = holdfast("conformance", "storage", "forgetful:Forgetful", "--only", "records")
+    assert result.exit_code == 1
+    assert "FAILED" in result.stdout
+
+
+# -------------------------------------------------------------------------------------------------------------- bench
+
+
+def test_bench_prints_a_table_and_writes_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The figures themselves are measured by `make bench`; here only the printing is run."""
+    from holdfast.bench import storage as measured
+    from holdfast.bench.report import Report
+
+    async def run(url: str | None, *, quick: bool, progress: Callable[[str], None]) -> Report:
+        progress(f"{url} {quick}")
+        report = Report()
+        report.at_least("commits, batched against single", 7.25, "×", 5.0)
+        report.at_most("wake-up, median", 2.5, "ms", 2.0)
+        report.note("commits", 12345.678, "per second")
+        return report
+
+    monkeypatch.setattr(measured, "run", run)
+    file = tmp_path / "figures.json"
+    result = holdfast("bench", "storage", "--quick", "--json", str(file))
+    assert result.exit_code == 0
+    assert "7.25" in result.stdout
+    assert "1 of 2 targets met" in result.stdout
+    assert [figure["met"] for figure in json.loads(file.read_text())["figures"]] == [True, False, None]
