@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from holdfast.storage.records import Scalar
 
 LONG_BYTES = 200  # strings are ordered by this many bytes; longer ones are told apart by their hash
-END = b"\xff"  # greater than every tag below: prefix + END ends a range
+END = b"\xfd"  # greater than every tag, less than what follows a NUL inside a string: prefix + END ends a range
 
 _NONE, _FALSE, _TRUE = b"\x01", b"\x02", b"\x03"
 _INT = struct.Struct(">cQ")
