@@ -16,6 +16,7 @@ from holdfast.storage.records import MAX_INDEXES, NO_FIELDS, Collection, Fields,
 
 _NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 _TYPES: dict[str, type[Any]] = {"str": str, "int": int, "float": float, "bool": bool}
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _INT_LIMIT = 1 << 63
 
 
@@ -31,10 +32,10 @@ class Shape:
     def __init__(self, collection: Collection) -> None:
         self.collection = collection
         self.name = collection.name
-        self.types = dict(collection.fields)
-        self.indexes = collection.indexes
-        self.counters = collection.counters
-        self._indexes = tuple((index.equal, index.order) for index in collection.indexes)
+        self.types = dict(_mapping(collection))
+        self.indexes = tuple(_index(index) for index in collection.indexes)
+        self.counters = tuple(_names(names, "a counter") for names in collection.counters)
+        self._indexes = tuple((index.equal, index.order) for index in self.indexes)
         self._check()
 
     def _check(self) -> None:
@@ -44,20 +45,20 @@ class Shape:
             check_name(name, "field")
             if kind not in _TYPES.values():
                 raise InvalidValue(f"field {name!r} of {declared.name!r}: the type must be str, int, float or bool")
-        if len(declared.indexes) > MAX_INDEXES:
+        if len(self.indexes) > MAX_INDEXES:
             raise InvalidValue(f"collection {declared.name!r} has more than {MAX_INDEXES} indexes; each slows writing")
-        if len({index.name for index in declared.indexes}) < len(declared.indexes):
+        if len({index.name for index in self.indexes}) < len(self.indexes):
             raise InvalidValue(f"collection {declared.name!r} names two indexes alike")
-        for index in declared.indexes:
-            check_name(index.name, "index")
+        for index in self.indexes:
             self._check_fields((*index.equal, *((index.order,) if index.order else ())))
-        for group in declared.counters:
+        for group in self.counters:
             self._check_fields(group)
-        if declared.expiring and declared.counters:
+        if declared.expiring and self.counters:
             raise InvalidValue(f"collection {declared.name!r} is expiring, so it can't have exact counters")
 
     def _check_fields(self, names: Iterable[str]) -> None:
         for name in names:
+            check_name(name, "field")
             if name not in self.types:
                 raise NotDeclared(f"collection {self.name!r} has no field {name!r}; declare it with its type")
 
@@ -67,7 +68,8 @@ class Shape:
             return NO_FIELDS
         types = self.types
         for name, value in given.items():
-            if type(value) is not str or types.get(name) is not str:  # most are plain strings
+            # Most are plain strings.
+            if type(value) is not str or types.get(name) is not str or not value.isascii():
                 self.check_value(name, value)
         return {name: value for name, value in given.items() if value is not None}
 
@@ -85,6 +87,9 @@ class Shape:
             return
         if type(value) is not kind:
             raise InvalidValue(f"field {name!r} of {self.name!r} must be {kind.__name__}, not {type(value).__name__}")
+        if kind is str and not value.isascii() and _PAIR.search(value):  # type: ignore[union-attr, arg-type]
+            # Two surrogates side by side come back from JSON as the one character they stand for.
+            raise InvalidValue(f"field {name!r} of {self.name!r} must be valid text; it holds a pair of surrogates")
         if kind is int and not -_INT_LIMIT <= value < _INT_LIMIT:  # type: ignore[operator]
             raise InvalidValue(f"field {name!r} of {self.name!r} must fit into 64 bits")
         if kind is float and not math.isfinite(value):  # type: ignore[arg-type]
@@ -149,6 +154,25 @@ class Shape:
         )
 
 
+def _mapping(collection: Collection) -> Mapping[str, type[Any]]:
+    if not isinstance(collection.fields, Mapping):
+        raise InvalidValue(f"the fields of {collection.name!r} must be a mapping of names to types")
+    return collection.fields
+
+
+def _index(index: Index) -> Index:
+    if not isinstance(index, Index):
+        raise InvalidValue(f"an index must be an Index, not {type(index).__name__}")
+    check_name(index.name, "index")
+    return Index(index.name, _names(index.equal, f"equal of index {index.name!r}"), index.order)
+
+
+def _names(names: tuple[str, ...], what: str) -> tuple[str, ...]:
+    if not isinstance(names, tuple | list):
+        raise InvalidValue(f"{what} must be a tuple of field names, such as ('state',), not {names!r}")
+    return tuple(names)
+
+
 class Declared:
     """All that was declared to one kernel."""
 
@@ -161,6 +185,8 @@ class Declared:
             check_name(family.name, "log")
             self._behind(f"log:{family.name}", on=family.write_behind)
             return None
+        if not isinstance(family, Collection):
+            raise InvalidValue(f"declare a Collection or a Log, not {type(family).__name__}")
         shape = Shape(family)
         self.shapes[family.name] = shape
         self._behind(f"collection:{family.name}", on=family.write_behind)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from operator import attrgetter
+from reprlib import repr as brief
 from typing import Any
 
 from holdfast.errors import InvalidName, InvalidRequest, InvalidValue, NotDeclared, TooLarge, WrittenTwice
@@ -52,7 +52,9 @@ def checked_operations(declared: Declared, operations: tuple[Operation, ...]) ->
     for operation in operations:
         handler = _HANDLERS.get(type(operation))
         if handler is None:
-            raise InvalidValue(f"{operation!r} is not an operation of a commit")
+            raise InvalidValue(
+                f"{brief(operation)} is not an operation of a commit; pass Insert(...), Append(...) and so on"
+            )
         copy, length = handler(declared, operation)
         copies.append(copy)
         size += length
@@ -71,28 +73,39 @@ def _check_once(operations: tuple[Operation, ...]) -> None:
             kind, names = place_of
             family, name = names(operation)
             if (kind, family, name) in seen:
-                raise WrittenTwice(f"one commit writes {family}/{name} twice; merge the two writes or make two commits")
+                raise WrittenTwice(
+                    f"one commit writes {family}/{name[:80]} twice; merge the two writes or make two commits"
+                )
             seen.add((kind, family, name))
 
 
-@lru_cache(maxsize=4096)
 def check_partition(partition: str) -> None:
     """A partition is 1 to 200 bytes of text without NUL."""
     if not isinstance(partition, str) or not partition:
-        raise InvalidName(f"a partition must be a non-empty string, not {partition!r}")
+        raise InvalidName(f"a partition must be a non-empty string, not {brief(partition)}")
+    _check_partition_text(partition)
+
+
+@lru_cache(maxsize=4096)
+def _check_partition_text(partition: str) -> None:
     if "\0" in partition or _surrogates(partition) or len(partition.encode()) > MAX_PARTITION_BYTES:
         raise InvalidName(f"a partition is at most {MAX_PARTITION_BYTES} bytes of valid text without NUL")
 
 
-@lru_cache(maxsize=4096)
 def check_family(name: str, what: str) -> None:
-    check_name(name, what)
+    if type(name) is str:
+        _check_family_text(name, what)
+    else:
+        check_name(name, what)
+
+
+_check_family_text = lru_cache(maxsize=4096)(check_name)
 
 
 def check_key(key: str, what: str = "key") -> None:
     """A key is 1 to 4,000 characters of valid text without NUL."""
     if type(key) is not str or not key:
-        raise InvalidName(f"a {what} must be a non-empty string, not {key!r}")
+        raise InvalidName(f"a {what} must be a non-empty string, not {brief(key)}")
     if len(key) > MAX_KEY_CHARS:
         raise InvalidName(f"a {what} has at most {MAX_KEY_CHARS} characters; this one has {len(key)}")
     if "\0" in key or (not key.isascii() and _surrogates(key)):
@@ -109,12 +122,12 @@ def _surrogates(text: str) -> bool:
 
 def check_count(value: int, what: str, *, low: int = 0, high: int = _INT_LIMIT - 1) -> None:
     if type(value) is not int or not low <= value <= high:
-        raise InvalidValue(f"{what} must be a whole number from {low} to {high}, not {value!r}")
+        raise InvalidValue(f"{what} must be a whole number from {low} to {high}, not {brief(value)}")
 
 
 def check_seconds(value: float, what: str, *, positive: bool = False) -> None:
-    if type(value) not in (int, float) or not math.isfinite(value) or value < 0 or value > MAX_SECONDS:
-        raise InvalidValue(f"{what} must be seconds, from 0 to a hundred years, not {value!r}")
+    if type(value) not in (int, float) or not 0 <= value <= MAX_SECONDS:
+        raise InvalidValue(f"{what} must be seconds, from 0 to a hundred years, not {brief(value)}")
     if positive and value == 0:
         raise InvalidValue(f"{what} must be more than 0 seconds")
 
@@ -161,14 +174,20 @@ def _content(declared: Declared, operation: Insert | Put | Replace) -> Fields:
         if not shape.collection.expiring:
             raise NotDeclared(f"collection {shape.name!r} is not declared with expiring=True")
         check_seconds(operation.expires_in, "expires_in")
-    return NO_FIELDS if operation.fields is NO_FIELDS else shape.fields(operation.fields)
+    return NO_FIELDS if operation.fields is NO_FIELDS else shape.fields(_mapping(operation.fields))
+
+
+def _mapping(fields: Fields) -> Fields:
+    if not isinstance(fields, Mapping):
+        raise InvalidValue(f"fields must be a mapping of names to values, not {type(fields).__name__}")
+    return fields
 
 
 def _patch(declared: Declared, operation: Patch) -> tuple[Operation, int]:
     shape = declared.shape(operation.collection)
     _check_optional_version(operation)
     check_key(operation.key)
-    return Patch(operation.collection, operation.key, shape.checked(operation.fields), operation.version), 0
+    return Patch(operation.collection, operation.key, shape.checked(_mapping(operation.fields)), operation.version), 0
 
 
 def _record(declared: Declared, operation: Absent | Take | Version | Delete) -> tuple[Operation, int]:
@@ -189,8 +208,10 @@ def _check_optional_version(operation: Patch | Delete) -> None:
 def _field(declared: Declared, operation: FieldIn | FieldNotIn) -> tuple[Operation, int]:
     shape = declared.shape(operation.collection)
     check_key(operation.key)
+    if not isinstance(operation.values, tuple | list | set | frozenset):
+        raise InvalidValue(f"the values of a check must be a tuple, not {type(operation.values).__name__}")
     values = tuple(operation.values)
-    for value in values:
+    for value in (None, *values):
         shape.check_value(operation.field, value)
     return type(operation)(operation.collection, operation.key, operation.field, values), 0
 
@@ -200,6 +221,8 @@ def _append(_declared: Declared, operation: Append) -> tuple[Operation, int]:
     check_key(operation.stream, "stream")
     entries = operation.entries
     if type(entries) is not tuple:
+        if not isinstance(entries, list):
+            raise InvalidValue(f"the entries to append must be a tuple of Drafts, not {type(entries).__name__}")
         entries = tuple(entries)
         operation = Append(operation.log, operation.stream, entries)
     if not entries:
