@@ -85,10 +85,12 @@ class BlobReader(ABC):
 
     async def lines(self) -> AsyncIterator[bytes]:
         """The lines, without their line feeds; a last line that has none is a line too."""
-        rest = b""
+        held: list[bytes] = []  # the line that goes on, in pieces: joined once, however long it is
         async for data in self.chunks():
-            *whole, rest = (rest + data).split(b"\n")
-            for line in whole:
-                yield line
-        if rest:
+            first, *more = data.split(b"\n")
+            held.append(first)
+            for piece in more:
+                yield b"".join(held)
+                held = [piece]
+        if rest := b"".join(held):
             yield rest

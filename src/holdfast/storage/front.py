@@ -11,8 +11,9 @@ import contextlib
 import hashlib
 import logging
 import os
+import warnings
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 
 from holdfast.errors import (
     BlobNotFound,
@@ -42,7 +43,7 @@ from holdfast.storage.contract import (
 )
 from holdfast.storage.cursors import Cursor, read_cursor, write_cursor
 from holdfast.storage.declared import Declared, Shape
-from holdfast.storage.hints import Board, LogTopic, Topic, Watch
+from holdfast.storage.hints import Board, LogTopic, QueueTopic, Topic, Watch
 from holdfast.storage.keys import END, encode
 from holdfast.storage.logs import Append, Entry, LogPage, LogState
 from holdfast.storage.records import Count, Page, Put, Query, Record
@@ -87,7 +88,7 @@ class Front(Kernel):
         self.clock = clock or Clock()
         self.declared = Declared()
         self.board = Board()
-        self._to_declare = tuple(declare)
+        self._to_declare = _families(declare)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._forks = _forks
         self._behind: dict[str, asyncio.Future[Receipt]] = {}
@@ -103,9 +104,22 @@ class Front(Kernel):
             raise Forked
         if loop is None:
             raise StorageClosed
-        if asyncio.get_running_loop() is not loop:
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:  # called from a plain thread
+            raise WrongLoop from None
+        if running is not loop:
             raise WrongLoop
         return loop
+
+    def __del__(self) -> None:
+        if getattr(self, "_loop", None) is not None and self._forks == _forks:
+            warnings.warn(
+                f"a {self.engine} storage was never closed; use `async with open_storage(url)`",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
 
     async def open(self) -> None:
         if self._loop is not None:
@@ -165,6 +179,8 @@ class Front(Kernel):
     async def partitions(self, *, after: str = "", limit: int = 1000) -> Sequence[str]:
         self._guard()
         check_count(limit, "limit", low=1, high=MAX_PAGE)
+        if type(after) is not str:
+            raise InvalidValue(f"after must be the name of a partition, not {type(after).__name__}")
         await self._caught_up()
         return await self._partitions(after, limit)
 
@@ -222,6 +238,8 @@ class Front(Kernel):
         self._guard()
         check_partition(partition)
         self.declared.shape(collection)
+        if isinstance(keys, str) or not isinstance(keys, Iterable):
+            raise InvalidValue(f"get_many takes a list of keys, not {type(keys).__name__}")
         keys = tuple(keys)
         for key in keys:
             check_key(key)
@@ -268,6 +286,8 @@ class Front(Kernel):
     def _checked_query(self, partition: str, query: Query) -> Shape:
         self._guard()
         check_partition(partition)
+        if not isinstance(query, Query) or not isinstance(query.equal, Mapping):
+            raise InvalidValue("find and count take a Query, whose equal is a mapping of fields to values")
         shape = self.declared.shape(query.collection)
         for name, value in query.equal.items():
             shape.check_value(name, value)
@@ -415,6 +435,8 @@ class Front(Kernel):
 
     def watch(self, topic: Topic) -> Watch:
         self._guard()
+        if not isinstance(topic, LogTopic | QueueTopic):
+            raise InvalidValue(f"watch a LogTopic or a QueueTopic, not {type(topic).__name__}")
         return Watch(self.board, topic)
 
     # ----------------------------------------------------------------------------------- what an engine fills in
@@ -537,6 +559,12 @@ class _Reader(BlobReader):
         if hashlib.sha256(data).digest() != digest:
             raise StorageCorrupt(f"blob {self.blob.digest}: chunk {number} is damaged; restore it from a backup")
         return data
+
+
+def _families(declare: Iterable[Family]) -> tuple[Family, ...]:
+    if not isinstance(declare, Iterable):
+        raise InvalidValue(f"declare takes a list of Collections and Logs, not a single {type(declare).__name__}")
+    return tuple(declare)
 
 
 def _check_worker(worker: str, lease_seconds: float) -> None:

@@ -28,8 +28,10 @@ def new_id() -> str:
 
 
 def _forget() -> None:
-    global _entropy  # noqa: PLW0603
+    """A child must not repeat its parent's randomness, nor wait for a lock that a thread of the parent held."""
+    global _entropy, _lock  # noqa: PLW0603
     _entropy = b""
+    _lock = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_forget)

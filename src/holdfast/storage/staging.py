@@ -15,9 +15,10 @@ from holdfast.storage.blobs import CHUNK_BYTES, BlobSource
 async def chunks_of(source: BlobSource) -> AsyncIterator[bytes]:
     """The bytes of the source, in chunks of CHUNK_BYTES; only the last one is shorter."""
     if isinstance(source, str):
-        source = source.encode()
+        source = _encoded(source)
     if isinstance(source, bytes | bytearray | memoryview):
-        view = memoryview(source).cast("B")
+        view = memoryview(source)
+        view = view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
         for start in range(0, len(view), CHUNK_BYTES):
             yield bytes(view[start : start + CHUNK_BYTES])
     elif isinstance(source, PathLike):
@@ -34,6 +35,13 @@ async def chunks_of(source: BlobSource) -> AsyncIterator[bytes]:
         raise InvalidValue(
             f"a blob is made of bytes, str, a path, a binary file or a stream, not {type(source).__name__}"
         )
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidValue("the text of a blob holds lone surrogates; encode it to bytes yourself") from None
 
 
 async def _from_file(file: BinaryIO) -> AsyncIterator[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from holdfast.errors import InvalidValue, UnknownScheme
 from holdfast.storage.contract import Durability, Family, Kernel
@@ -59,25 +59,36 @@ def _split(url: str) -> tuple[str, str, dict[str, str]]:
         raise UnknownScheme(f"a storage URL is a string, not {type(url).__name__}")
     if url in ("memory", "memory:", "memory://"):
         return "memory", "", {}
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise UnknownScheme("this is not a URL; use memory: or sqlite:///path") from None
     scheme = parts.scheme.split("+")[0].lower()
     if scheme == "memory":
-        return "memory", "", dict(parse_qsl(parts.query))
+        if parts.netloc or parts.path:
+            raise UnknownScheme('memory: has no host and no path; each open_storage("memory:") is a new one')
+        return "memory", "", _options(parts)
     if scheme != "sqlite":
         raise UnknownScheme(
-            f"{parts.scheme or 'a URL without a scheme'!r} names no engine; use memory: or sqlite:///path"
+            f"{repr(parts.scheme) if scheme else 'a URL without a scheme'} names no engine; use memory: or sqlite:///path"
         )
     path = unquote(parts.path)
     if parts.netloc or not path.startswith("/") or path == "/":
         raise UnknownScheme("a SQLite URL is sqlite:///relative/path.db or sqlite:////absolute/path.db")
     path = path[1:]
+    if parts.fragment or "\0" in path:
+        raise UnknownScheme("the path of a SQLite URL can't hold NUL; write # as %23 and ? as %3F")
     if path == ":memory:":
         raise UnknownScheme("SQLite in memory would not be shared; use memory: instead")
-    return "sqlite", path, dict(parse_qsl(parts.query))
+    return "sqlite", path, _options(parts)
+
+
+def _options(parts: SplitResult) -> dict[str, str]:
+    return dict(parse_qsl(parts.query, keep_blank_values=True))
 
 
 def _durability(in_url: str | None, argument: Durability | None) -> Durability:
-    chosen = argument or in_url or "durable"
+    chosen = argument if argument is not None else in_url if in_url is not None else "durable"
     if chosen == "durable":
         return "durable"
     if chosen == "relaxed":

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
-from holdfast.errors import BlobNotFound, CommitRefused
+from holdfast.errors import CommitRefused
 from holdfast.storage.blobs import STAGED_SECONDS, Blob
 from holdfast.storage.clock import Clock
 from holdfast.storage.commits import Operation, Receipt
@@ -338,9 +338,8 @@ class MemoryKernel(Front):
         return number, blob.size
 
     async def _blob_chunk(self, upload: int, number: int) -> tuple[bytes, bytes] | None:
-        if upload not in self._uploads:
-            raise BlobNotFound("?")
-        return self._uploads[upload].chunks[number]
+        kept = self._uploads.get(upload)
+        return kept.chunks[number] if kept is not None else None
 
     def _forget(self, upload: int) -> None:
         gone = self._uploads.pop(upload)

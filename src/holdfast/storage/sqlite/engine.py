@@ -166,11 +166,11 @@ class SQLiteKernel(Front):
         return self.clock.steady() + self._offset
 
     async def _close(self) -> None:
+        await asyncio.to_thread(self._writer.stop)  # the poll goes on meanwhile: it ends waiting that is in vain
         if self._poll is not None:
             self._poll.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._poll
-        await asyncio.to_thread(self._writer.stop)
         await asyncio.sleep(0)  # let the last answers arrive
         await asyncio.to_thread(self._readers.close)
         _writers.discard(self._writer)

@@ -12,7 +12,7 @@ from holdfast.storage.contract import Problem, Stats
 from holdfast.storage.declared import Shape, load_fields
 from holdfast.storage.sqlite.checksums import entry_crc, head_crc
 from holdfast.storage.sqlite.connection import Connection
-from holdfast.storage.sqlite.place import WriteLock
+from holdfast.storage.sqlite.place import OPEN_SECONDS, WriteLock
 from holdfast.storage.sqlite.readers import only
 from holdfast.storage.work import WorkState
 
@@ -156,7 +156,7 @@ def lost_frames(connection: Connection, lock: WriteLock, *, rebooted: bool) -> i
 
     The log's index (-shm) must not be opened here: closing it would drop SQLite's own locks of this process on it.
     """
-    lock.acquire()
+    lock.acquire(seconds=OPEN_SECONDS)
     try:
         if rebooted:
             lock.distrust()

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from pathlib import Path
 
-from holdfast.errors import NetworkFilesystem, StorageMissing, StorageReadOnly
+from holdfast.errors import NetworkFilesystem, StorageBusy, StorageMissing, StorageReadOnly
 
+STEP_BACK_SECONDS = 0.0002
+OPEN_SECONDS = 30.0  # how long opening waits for a writer
 RESERVE_BYTES = 16 * 1024 * 1024  # four times what the write-ahead log keeps
 
 _NETWORK = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "lustre"))
@@ -53,8 +56,9 @@ _WRITING, _IDLE = b"!", b"."
 class WriteLock:
     """Lets the processes on one file write in turn.
 
-    SQLite's own waiting is a lottery by sleeping. Here a process waits at the door while it holds the place before the
-    door, so that whoever has just written can't push in again before it.
+    SQLite's own waiting is a lottery by sleeping. Here the first who waits at the door takes the place before it, and
+    whoever has just written and finds that place taken steps back for a moment instead of pushing in again. (Only for a
+    moment: the one who waits may have been stopped.)
 
     A mark on the door says that somebody is writing. Who finds it there knows that the last one died in the middle, and
     notes the round of the write-ahead log (its salt): frames may be left over in it that were never acknowledged.
@@ -66,11 +70,21 @@ class WriteLock:
         self._door = os.open(f"{path}-lock", flags, 0o600)
         self._turn = os.open(f"{path}-turn", flags, 0o600)
 
-    def acquire(self) -> None:
-        """Wait as long as it takes; the writer sees to it that no caller does."""
-        fcntl.flock(self._turn, fcntl.LOCK_EX)
-        fcntl.flock(self._door, fcntl.LOCK_EX)
-        fcntl.flock(self._turn, fcntl.LOCK_UN)
+    def acquire(self, *, seconds: float | None = None) -> None:
+        """Wait so long, then raise StorageBusy; None: as long as it takes (the writer's callers do not)."""
+        if seconds is None:
+            first = _try_lock(self._turn)
+            if not first:
+                time.sleep(STEP_BACK_SECONDS)
+            fcntl.flock(self._door, fcntl.LOCK_EX)
+            if first:
+                fcntl.flock(self._turn, fcntl.LOCK_UN)
+        else:
+            deadline = time.monotonic() + seconds
+            while not _try_lock(self._door):
+                if time.monotonic() > deadline:
+                    raise StorageBusy
+                time.sleep(0.005)
         if os.pread(self._door, 1, 0) == _WRITING:
             self.distrust()
         with contextlib.suppress(OSError):  # a full disk: there was no mark yet, and now there is none
@@ -94,6 +108,14 @@ class WriteLock:
     def close(self) -> None:
         os.close(self._door)
         os.close(self._turn)
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class Reserve:

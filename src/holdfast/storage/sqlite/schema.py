@@ -9,7 +9,7 @@ from holdfast.errors import CannotOpen, NotHoldfast, StorageCorrupt, StorageErro
 from holdfast.storage.clock import Clock
 from holdfast.storage.migrations import Migration, migrations_of, unapplied
 from holdfast.storage.sqlite.connection import SQL, Connection, connect, translate
-from holdfast.storage.sqlite.place import WriteLock, check_place
+from holdfast.storage.sqlite.place import OPEN_SECONDS, WriteLock, check_place
 
 APPLICATION_ID = 0x48464B31  # "HFK1"
 
@@ -58,7 +58,7 @@ def prepare_file(connection: Connection, lock: WriteLock | None) -> list[Migrati
     if not unapplied(known, _applied(connection)):
         return []
     if lock is not None:
-        lock.acquire()
+        lock.acquire(seconds=OPEN_SECONDS)
     try:
         if not _tables(connection):
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")

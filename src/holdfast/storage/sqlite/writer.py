@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import sqlite3
 import threading
 import time
@@ -142,9 +143,18 @@ class Writer:
         return future
 
     def stop(self, seconds: float | None = None) -> None:
-        """Finish what has queued and end the thread. Safe to call from any thread, and more than once."""
+        """Finish what has queued and end the thread. Safe to call from any thread, and more than once.
+
+        A thread that waits in vain for the lock is left behind: its callers have been answered.
+        """
         self._queue.put(None)
-        self._thread.join(seconds)
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
+        while self._thread.is_alive() and time.monotonic() < deadline and not self._gave_up():
+            self._thread.join(0.1)
+
+    def _gave_up(self) -> bool:
+        with self._mutex:
+            return self._waiting is not None and not self._waiting[1]
 
     # ------------------------------------------------------------------------------------------------- the thread
 
@@ -236,7 +246,8 @@ class Writer:
             given_up = self._waiting is not None and not self._waiting[1]
             self._waiting = None
         if given_up:
-            lock.release()
+            with contextlib.suppress(OSError):  # closed meanwhile
+                lock.release()
             raise StorageBusy
 
     def give_up_waiting(self) -> None:
