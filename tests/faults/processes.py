@@ -17,6 +17,14 @@ from typing import Self
 ROOT = Path(__file__).parents[2]
 
 
+class Ended(AssertionError):
+    """The process has nothing more to say."""
+
+    def __init__(self, returncode: int) -> None:
+        super().__init__(f"the child process ended with {returncode}")
+        self.returncode = returncode
+
+
 class Child:
     """A Python program of this folder, in a process of its own."""
 
@@ -46,9 +54,10 @@ class Child:
             while b"\n" not in self._read:
                 ready = selector.select(max(until - time.monotonic(), 0))
                 data = os.read(self._process.stdout.fileno(), 65536) if ready else b""
+                if not ready:
+                    raise AssertionError(f"the child process was silent for {seconds} s; before, it said {self._read!r}")
                 if not data:
-                    why = f"ended with {self._process.wait()}" if ready else f"was silent for {seconds} s"
-                    raise AssertionError(f"the child process {why}; it said {self._read!r}")
+                    raise Ended(self._process.wait())
                 self._read += data
         line, _, self._read = self._read.partition(b"\n")
         return line.decode()

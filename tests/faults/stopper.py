@@ -1,0 +1,43 @@
+"""A process that stops itself at a point of a commit.
+
+    python -m tests.faults.stopper PATH POINT
+
+It says "ready", then commits, and says "committed" when it was continued.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+
+from holdfast.storage import Append, Draft
+from holdfast.storage.sqlite import SQLiteKernel
+from holdfast.testing.crash import CrashPoint
+from tests.faults.holder import FAMILIES, PARTITION
+
+
+class Armed:
+    """Passes every point until the process is ready."""
+
+    def __init__(self, point: str) -> None:
+        self._crash = CrashPoint(point, with_signal=signal.SIGSTOP)
+        self.ready = False
+
+    def __call__(self, point: str) -> None:
+        if self.ready:
+            self._crash(point)
+
+
+async def main(path: str, point: str) -> None:
+    probe = Armed(point)
+    async with SQLiteKernel(path, declare=FAMILIES, probe=probe) as kernel:
+        await kernel.flush()
+        probe.ready = True
+        print("ready", flush=True)
+        await kernel.commit(PARTITION, Append("events", "stopped", (Draft("a", b""),)))
+        print("committed", flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
