@@ -32,14 +32,14 @@ from holdfast.storage.sqlite.connection import SQL, Connect, Connection, connect
 from holdfast.storage.sqlite.datagrams import Datagrams, topic_digest
 from holdfast.storage.sqlite.place import Reserve, WriteLock, check_place
 from holdfast.storage.sqlite.readers import ReadByWriter, Readers, ReaderThreads, only, read_log, read_records, scan
-from holdfast.storage.sqlite.schema import cannot_open, engine_offset, known_boot, prepare_file
+from holdfast.storage.sqlite.schema import cannot_open, check_file, engine_offset, known_boot, prepare_file
 from holdfast.storage.sqlite.writer import BATCH_COMMITS, Probe, Turn, Writer
 from holdfast.storage.work import Claim, WorkItem, WorkState
 
 logger = logging.getLogger("holdfast.storage")
 
 POLL_SECONDS = 0.25
-EXIT_SECONDS = 5.0
+EXIT_SECONDS = 60.0  # a supervisor's patience; what is not written by then is lost
 
 _writers: weakref.WeakSet[Writer] = weakref.WeakSet()
 
@@ -47,7 +47,8 @@ _writers: weakref.WeakSet[Writer] = weakref.WeakSet()
 def _finish_at_exit() -> None:
     """What was called before the interpreter ends is written, also by those who never closed."""
     for writer in tuple(_writers):
-        writer.stop(EXIT_SECONDS)
+        if not writer.stop(EXIT_SECONDS):
+            logger.critical("the interpreter ends before everything was written")
 
 
 atexit.register(_finish_at_exit)
@@ -130,12 +131,14 @@ class SQLiteKernel(Front):
     def _open_file(self) -> None:
         if self._shared:
             check_place(Path(self._path))
-        self._lock = WriteLock(self._path) if self._shared else None
+        self._lock: WriteLock | None = None
         self._reserve = Reserve(f"{self._path}-reserve") if self._wants_reserve else None
         connection: Connection | None = None
         try:
             connection = self._connect(self._path)
             prepare(connection, self.durability)
+            check_file(connection)
+            self._lock = WriteLock(self._path) if self._shared else None
             prepare_file(connection, self._lock)
             prepare(connection, self.durability)  # switching to WAL may have reset what belongs to the journal
             if self._lock is not None:
@@ -166,7 +169,9 @@ class SQLiteKernel(Front):
         return self.clock.steady() + self._offset
 
     async def _close(self) -> None:
-        await asyncio.to_thread(self._writer.stop)  # the poll goes on meanwhile: it ends waiting that is in vain
+        ended = await asyncio.to_thread(
+            self._writer.stop
+        )  # the poll goes on meanwhile: it ends waiting that is in vain
         if self._poll is not None:
             self._poll.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -175,6 +180,9 @@ class SQLiteKernel(Front):
         await asyncio.to_thread(self._readers.close)
         _writers.discard(self._writer)
         self._datagrams.close(asyncio.get_running_loop())
+        if not ended:  # a descriptor that is closed below a waiting thread may be another file when it wakes
+            logger.warning("closed while another process keeps the write lock: it may have been stopped")
+            return
         self._book.connection.close()
         if self._lock is not None:
             self._lock.close()
@@ -401,9 +409,9 @@ class SQLiteKernel(Front):
                 if not topics:
                     heads.clear()
                     continue
-                seen, changed = await asyncio.to_thread(_look, connection, topics, heads, version)
-                version = seen
-                self.board.wake(changed)
+                with contextlib.suppress(sqlite3.Error):  # the next look may be luckier
+                    version, changed = await asyncio.to_thread(_look, connection, topics, heads, version)
+                    self.board.wake(changed)
         finally:
             connection.close()
 

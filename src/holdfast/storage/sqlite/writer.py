@@ -142,15 +142,17 @@ class Writer:
         self._queue.put(Job(job, future, relief))
         return future
 
-    def stop(self, seconds: float | None = None) -> None:
+    def stop(self, seconds: float | None = None) -> bool:
         """Finish what has queued and end the thread. Safe to call from any thread, and more than once.
 
-        A thread that waits in vain for the lock is left behind: its callers have been answered.
+        Answers whether it has ended. A thread that waits in vain for the lock is left behind: its callers have been
+        answered, but the lock and the connection are still its own.
         """
         self._queue.put(None)
         deadline = math.inf if seconds is None else time.monotonic() + seconds
         while self._thread.is_alive() and time.monotonic() < deadline and not self._gave_up():
             self._thread.join(0.1)
+        return not self._thread.is_alive()
 
     def _gave_up(self) -> bool:
         with self._mutex:
