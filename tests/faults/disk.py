@@ -1,7 +1,7 @@
 """A disk in memory on which SQLite runs, and which fails on command: power cuts, and errors of fsync.
 
 What is written is held back until it is synced. A `Cut` is what a machine would find after a power loss at that moment:
-all that was synced, and of the rest what the test chooses: nothing, everything, or any of the writes, some of them torn.
+all that was synced, and of the rest what the test chooses: nothing, or any of the writes, some of them torn.
 Locks between processes do not exist here, hence the engine's ``shared=False``.
 """
 
@@ -124,7 +124,7 @@ class _VFS(apsw.VFS):
         flags[1] = flags[0]
         return _File(self._disk, key)
 
-    def xDelete(self, name: str, syncdir: bool) -> None:  # noqa: N802, FBT001
+    def xDelete(self, name: str, syncdir: bool) -> None:  # noqa: N802
         self._disk.files.pop(name, None)
 
     def xAccess(self, name: str, flags: int) -> bool:  # noqa: N802
@@ -223,8 +223,8 @@ def _as_sqlite3(error: apsw.Error) -> sqlite3.Error:
     code = getattr(error, "extendedresult", -1)
     known = code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
     translated = sqlite3.DatabaseError(str(error)) if known else sqlite3.OperationalError(str(error))
-    translated.sqlite_errorcode = code  # type: ignore[attr-defined]
-    translated.sqlite_errorname = str(apsw.mapping_extended_result_codes.get(code, ""))  # type: ignore[attr-defined]
+    translated.sqlite_errorcode = code
+    translated.sqlite_errorname = str(apsw.mapping_extended_result_codes.get(code, ""))
     return translated
 
 

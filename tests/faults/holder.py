@@ -2,7 +2,7 @@
 
     python -m tests.faults.holder PATH NAME LIMIT LEASE
 
-It claims, says what it got, waits for a line, then tries every write that a holder can make, and says what became of it.
+It claims, says what it got, waits for a line, then tries every write that a holder can make, and says what came of it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def writes(claim: Claim) -> dict[str, tuple[Operation, ...]]:
 
 
 async def attempt(kernel: Kernel, claim: Claim) -> dict[str, str]:
-    outcomes = {}
+    outcomes: dict[str, str] = {}
     for name, operations in writes(claim).items():
         try:
             await kernel.commit(PARTITION, *operations)

@@ -55,7 +55,7 @@ class Child:
                 ready = selector.select(max(until - time.monotonic(), 0))
                 data = os.read(self._process.stdout.fileno(), 65536) if ready else b""
                 if not ready:
-                    raise AssertionError(f"the child process was silent for {seconds} s; before, it said {self._read!r}")
+                    raise AssertionError(f"the child process was silent for {seconds} s after {self._read!r}")
                 if not data:
                     raise Ended(self._process.wait())
                 self._read += data

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from holdfast.storage import Append, Attach, Collection, Draft, Durability, Enqueue, Kernel, Put
+from holdfast.storage import Append, Attach, Collection, Draft, Durability, Enqueue, Kernel, Operation, Put
 from holdfast.storage.sqlite import SQLiteKernel, connection
 from tests.faults.conftest import Figures
 from tests.faults.disk import Cut, Disk, Write, anything, nothing
@@ -61,7 +61,7 @@ async def run(durability: Durability, cuts: int, dice: random.Random, *, obeys_s
             while len(result.cuts) < cuts:
                 number += 1
                 data = dice.randbytes(dice.choice((20, 300, 6000)))
-                operations = [
+                operations: list[Operation] = [
                     Append("log", f"s{stream}", (Draft("a", data),)),
                     Append("log", "order", (Draft("a", str(stream).encode()),)),
                     Put("doc", f"s{stream}", data, {"number": number}),
@@ -142,8 +142,6 @@ async def test_a_disk_that_never_syncs_loses_what_was_acknowledged(figures: Figu
     """The test of power loss can fail: with syncing ignored it finds lost commits."""
     dice = random.Random(4)
     result = await run("durable", 10, dice, obeys_sync=False)
-    losses = [
-        await lost_after(cut, result.acknowledged[:acknowledged], nothing) for cut, acknowledged in result.cuts
-    ]
+    losses = [await lost_after(cut, result.acknowledged[:acknowledged], nothing) for cut, acknowledged in result.cuts]
     figures("power loss, no sync (control)", cuts=len(losses), lost=sum(losses))
     assert sum(losses) > 0

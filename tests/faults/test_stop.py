@@ -99,7 +99,12 @@ async def test_a_holder_in_time_may_write(tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL])
 @pytest.mark.parametrize("point", ["locked", "begun", "saved"])
 async def test_a_stopped_writer_does_not_make_others_hang(
-    tmp_path: Path, children: Children, figures: Figures, monkeypatch: pytest.MonkeyPatch, point: str, end: signal.Signals
+    tmp_path: Path,
+    children: Children,
+    figures: Figures,
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+    end: signal.Signals,
 ) -> None:
     """While a process is stopped with the write lock, others read, and get StorageBusy for writing; then they go on."""
     monkeypatch.setattr("holdfast.storage.sqlite.writer.LOCK_SECONDS", 0.5)
@@ -138,7 +143,8 @@ async def test_opening_and_closing_do_not_hang_behind_a_stopped_writer(
 ) -> None:
     """While a process is stopped with the write lock, opening answers StorageBusy, and closing comes to an end."""
     monkeypatch.setattr("holdfast.storage.sqlite.writer.LOCK_SECONDS", 0.5)
-    monkeypatch.setattr("holdfast.storage.sqlite.place.LOCK_SECONDS", 0.5)
+    monkeypatch.setattr("holdfast.storage.sqlite.inspect.OPEN_SECONDS", 0.5)
+    monkeypatch.setattr("holdfast.storage.sqlite.schema.OPEN_SECONDS", 0.5)
     path = str(tmp_path / "kernel.db")
     kernel = SQLiteKernel(path, declare=FAMILIES)
     await kernel.open()
