@@ -83,5 +83,7 @@ def translate(error: sqlite3.Error) -> HoldfastError:
             return StorageReadOnly()
         case sqlite3.SQLITE_IOERR | sqlite3.SQLITE_CANTOPEN:
             return StorageBroken()
+        case 0 if "Could not decode to UTF-8" in str(error):  # Python's own words for a damaged text
+            return StorageCorrupt()
         case _:
             return StorageError(f"the database engine answered {name or type(error).__name__}")

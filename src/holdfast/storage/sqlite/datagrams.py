@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import socket
+import time
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -20,6 +21,7 @@ from holdfast.storage.keys import encode
 
 DIGEST_BYTES = 8
 DATAGRAM_BYTES = 8192
+SETTLED_NANOSECONDS = 50_000_000
 _PATH_LIMIT = 100  # a UNIX socket's name has 108 bytes at most
 
 
@@ -45,7 +47,8 @@ class Datagrams:
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, exist_ok=True)
             self._handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+            receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            receiver.setblocking(False)
             try:
                 receiver.bind(self._address(self._name))
                 loop.add_reader(receiver.fileno(), self._receive)
@@ -81,8 +84,11 @@ class Datagrams:
             return []
         changed_at = os.fstat(self._handle).st_mtime_ns
         if changed_at != self._changed_at:
-            self._changed_at = changed_at
-            self._peers = [place.name for place in self._folder.iterdir() if place.name != self._name]
+            with contextlib.suppress(OSError):  # somebody removed the folder: there is nobody to be told
+                self._peers = [place.name for place in self._folder.iterdir() if place.name != self._name]
+            # A folder that has changed just now may change again within the same tick of its clock.
+            settled = abs(time.time_ns() - changed_at) > SETTLED_NANOSECONDS
+            self._changed_at = changed_at if settled else -1
         return self._peers
 
     def _bury(self, peer: str) -> None:

@@ -3,37 +3,59 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import re
 import time
 from pathlib import Path
 
-from holdfast.errors import NetworkFilesystem, StorageBusy, StorageMissing, StorageReadOnly
+from holdfast.errors import (
+    NetworkFilesystem,
+    NotHoldfast,
+    StorageBusy,
+    StorageFull,
+    StorageMissing,
+    StorageReadOnly,
+)
 
 STEP_BACK_SECONDS = 0.0002
 OPEN_SECONDS = 30.0  # how long opening waits for a writer
 RESERVE_BYTES = 16 * 1024 * 1024  # four times what the write-ahead log keeps
 
 _NETWORK = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "lustre"))
+_ESCAPED = re.compile(r"\\(\d{3})")  # the list of mounts writes a space as \040
 
 
 def check_place(path: Path) -> None:
     """Refuse a place where a database can't be kept safely, with the reason."""
     folder = path.parent
-    if not folder.is_dir():
-        raise StorageMissing(f"the directory of {path.name!r} does not exist; create it first")
-    if path.is_dir():
-        raise StorageMissing(f"{path.name!r} is a directory; name a file in it")
-    if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
-        raise StorageReadOnly(
-            f"{path.name!r} or its directory can't be written; change the permissions or choose another place"
-        )
+    try:
+        _check_files(path, folder)
+    except OSError as error:  # a name that is too long, a directory on the way that can't be entered
+        raise StorageMissing(f"{path.name[:80]!r} can't be reached: {error.strerror}; choose another place") from None
     kind = filesystem(folder)
     if kind in _NETWORK:
         raise NetworkFilesystem(
             f"{path.name!r} lies on a network filesystem ({kind}), where locks and fsync can't be trusted; use a local "
             "disk, or a server engine"
         )
+
+
+def _check_files(path: Path, folder: Path) -> None:
+    if not folder.is_dir():
+        raise StorageMissing(f"the directory of {path.name!r} does not exist; create it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StorageReadOnly(
+            f"the directory of {path.name!r} can't be written; change the permissions or choose another place"
+        )
+    if path.is_dir():
+        raise StorageMissing(f"{path.name!r} is a directory; name a file in it")
+    if path.exists():
+        if not path.is_file():
+            raise NotHoldfast(f"{path.name!r} is not a regular file; name another one")
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise StorageReadOnly(f"{path.name!r} can't be written; change the permissions or choose another place")
 
 
 def filesystem(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
@@ -44,7 +66,7 @@ def filesystem(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
     place = f"{folder.resolve()}/"
     for line in mounts.read_text(errors="replace").splitlines():
         _, mount, name, *_ = line.split(" ")
-        mount = mount.replace("\\040", " ").rstrip("/") + "/"
+        mount = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), mount).rstrip("/") + "/"
         if place.startswith(mount) and len(mount) >= len(best):
             best, kind = mount, name
     return kind
@@ -65,10 +87,13 @@ class WriteLock:
     """
 
     def __init__(self, path: str) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self.wal = Path(f"{path}-wal")
-        self._door = os.open(f"{path}-lock", flags, 0o600)
-        self._turn = os.open(f"{path}-turn", flags, 0o600)
+        self._door = _open_lock(f"{path}-lock")
+        try:
+            self._turn = _open_lock(f"{path}-turn")
+        except BaseException:
+            os.close(self._door)
+            raise
 
     def acquire(self, *, seconds: float | None = None) -> None:
         """Wait so long, then raise StorageBusy; None: as long as it takes (the writer's callers do not)."""
@@ -110,6 +135,17 @@ class WriteLock:
         os.close(self._turn)
 
 
+def _open_lock(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageFull from None
+        raise StorageReadOnly(
+            f"{Path(path).name!r} can't be written ({error.strerror}); all programs on one file must run as one user"
+        ) from None
+
+
 def _try_lock(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -133,7 +169,7 @@ class Reserve:
             if self._free() > 2 * self._size:
                 file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 try:
-                    os.posix_fallocate(file, 0, self._size)
+                    _fill(file, self._size)
                 finally:
                     os.close(file)
                 return True
@@ -152,3 +188,11 @@ class Reserve:
     def _free(self) -> int:
         state = os.statvfs(self._path.parent)
         return state.f_bavail * state.f_frsize
+
+
+def _fill(file: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, size)
+        return
+    for start in range(0, size, 1024 * 1024):  # macOS
+        os.pwrite(file, bytes(min(1024 * 1024, size - start)), start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from pathlib import Path
 
@@ -24,13 +25,12 @@ _APPLIED = """CREATE TABLE IF NOT EXISTS migration (
 def pending(path: str) -> list[Migration]:
     """What `migrate` would apply; changes nothing."""
     known = migrations_of("holdfast.storage.sqlite")
+    check_place(Path(path))
     if not Path(path).exists() or Path(path).stat().st_size == 0:
-        check_place(Path(path))
         return known
     connection = connect(path)
     try:
-        _check_owner(connection)
-        return unapplied(known, _applied(connection))
+        return check_file(connection)
     except sqlite3.Error as error:
         raise cannot_open(error) from error
     finally:
@@ -40,22 +40,27 @@ def pending(path: str) -> list[Migration]:
 def migrate(path: str) -> list[Migration]:
     """Apply what is missing; answers what that was."""
     check_place(Path(path))
-    lock = WriteLock(path)
     connection = connect(path)
     try:
-        return prepare_file(connection, lock)
+        check_file(connection)
+        with contextlib.closing(WriteLock(path)) as lock:
+            return prepare_file(connection, lock)
     except sqlite3.Error as error:
         raise cannot_open(error) from error
     finally:
         connection.close()
-        lock.close()
+
+
+def check_file(connection: Connection) -> list[Migration]:
+    """Refuse a file of another program, or of a newer one of ours, before anything is left beside it."""
+    _check_owner(connection)
+    return unapplied(migrations_of("holdfast.storage.sqlite"), _applied(connection))
 
 
 def prepare_file(connection: Connection, lock: WriteLock | None) -> list[Migration]:
-    """Check that the file is ours, and apply the missing migrations under the lock, in one transaction."""
-    _check_owner(connection)
+    """Apply the missing migrations under the lock, in one transaction."""
     known = migrations_of("holdfast.storage.sqlite")
-    if not unapplied(known, _applied(connection)):
+    if not check_file(connection):
         return []
     if lock is not None:
         lock.acquire(seconds=OPEN_SECONDS)
