@@ -43,21 +43,21 @@ def _expired(turn: Turn, queue: str, limit: int) -> list[Any]:
 
 
 def _ready(turn: Turn, queue: str, limit: int) -> Iterator[Any]:
+    """One item of each lane in turn, from the lane after the one that was served last."""
     connection = turn.connection
-    ready = connection.execute(SQL["promote_later"], (queue, turn.now, PROMOTED)).fetchall()
-    connection.executemany(SQL["open_lane"], list(dict.fromkeys(ready)))
-    while limit > 0:
-        lanes = connection.execute(SQL["next_lanes"], (queue, limit)).fetchall()
-        if not lanes:
-            return
-        for (lane,) in lanes:
-            row = connection.execute(SQL["first_ready"], (queue, lane)).fetchone()
-            if row is None:
-                connection.execute(SQL["close_lane"], (queue, lane))
-            else:
-                limit -= 1
-                connection.execute(SQL["serve_lane"], (queue, lane))
-                yield row
+    connection.execute(SQL["promote_later"], (queue, turn.now, PROMOTED))
+    served = connection.execute(SQL["last_lane"], (f"lane/{queue}",)).fetchone()
+    lane: str = served[0] if served else ""
+    for _ in range(limit):
+        row = connection.execute(SQL["next_ready"], (queue, lane)).fetchone()
+        if row is None:
+            row = connection.execute(SQL["first_ready"], (queue,)).fetchone()
+        if row is None:
+            break
+        lane = row[4]
+        yield row
+    if not served or lane != served[0]:
+        connection.execute(SQL["set_meta"], (f"lane/{queue}", lane))
 
 
 def _hold(turn: Turn, row: Sequence[Any], worker: str) -> Claim:
@@ -77,7 +77,8 @@ def retire(turn: Turn, worker: str) -> int:
         key = (row[0], row[1], row[2])
         held = work_row(row)
         ledger.work[key] = held
-        freed = replace(held, state="waiting", holder=None, again_at=None, ready_at=turn.now, attempt=held.attempt - 1)
+        ready_at = turn.now if held.again_at is None else min(turn.now, held.again_at)
+        freed = replace(held, state="waiting", holder=None, again_at=None, ready_at=ready_at, attempt=held.attempt - 1)
         ledger.put_work(key, freed)
         turn.topics.add(QueueTopic(key[1]))
     turn.connection.execute(SQL["delete_worker"], (worker,))
