@@ -234,5 +234,6 @@ def test_bench_prints_a_table_and_writes_json(tmp_path: Path, monkeypatch: pytes
     result = holdfast("bench", "storage", "--quick", "--json", str(file))
     assert result.exit_code == 0
     assert "7.25" in result.stdout
+    assert "12,346" in result.stdout
     assert "1 of 2 targets met" in result.stdout
     assert [figure["met"] for figure in json.loads(file.read_text())["figures"]] == [True, False, None]

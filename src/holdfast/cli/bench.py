@@ -46,9 +46,15 @@ def storage(url: str | None, json_file: Path | None, quick: bool) -> None:
 
     with progress("measuring") as tell:
         report = asyncio.run(run(url, quick=quick, progress=tell))
-    rows = [[each.name, f"{each.value:,.6g}", each.unit, each.target, MET[each.met]] for each in report.figures]
+    rows = [[each.name, three_digits(each.value), each.unit, each.target, MET[each.met]] for each in report.figures]
     print_table(["figure", ">value", "unit", "target", ""], rows)
     judged = [each.met for each in report.figures if each.met is not None]
     click.echo(f"{sum(judged)} of {len(judged)} targets met")
     if json_file is not None:
         json_file.write_text(json.dumps(report.to_json(), indent=2) + "\n")
+
+
+def three_digits(value: float) -> str:
+    """As many decimals as a noisy figure deserves."""
+    decimals = next((n for n, least in enumerate((100, 10, 1)) if abs(value) >= least), 3)
+    return f"{value:,.{decimals}f}"
