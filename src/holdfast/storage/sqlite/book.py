@@ -275,18 +275,14 @@ class Book:
 
     def _save_work(self, now: int) -> None:
         puts, deletes = [], []
-        lanes: dict[tuple[str, str], None] = {}
         for key in self.ledger.changed_work:
             row = self.ledger.work[key]
             if row is None:
                 deletes.append(key)
-                continue
-            puts.append(work_values(key, row, now=now))
-            if row.state == "waiting" and row.ready_at <= now:
-                lanes[key[1], row.lane] = None
+            else:
+                puts.append(work_values(key, row, now=now))
         self._many("delete_work", deletes)
         self._many("put_work", puts)
-        self._many("open_lane", tuple(lanes))
         until = now + int(LEASE_SECONDS * MICROSECONDS)
         self._many("begin_lease", [(worker, until, now) for worker in self.ledger.workers])
 

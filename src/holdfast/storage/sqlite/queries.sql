@@ -89,11 +89,6 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- delete_work
 DELETE FROM work WHERE partition = ? AND queue = ? AND key = ?
 
--- open_lane
--- A lane that becomes ready takes its place at the end of the turns.
-INSERT OR IGNORE INTO lane (queue, name, served)
-VALUES (?1, ?2, (SELECT ifnull(max(served), 0) + 1 FROM lane WHERE queue = ?1))
-
 -- set_meta
 INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)
 
@@ -171,24 +166,23 @@ SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_atte
 FROM work WHERE state = 'held' AND holder = ?
 
 -- promote_later
--- What has become ready leaves the waiting room and opens its lane.
+-- What has become ready leaves the waiting room.
 UPDATE work SET state = 'ready' WHERE (partition, queue, key) IN
     (SELECT partition, queue, key FROM work WHERE queue = ? AND state = 'later' AND ready_at <= ?
      ORDER BY ready_at LIMIT ?)
-RETURNING queue, lane
 
--- next_lanes
-SELECT name FROM lane WHERE queue = ? ORDER BY served LIMIT ?
+-- last_lane
+SELECT value FROM meta WHERE name = ?
+
+-- next_ready
+-- The first item of the lane whose turn is next: the index has lanes in order, and each lane's items in theirs.
+SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
+FROM work WHERE state = 'ready' AND queue = ? AND lane > ? ORDER BY lane, priority DESC, ready_at LIMIT 1
 
 -- first_ready
+-- After the last lane the turns begin again.
 SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
-FROM work WHERE state = 'ready' AND queue = ? AND lane = ? ORDER BY priority DESC, ready_at LIMIT 1
-
--- serve_lane
-UPDATE lane SET served = (SELECT max(served) + 1 FROM lane WHERE queue = ?1) WHERE queue = ?1 AND name = ?2
-
--- close_lane
-DELETE FROM lane WHERE queue = ? AND name = ?
+FROM work WHERE state = 'ready' AND queue = ? ORDER BY lane, priority DESC, ready_at LIMIT 1
 
 -- delete_worker
 DELETE FROM worker WHERE id = ?

@@ -99,16 +99,6 @@ CREATE INDEX work_later ON work (queue, ready_at) WHERE state = 'later';
 CREATE INDEX work_held ON work (holder, queue, fence) WHERE state = 'held';
 CREATE INDEX work_dead ON work (partition, queue, key) WHERE state = 'dead';
 
--- The lanes that may have ready items, in the order of their turns.
-CREATE TABLE lane (
-    queue  TEXT NOT NULL,
-    name   TEXT NOT NULL,
-    served INTEGER NOT NULL,
-    PRIMARY KEY (queue, name)
-) WITHOUT ROWID;
-
-CREATE INDEX lane_turn ON lane (queue, served);
-
 CREATE TABLE worker (
     id          TEXT PRIMARY KEY,
     lease_until INTEGER NOT NULL
