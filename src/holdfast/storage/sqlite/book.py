@@ -20,7 +20,7 @@ from holdfast.storage.ledger import Key, Ledger, RecordState, StreamState, WorkR
 from holdfast.storage.logs import Append, Drop, Head, Trim
 from holdfast.storage.records import Take
 from holdfast.storage.sqlite.catalog import Catalog, load_catalog
-from holdfast.storage.sqlite.checksums import damaged, entry_crc, head_crc
+from holdfast.storage.sqlite.checksums import body_is_sound, damaged, entry_crc, head_crc
 from holdfast.storage.sqlite.connection import SQL, Connection, rows_of_marks
 from holdfast.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
 
@@ -128,7 +128,7 @@ class Book:
             state = self.ledger.records[key]
             if state is not None and state.body is None:
                 body, crc = self.connection.execute(SQL["load_body"], (state.id,)).fetchone()
-                if crc32(body) != crc:
+                if not body_is_sound(body, crc):
                     raise damaged(f"a record of {key[1]!r}")
                 state.body = body
 

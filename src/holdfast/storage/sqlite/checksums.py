@@ -7,6 +7,15 @@ from zlib import crc32
 from holdfast.errors import StorageCorrupt
 
 
+def body_is_sound(body: object, crc: int) -> bool:
+    """Whether these are the bytes that were written; damage may even have made text of them."""
+    return isinstance(body, bytes) and crc32(body) == crc
+
+
+def entry_is_sound(stream: int, seq: int, at: int, kind: str, data: object, crc: int) -> bool:
+    return isinstance(data, bytes) and entry_crc(stream, seq, at, kind, data) == crc
+
+
 def head_crc(partition: str, collection: str, key: str, version: int, fields: str, expires_at: int | None) -> int:
     return crc32(f"{partition}\0{collection}\0{key}\0{version}\0{fields}\0{expires_at}".encode("utf-8", "replace"))
 

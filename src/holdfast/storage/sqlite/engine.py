@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
 import logging
 import sqlite3
 import weakref
@@ -13,14 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.errors import StorageError
+from holdfast.errors import StorageError, StorageFull
 from holdfast.storage.blobs import STAGED_SECONDS, Blob
 from holdfast.storage.clock import Clock
 from holdfast.storage.commits import Operation, Receipt
 from holdfast.storage.contract import Durability, Family, Problem, Stats, Swept
 from holdfast.storage.declared import Shape
 from holdfast.storage.front import Front
-from holdfast.storage.hints import LogTopic, QueueTopic, Topic
 from holdfast.storage.judge import MICROSECONDS
 from holdfast.storage.ledger import work_item
 from holdfast.storage.logs import LogPage, LogState
@@ -31,6 +29,7 @@ from holdfast.storage.sqlite.catalog import Catalog, declare, load_catalog
 from holdfast.storage.sqlite.connection import SQL, Connect, Connection, connect, prepare
 from holdfast.storage.sqlite.datagrams import Datagrams, topic_digest
 from holdfast.storage.sqlite.place import Reserve, WriteLock, check_place
+from holdfast.storage.sqlite.poll import POLL_SECONDS, Poll
 from holdfast.storage.sqlite.readers import ReadByWriter, Readers, ReaderThreads, only, read_log, read_records, scan
 from holdfast.storage.sqlite.schema import cannot_open, check_file, engine_offset, known_boot, prepare_file
 from holdfast.storage.sqlite.writer import BATCH_COMMITS, Probe, Turn, Writer
@@ -38,7 +37,6 @@ from holdfast.storage.work import Claim, WorkItem, WorkState
 
 logger = logging.getLogger("holdfast.storage")
 
-POLL_SECONDS = 0.25
 EXIT_SECONDS = 60.0  # a supervisor's patience; what is not written by then is lost
 
 _writers: weakref.WeakSet[Writer] = weakref.WeakSet()
@@ -126,13 +124,23 @@ class SQLiteKernel(Front):
             if self._shared
             else ReadByWriter(self._writer)
         )
-        self._poll = loop.create_task(self._poll_forever(), name="holdfast-poll") if self._shared else None
+        self._poll = Poll(self._connect, self._path, self.board, self._writer.give_up_waiting) if self._shared else None
 
     def _open_file(self) -> None:
         if self._shared:
             check_place(Path(self._path))
-        self._lock: WriteLock | None = None
         self._reserve = Reserve(f"{self._path}-reserve") if self._wants_reserve else None
+        try:
+            self._open_connection()
+        except StorageFull:
+            if self._reserve is None or not self._reserve.release():
+                raise
+            self._open_connection()  # in the space of the reserve: to read, to release and to delete
+        if self._reserve is not None and not self._reserve.keep():
+            logger.warning("too little space is free to keep a reserve: a full disk will stop deleting too")
+
+    def _open_connection(self) -> None:
+        self._lock: WriteLock | None = None
         connection: Connection | None = None
         try:
             connection = self._connect(self._path)
@@ -162,20 +170,14 @@ class SQLiteKernel(Front):
             if isinstance(error, sqlite3.Error):
                 raise cannot_open(error) from error
             raise
-        if self._reserve is not None and not self._reserve.keep():
-            logger.warning("too little space is free to keep a reserve: a full disk will stop deleting too")
 
     def _now(self) -> int:
         return self.clock.steady() + self._offset
 
     async def _close(self) -> None:
-        ended = await asyncio.to_thread(
-            self._writer.stop
-        )  # the poll goes on meanwhile: it ends waiting that is in vain
-        if self._poll is not None:
-            self._poll.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._poll
+        ended = await asyncio.to_thread(self._writer.stop)
+        if self._poll is not None:  # it went on till now: it ends waiting that is in vain
+            await self._poll.close()
         await asyncio.sleep(0)  # let the last answers arrive
         await asyncio.to_thread(self._readers.close)
         _writers.discard(self._writer)
@@ -194,7 +196,7 @@ class SQLiteKernel(Front):
         def store(turn: Turn) -> None:
             turn.book.catalog = declare(turn.connection, turn.book.catalog, shape)
 
-        await self._writer.run(store)
+        await self._writer.run(store, relief=True)
 
     async def _health(self) -> tuple[bool, bool, str]:
         try:
@@ -395,47 +397,6 @@ class SQLiteKernel(Front):
     def _hear(self, digests: list[bytes]) -> None:
         """Another process has committed something."""
         self.board.wake_digests(digests, topic_digest)
-
-    async def _poll_forever(self) -> None:
-        """The safety poll: whatever hint was lost, a change in the file is seen here."""
-        connection = await asyncio.to_thread(self._connect, self._path)
-        heads: dict[Topic, int] = {}
-        version = -1
-        try:
-            while True:
-                await asyncio.sleep(POLL_SECONDS)
-                self._writer.give_up_waiting()
-                topics = self.board.topics()
-                if not topics:
-                    heads.clear()
-                    continue
-                with contextlib.suppress(sqlite3.Error):  # the next look may be luckier
-                    version, changed = await asyncio.to_thread(_look, connection, topics, heads, version)
-                    self.board.wake(changed)
-        finally:
-            connection.close()
-
-
-def _look(
-    connection: Connection, topics: Sequence[Topic], heads: dict[Topic, int], version: int
-) -> tuple[int, list[Topic]]:
-    """What has changed among these topics since the last look."""
-    new = [topic for topic in topics if topic not in heads]
-    seen = only(connection.execute("PRAGMA data_version").fetchone())
-    changed: list[Topic] = []
-    for topic in topics if seen != version else new:
-        if isinstance(topic, QueueTopic):
-            heads[topic] = 0
-            changed.append(topic)
-        elif isinstance(topic, LogTopic):
-            row = connection.execute(SQL["get_stream"], (topic.partition, topic.log, topic.stream)).fetchone()
-            head = row[1] if row else 0
-            if heads.get(topic, 0) != head:
-                heads[topic] = head
-                changed.append(topic)
-    for gone in set(heads) - set(topics):
-        del heads[gone]
-    return seen, changed
 
 
 def _nothing(_turn: Turn) -> None:

@@ -6,11 +6,10 @@ import hashlib
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from zlib import crc32
 
 from holdfast.storage.contract import Problem, Stats
 from holdfast.storage.declared import Shape, load_fields
-from holdfast.storage.sqlite.checksums import entry_crc, head_crc
+from holdfast.storage.sqlite.checksums import body_is_sound, entry_is_sound, head_crc
 from holdfast.storage.sqlite.connection import Connection
 from holdfast.storage.sqlite.place import OPEN_SECONDS, WriteLock
 from holdfast.storage.sqlite.readers import only
@@ -69,7 +68,7 @@ def records(connection: Connection, *, after: int) -> tuple[list[Problem], int |
     problems = [
         Problem(f"record {collection}/{key[:80]}", "its checksum is wrong")
         for _, partition, collection, key, version, fields, expires_at, head, crc, body in rows
-        if head_crc(partition, collection, key, version, fields, expires_at) != head or crc32(body) != crc
+        if head_crc(partition, collection, key, version, fields, expires_at) != head or not body_is_sound(body, crc)
     ]
     return problems, rows[-1][0] if rows else None
 
@@ -88,7 +87,7 @@ def streams(connection: Connection, *, after: int) -> tuple[list[Problem], int |
             if seq != expected:
                 problems.append(Problem(f"log {log}/{name[:80]}", f"entry {expected} is missing"))
                 expected = seq
-            if entry_crc(number, seq, at, kind, data) != crc:
+            if not entry_is_sound(number, seq, at, kind, data, crc):
                 problems.append(Problem(f"log {log}/{name[:80]}", f"entry {seq}: its checksum is wrong"))
         if expected != head:
             problems.append(Problem(f"log {log}/{name[:80]}", f"it ends at {expected} instead of {head}"))
@@ -102,7 +101,7 @@ def blob_chunks(connection: Connection, *, after: int) -> tuple[list[Problem], i
     problems = [
         Problem(f"blob {blob}", f"chunk {number}: its checksum is wrong")
         for _, blob, number, digest, data in rows
-        if hashlib.sha256(data).digest() != digest
+        if not isinstance(data, bytes) or hashlib.sha256(data).digest() != digest
     ]
     return problems, rows[-1][0] if rows else None
 

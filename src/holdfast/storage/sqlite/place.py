@@ -21,6 +21,7 @@ from holdfast.errors import (
 
 STEP_BACK_SECONDS = 0.0002
 OPEN_SECONDS = 30.0  # how long opening waits for a writer
+ROOM_BYTES = 1024 * 1024  # when so much is free, a disk without a reserve is full no more
 RESERVE_BYTES = 16 * 1024 * 1024  # four times what the write-ahead log keeps
 
 _NETWORK = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "lustre"))
@@ -155,7 +156,11 @@ def _try_lock(file: int) -> bool:
 
 
 class Reserve:
-    """A file that only takes up space, given back when the disk is full so that releasing and deleting still work."""
+    """A file that only takes up space, given back when the disk is full so that releasing and deleting still work.
+
+    While it is given back (its file is there, but empty) every process on the database writes nothing else, or one of
+    them would fill what another one has given back.
+    """
 
     def __init__(self, path: str, size: int = RESERVE_BYTES) -> None:
         self._path = Path(path)
@@ -164,25 +169,44 @@ class Reserve:
     def keep(self) -> bool:
         """Take up the space, if there is enough; answers whether it is taken."""
         with contextlib.suppress(OSError):
-            if self._path.exists() and self._path.stat().st_size >= self._size:
+            known = self._path.exists()
+            if known and self._path.stat().st_size >= self._size:
                 return True
-            if self._free() > 2 * self._size:
+            if self._free() > 3 * self._size // 2:
                 file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 try:
                     _fill(file, self._size)
+                except OSError:
+                    os.truncate(file, 0)
+                    if not known:
+                        self._path.unlink()
+                    raise
                 finally:
                     os.close(file)
                 return True
         return False
 
-    def release(self) -> None:
+    def release(self) -> bool:
+        """Give the space back; answers whether there was any."""
         with contextlib.suppress(OSError):
+            size = self._path.stat().st_size
             os.truncate(self._path, 0)
+            return size > 0
+        return False
+
+    def given_back(self) -> bool:
+        """Whether it was given back, by this process or another one."""
+        try:
+            return self._path.stat().st_size == 0
+        except OSError:
+            return False
 
     def room(self) -> bool:
-        """Whether there is space enough to write again and to keep the reserve."""
+        """Whether there is space enough to write again, and the reserve is taken again if there was one."""
+        if self.given_back():
+            return self.keep()
         with contextlib.suppress(OSError):
-            return self._free() > 2 * self._size
+            return self._free() > ROOM_BYTES
         return False
 
     def _free(self) -> int:

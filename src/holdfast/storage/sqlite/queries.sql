@@ -140,6 +140,9 @@ SELECT total FROM counter WHERE name = ? AND grp = ?
 -- get_stream
 SELECT id, head, floor FROM stream WHERE partition = ? AND log = ? AND name = ?
 
+-- get_head
+SELECT head FROM stream WHERE partition = ? AND log = ? AND name = ?
+
 -- read_up
 SELECT seq, kind, data, at, crc FROM entry WHERE stream = ? AND seq > ? AND seq < ? ORDER BY seq LIMIT ?
 

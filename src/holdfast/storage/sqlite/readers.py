@@ -8,12 +8,11 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
-from zlib import crc32
 
 from holdfast.storage.declared import load_fields
 from holdfast.storage.logs import Entry, LogPage
 from holdfast.storage.records import Record
-from holdfast.storage.sqlite.checksums import damaged, entry_crc, head_crc
+from holdfast.storage.sqlite.checksums import body_is_sound, damaged, entry_is_sound, head_crc
 from holdfast.storage.sqlite.connection import SQL, Connect, Connection, prepare, translate
 from holdfast.storage.sqlite.writer import Writer
 
@@ -98,7 +97,7 @@ def checked_record(
     body: bytes,
     expires_at: int | None,
 ) -> Record:
-    if crc32(body) != crc or head_crc(partition, collection, key, version, fields, expires_at) != head:
+    if not body_is_sound(body, crc) or head_crc(partition, collection, key, version, fields, expires_at) != head:
         raise damaged(f"a record of {collection!r}")
     return Record(collection, key, version, body, load_fields(fields))
 
@@ -144,7 +143,7 @@ def read_log(
         size += len(data)
         if entries and size > max_bytes:
             break
-        if entry_crc(number, seq, at, kind, data) != crc or (expected is not None and seq != expected):
+        if not entry_is_sound(number, seq, at, kind, data, crc) or (expected is not None and seq != expected):
             raise damaged(f"an entry of the log {stream[1]!r}")
         entries.append(Entry(seq, kind, data, at))
         expected = seq - 1 if backward else seq + 1

@@ -186,7 +186,8 @@ class Writer:
         if self.broken is not None:
             self._fail(batch, StorageBroken())
             return
-        if self.full:
+        if self.full or (self._reserve is not None and self._reserve.given_back()):
+            self.full = True
             batch = self._only_relief(batch)
             if not batch:
                 return
@@ -326,7 +327,7 @@ class Writer:
         """Unless there is room again: refuse all but what gives space back."""
         if time.monotonic() - self._looked_at >= ROOM_SECONDS:
             self._looked_at = time.monotonic()
-            if self._reserve is not None and self._reserve.room() and self._reserve.keep():
+            if self._reserve is not None and self._reserve.room():
                 self.full = False
                 logger.warning("there is space again: writing goes on")
                 return batch
