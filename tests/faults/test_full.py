@@ -1,0 +1,256 @@
+"""A full disk: reading, deleting and releasing go on, writing is refused until there is space again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import StorageFull
+from holdfast.storage import (
+    Append,
+    Attach,
+    Collection,
+    Delete,
+    Detach,
+    Draft,
+    Enqueue,
+    Index,
+    Insert,
+    Kernel,
+    Put,
+    Query,
+    Trim,
+)
+from holdfast.storage.sqlite import SQLiteKernel
+from tests.faults.conftest import Figures
+
+PARTITION = "full"
+FAMILIES = (Collection("doc", fields={"number": int}, indexes=(Index("by_number", order="number"),)),)
+DOCS = 300
+BODY = b"x" * 2000
+SMALL_BLOB = b"blob" * 1000
+SMALL_DIGEST = sha256(SMALL_BLOB).hexdigest()
+RESUME_SECONDS = 5.0
+MEGABYTE = 1024 * 1024
+
+
+class SmallDisk:
+    """A file system in memory with a size of its own."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self._filler = place / "filler"
+
+    def fill(self, leave: int = 0) -> None:
+        """Take all the space there is, except so many bytes."""
+        with self._filler.open("ab", buffering=0) as file:
+            for size in (MEGABYTE, 4096, 1):
+                try:
+                    while self.free() - size >= leave:
+                        file.write(bytes(size))
+                except OSError:
+                    continue
+
+    def empty(self) -> None:
+        self._filler.unlink()
+
+    def free(self) -> int:
+        state = os.statvfs(self.place)
+        return state.f_bavail * state.f_frsize
+
+
+@contextmanager
+def small_disk(place: Path, megabytes: int) -> Iterator[SmallDisk]:
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount the small disk that this test fills")
+    place.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(place)]
+    mount = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
+    if mount.returncode != 0:
+        pytest.skip(f"a tmpfs can't be mounted here: {mount.stderr.strip()}")
+    try:
+        yield SmallDisk(place)
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+async def seed(kernel: Kernel) -> None:
+    for start in range(0, DOCS, 50):
+        numbers = range(start, start + 50)
+        await kernel.commit(
+            PARTITION,
+            *(Insert("doc", f"{number}", BODY, {"number": number}) for number in numbers),
+            *(Enqueue("queue", f"{number}") for number in numbers),
+        )
+    await kernel.commit(PARTITION, Append("log", "s", tuple(Draft("a", BODY) for _ in range(DOCS))))
+    blob = await kernel.stage_blob(PARTITION, SMALL_BLOB)
+    await kernel.commit(PARTITION, Attach(blob.digest, "holder"))
+
+
+async def write_until_full(kernel: Kernel) -> int:
+    """Answers how many entries were acknowledged before the disk was full."""
+    for number in range(2000):
+        try:
+            await kernel.commit(PARTITION, Append("more", "s", (Draft("a", BODY * 8),)), Put("doc", "more", BODY))
+        except StorageFull:
+            return number
+    raise AssertionError("the disk does not get full")
+
+
+async def writes_again(kernel: Kernel, within: float) -> float:
+    """After how many seconds writing works again."""
+    began = time.monotonic()
+    while True:
+        try:
+            await kernel.commit(PARTITION, Append("more", "s", (Draft("a", BODY * 8),)), Put("doc", "more", BODY))
+        except StorageFull:
+            assert time.monotonic() - began < within, "there is space, and writing is still refused"
+            await asyncio.sleep(0.1)
+        else:
+            return time.monotonic() - began
+
+
+async def assert_reads(kernel: Kernel, docs: int) -> None:
+    assert len((await kernel.find(PARTITION, Query("doc", order="number", since=0), limit=1000)).records) == docs
+    record = await kernel.get(PARTITION, "doc", "299")
+    assert record is not None
+    assert record.body == BODY
+    page = await kernel.read_log(PARTITION, "log", "s", backward=True, limit=10)
+    assert page.entries[0].data == BODY
+    assert (await kernel.stats()).entries > 0
+
+
+async def assert_whole(kernel: Kernel, acknowledged: int) -> None:
+    """What was acknowledged is there, and nothing by halves."""
+    record = await kernel.get(PARTITION, "doc", "more")
+    head = (await kernel.log_state(PARTITION, "more", "s")).head
+    assert head == (record.version if record else 0) == acknowledged
+    assert [problem async for problem in kernel.check()] == []
+
+
+async def test_a_full_disk_refuses_writing_and_nothing_else(tmp_path: Path, figures: Figures) -> None:
+    """StorageFull for writes; reads, deletes, trims, releases and heartbeats go on; it heals by itself."""
+    with small_disk(tmp_path / "disk", 64) as disk:
+        async with SQLiteKernel(str(disk.place / "kernel.db"), declare=FAMILIES) as kernel:
+            await seed(kernel)
+            claims = await kernel.claim("queue", "w", limit=120)
+            disk.fill(leave=MEGABYTE)
+            acknowledged = await write_until_full(kernel)
+            health = await kernel.health()
+            assert (health.reads, health.writes) == (True, False)
+            await assert_reads(kernel, DOCS)
+            for number in range(100):
+                await kernel.commit(PARTITION, Delete("doc", f"{number}"), claims[number].complete())
+            for number in range(100, 110):
+                await kernel.commit(PARTITION, claims[number].release())
+            await kernel.commit(PARTITION, claims[110].bury("no space"))
+            await kernel.commit(PARTITION, Trim("log", "s", DOCS // 2))
+            await kernel.commit(PARTITION, Detach(SMALL_DIGEST, "holder"))
+            await kernel.heartbeat("w")
+            await kernel.sweep()
+            assert await kernel.retire("w") == 120 - 111
+            with pytest.raises(StorageFull) as refusal:
+                await kernel.commit(PARTITION, Put("doc", "new", BODY))
+            assert refusal.value.retryable
+            await assert_reads(kernel, DOCS - 100)
+            await assert_whole(kernel, acknowledged)
+            disk.empty()
+            resumed = await writes_again(kernel, RESUME_SECONDS)
+            await assert_whole(kernel, acknowledged + 1)
+            assert (await kernel.health()).writes
+    figures("full disk", acknowledged_before=acknowledged, deletes_and_releases=113, s_until_writing_again=resumed)
+
+
+async def test_a_full_disk_without_a_reserve(tmp_path: Path, figures: Figures) -> None:
+    """On a disk too small for a reserve: StorageFull, reads go on, and writing does when there is space."""
+    with small_disk(tmp_path / "disk", 24) as disk:
+        async with SQLiteKernel(str(disk.place / "kernel.db"), declare=FAMILIES) as kernel:
+            await seed(kernel)
+            disk.fill()
+            acknowledged = await write_until_full(kernel)
+            await assert_reads(kernel, DOCS)
+            await assert_whole(kernel, acknowledged)
+            disk.empty()
+            resumed = await writes_again(kernel, RESUME_SECONDS)
+            await assert_whole(kernel, acknowledged + 1)
+    figures("full disk, no reserve", acknowledged_before=acknowledged, s_until_writing_again=resumed)
+
+
+async def test_several_storages_on_a_full_disk(tmp_path: Path, figures: Figures) -> None:
+    """Every storage on the file finds out, and every one goes on when there is space."""
+    with small_disk(tmp_path / "disk", 64) as disk:
+        path = str(disk.place / "kernel.db")
+        async with SQLiteKernel(path, declare=FAMILIES) as one, SQLiteKernel(path, declare=FAMILIES) as other:
+            await seed(one)
+            disk.fill()
+            acknowledged = await write_until_full(one)
+            acknowledged += await write_until_full(other)  # and leaves the space of the reserve alone
+            assert disk.free() > 8 * MEGABYTE
+            await asyncio.gather(
+                *(one.commit(PARTITION, Delete("doc", f"{number}")) for number in range(50)),
+                *(other.commit(PARTITION, Delete("doc", f"{number}")) for number in range(50, 100)),
+            )
+            await assert_reads(other, DOCS - 100)
+            await assert_whole(one, acknowledged)
+            disk.empty()
+            resumed = await writes_again(one, RESUME_SECONDS)
+            resumed = max(resumed, await writes_again(other, RESUME_SECONDS))
+            await assert_whole(other, acknowledged + 2)
+    figures("full disk, two storages", acknowledged_before=acknowledged, s_until_writing_again=resumed)
+
+
+async def test_a_full_disk_can_be_opened_to_make_space(tmp_path: Path, figures: Figures) -> None:
+    """A program that is started on a full disk can read and delete."""
+    with small_disk(tmp_path / "disk", 64) as disk:
+        path = str(disk.place / "kernel.db")
+        async with SQLiteKernel(path, declare=FAMILIES) as kernel:
+            await seed(kernel)
+        disk.fill()
+        async with SQLiteKernel(path, declare=FAMILIES) as kernel:
+            await assert_reads(kernel, DOCS)
+            for number in range(100):
+                await kernel.commit(PARTITION, Delete("doc", f"{number}"))
+            acknowledged = await write_until_full(kernel)
+            await assert_reads(kernel, DOCS - 100)
+            disk.empty()
+            resumed = await writes_again(kernel, RESUME_SECONDS)
+            await assert_whole(kernel, acknowledged + 1)
+    figures("full disk, opened on it", deletes=100, s_until_writing_again=resumed)
+
+
+async def test_the_disk_fills_while_a_blob_is_staged(tmp_path: Path, figures: Figures) -> None:
+    """Half a blob is no blob: StorageFull, nothing of it is found, and its space comes back."""
+    size = 30 * MEGABYTE
+
+    async def stream() -> AsyncIterator[bytes]:
+        for number in range(size // MEGABYTE):
+            yield bytes([number]) * MEGABYTE
+
+    with small_disk(tmp_path / "disk", 80) as disk:
+        async with SQLiteKernel(str(disk.place / "kernel.db"), declare=FAMILIES) as kernel:
+            await seed(kernel)
+            disk.fill(leave=12 * MEGABYTE)
+            with pytest.raises(StorageFull):
+                await kernel.stage_blob(PARTITION, stream())
+            stats = await kernel.stats()
+            assert (stats.blobs, stats.blob_bytes) == (1, len(SMALL_BLOB))
+            await assert_reads(kernel, DOCS)
+            blob = await kernel.open_blob(PARTITION, SMALL_DIGEST)
+            assert await blob.read() == SMALL_BLOB
+            await kernel.commit(PARTITION, Detach(blob.blob.digest, "holder"))
+            assert [problem async for problem in kernel.check()] == []
+            disk.empty()
+            resumed = await writes_again(kernel, RESUME_SECONDS)
+            staged = await kernel.stage_blob(PARTITION, stream())
+            assert staged.size == size
+            await kernel.commit(PARTITION, Attach(staged.digest, "holder"))
+            assert len(await (await kernel.open_blob(PARTITION, staged.digest)).read()) == size
+    figures("full disk while staging a blob", s_until_writing_again=resumed)
