@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -171,10 +171,10 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 @pytest.fixture
-async def proxy() -> asyncio.AbstractServer:  # type: ignore[misc]
-    async with await asyncio.start_server(echo, "127.0.0.1", 0) as server:
-        async with Proxy("127.0.0.1", server.sockets[0].getsockname()[1]) as proxy:
-            yield proxy  # type: ignore[misc]
+async def proxy() -> AsyncIterator[Proxy]:
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    async with server, Proxy("127.0.0.1", server.sockets[0].getsockname()[1]) as proxy:
+        yield proxy
 
 
 async def test_the_proxy_passes_and_counts(proxy: Proxy) -> None:
@@ -218,6 +218,7 @@ async def test_the_proxy_refuses_swallows_and_delays(proxy: Proxy) -> None:
     with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
         await reader.readexactly(1)
     writer.close()
+    other, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
     with pytest.raises((OSError, asyncio.IncompleteReadError)):
-        other, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         await other.readexactly(1)
+    writer.close()

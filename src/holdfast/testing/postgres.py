@@ -145,7 +145,7 @@ class OwnPostgres(PostgresServer):
             check=False,
             cwd=self.home,
             env=_environment(),
-            **as_user(self._user),  # type: ignore[call-overload]
+            **as_user(self._user),
         )
         if done.returncode:
             raise ServerFailed(f"initdb failed:\n{done.stderr.decode(errors='replace')}")
@@ -187,7 +187,7 @@ class OwnPostgres(PostgresServer):
                 start_new_session=True,  # Ctrl-C is for the tests, not for their server
                 cwd=self.home,
                 env=_environment(),
-                **as_user(self._user),  # type: ignore[call-overload]
+                **as_user(self._user),
             )
         self._keeper.watch(process.pid)
         try:
@@ -212,7 +212,7 @@ class OwnPostgres(PostgresServer):
         self._wait()
 
     def kill(self) -> None:
-        """kill -9. Its other processes notice and end by themselves."""
+        """With kill -9. Its other processes notice and end by themselves."""
         self._signal(signal.SIGKILL)
         self._wait()
 

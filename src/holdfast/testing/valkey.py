@@ -89,7 +89,7 @@ class OwnValkey(ValkeyServer):
         return self._process.pid if self._process is not None else None
 
     def start(self, **settings: str) -> None:
-        """Start it (again), with settings that stay; write appendonly_yes's underscores for dashes."""
+        """Start it (again), with settings that stay; names with _ for -."""
         assert self._process is None, "it runs"
         self._settings |= {name.replace("_", "-"): value for name, value in settings.items()}
         new_port = self.port == 0
@@ -152,7 +152,7 @@ class OwnValkey(ValkeyServer):
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """kill -9."""
+        """With kill -9."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
@@ -186,10 +186,8 @@ def valkey_server(
 ) -> Iterator[ValkeyServer]:
     """A server for the length of a block; with ``own`` or ``settings`` surely one started here."""
     url = os.environ.get(URL_VARIABLE)
-    if url and not own and not settings:
-        server = ValkeyServer(url)
-    else:
-        server = OwnValkey(find_binary(binary), settings or {})
+    use_that = bool(url) and not own and not settings
+    server = ValkeyServer(url or "") if use_that else OwnValkey(find_binary(binary), settings or {})
     try:
         yield server
     finally:
