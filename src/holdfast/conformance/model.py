@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from holdfast.conformance.expect import equal, expect
+from holdfast.conformance.expect import ANY, equal, expect
 from holdfast.storage.blobs import Attach, Detach
 from holdfast.storage.commits import Operation, Outcome
 from holdfast.storage.logs import Append, Drop, Head, Trim
@@ -103,8 +103,10 @@ class Model:
                 return None if head == o.seq else ("head", head)
             case Fence() | Complete() | Release() | Retry() | Bury():
                 item = self.items.get((p, o.queue, o.key))
-                fence = self.fences[p, o.queue, o.key] if item else 0
-                return None if item and item.state == "held" and fence == o.fence else ("fence", fence)
+                if item is None or item.state != "held":
+                    return "fence", ANY if item else 0
+                fence = self.fences[p, o.queue, o.key]
+                return None if fence == o.fence else ("fence", fence)
             case Enqueue():
                 item = self.items.get((p, o.queue, o.key))
                 if o.worker is not None and item is not None and item.state == "held":
