@@ -1,0 +1,94 @@
+"""A scope has the kernel's verbs, and gives each of them its own partition and nothing else."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from holdfast.storage.contract import Kernel
+from holdfast.storage.hints import LogTopic
+from holdfast.storage.logs import Append, Draft
+from holdfast.storage.records import Collection, Insert, Query
+from holdfast.storage.scope import Scope
+from holdfast.storage.urls import open_storage
+from holdfast.storage.work import Enqueue
+
+VERBS = [
+    name
+    for name, method in inspect.getmembers(Kernel, inspect.isfunction)
+    if "partition" in inspect.signature(method).parameters and name != "scoped"
+]
+
+
+class Recorder:
+    """Stands where the kernel would, and keeps what it is called with."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any, **named: Any) -> Any:
+            self.calls.append((name, args, named))
+            return self._answer() if inspect.iscoroutinefunction(getattr(Kernel, name)) else "answer"
+
+        return call
+
+    async def _answer(self) -> str:
+        return "answer"
+
+
+def test_every_verb_of_a_partition_is_there() -> None:
+    assert {"commit", "get", "find", "read_log", "tail", "work", "stage_blob"} <= set(VERBS)
+    assert {name for name in vars(Scope) if not name.startswith("_")} == {*VERBS, "watch"}
+
+
+@pytest.mark.parametrize("name", VERBS)
+async def test_a_verb_hands_everything_on(name: str) -> None:
+    """The same parameters, the same defaults, the partition before them."""
+    recorder = Recorder()
+    scope = Scope(recorder, "mine")  # type: ignore[arg-type]
+    theirs = list(inspect.signature(getattr(Kernel, name)).parameters.values())[2:]
+    ours = list(inspect.signature(getattr(Scope, name)).parameters.values())[1:]
+    assert [(one.name, one.kind, one.default) for one in ours] == [(one.name, one.kind, one.default) for one in theirs]
+
+    positional = [one.name for one in ours if one.kind in (one.POSITIONAL_OR_KEYWORD, one.VAR_POSITIONAL)]
+    named = {one.name: f"given {one.name}" for one in ours if one.kind is one.KEYWORD_ONLY}
+    answer = getattr(scope, name)(*positional, **named)
+    if inspect.isawaitable(answer):
+        answer = await answer
+    assert recorder.calls == [(name, ("mine", *positional), named)]
+    assert answer == ("answer" if name != "commit_later" else None)
+
+
+async def test_a_scope_sees_only_its_partition() -> None:
+    async with open_storage("memory:", declare=[Collection("note")]) as kernel:
+        mine, theirs = kernel.scoped("mine"), kernel.scoped("theirs")
+        await mine.commit(Insert("note", "a", b"1"), Append("log", "a", (Draft("x", b""),)), Enqueue("jobs", "a"))
+        assert mine.partition == "mine"
+        assert (await mine.get("note", "a")) is not None
+        assert (await mine.log_state("log", "a")).head == 1
+        assert (await mine.work("jobs", "a")) is not None
+        blob = await mine.stage_blob(b"bytes")
+        assert await (await mine.open_blob(blob.digest)).read() == b"bytes"
+
+        assert (await theirs.get("note", "a")) is None
+        assert (await theirs.log_state("log", "a")).head == 0
+        assert (await theirs.work("jobs", "a")) is None
+        with mine.watch("log", "a") as watch:
+            assert watch.topic == LogTopic("mine", "log", "a")
+            await theirs.commit(Append("log", "a", (Draft("x", b""),)))
+            assert await watch.wait(0) is False
+            await mine.commit(Append("log", "a", (Draft("x", b""),)))
+            assert await watch.wait(0) is True
+        assert [entry.seq async for entry in _first(mine, 2)] == [1, 2]
+        with pytest.raises(Exception, match="no index"):
+            await mine.find(Query("note"))
+
+
+async def _first(scope: Scope, count: int) -> Any:
+    async for entry in scope.tail("log", "a"):
+        yield entry
+        if entry.seq == count:
+            return
