@@ -8,9 +8,11 @@ import fcntl
 import os
 import re
 import time
+import weakref
 from pathlib import Path
 
 from holdfast.errors import (
+    Forked,
     NetworkFilesystem,
     NotHoldfast,
     StorageBusy,
@@ -30,6 +32,11 @@ _ESCAPED = re.compile(r"\\(\d{3})")  # the list of mounts writes a space as \040
 
 def check_place(path: Path) -> None:
     """Refuse a place where a database can't be kept safely, with the reason."""
+    if path.resolve() in _inherited:
+        raise Forked(
+            f"{path.name!r} was open in the parent process at its fork(), so it can't be opened here; fork before "
+            "opening it, or start processes with the 'spawn' or 'forkserver' method"
+        )
     folder = path.parent
     try:
         _check_files(path, folder)
@@ -88,6 +95,7 @@ class WriteLock:
     """
 
     def __init__(self, path: str) -> None:
+        self.path = Path(path).resolve()
         self.wal = Path(f"{path}-wal")
         self._door = _open_lock(f"{path}-lock")
         try:
@@ -95,6 +103,7 @@ class WriteLock:
         except BaseException:
             os.close(self._door)
             raise
+        _locks.add(self)
 
     def acquire(self, *, seconds: float | None = None) -> None:
         """Wait so long, then raise StorageBusy; None: as long as it takes (the writer's callers do not)."""
@@ -132,6 +141,7 @@ class WriteLock:
         return os.pread(self._door, 8, 8) == salt
 
     def close(self) -> None:
+        _locks.discard(self)
         os.close(self._door)
         os.close(self._turn)
 
@@ -153,6 +163,23 @@ def _try_lock(file: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+_locks: weakref.WeakSet[WriteLock] = weakref.WeakSet()
+_inherited: set[Path] = set()
+
+
+def _inherit() -> None:
+    """In a forked child: let go of the parent's locks, or they would outlive it.
+
+    And remember the files: SQLite's memory of them was copied too, and says that this process has locks it has not.
+    """
+    for lock in tuple(_locks):
+        _inherited.add(lock.path)
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_inherit)
 
 
 class Reserve:
