@@ -28,8 +28,9 @@ class Ended(AssertionError):
 class Child:
     """A Python program of this folder, in a process of its own."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], *, own_group: bool) -> None:
         self._process = process
+        self._own_group = own_group
         self._read = b""
         self.ready = False
 
@@ -90,6 +91,9 @@ class Child:
         raise AssertionError("the child process was not stopped")
 
     def close(self) -> None:
+        if self._own_group:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -106,9 +110,18 @@ class Children:
         self._children: list[Child] = []
 
     def start(
-        self, program: str, *arguments: object, under: Sequence[str] = (), env: Mapping[str, str] | None = None
+        self,
+        program: str,
+        *arguments: object,
+        under: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        quiet: bool = False,
+        own_group: bool = False,
     ) -> Child:
-        """Run ``tests/faults/<program>.py``, perhaps ``under`` another command."""
+        """Run ``tests/faults/<program>.py``, perhaps ``under`` another command.
+
+        ``quiet`` hides its traceback; a process in its ``own_group`` is ended with all that it has started.
+        """
         command = [*under, sys.executable, "-m", f"tests.faults.{program}", *map(str, arguments)]
         process = subprocess.Popen(
             command,
@@ -116,8 +129,10 @@ class Children:
             env={**os.environ, **(env or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if quiet else None,
+            start_new_session=own_group,
         )
-        child = Child(process)
+        child = Child(process, own_group=own_group)
         self._children.append(child)
         return child
 

@@ -1,0 +1,48 @@
+"""Many processes open a new file at once."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.storage import Query
+from holdfast.storage.sqlite import SQLiteKernel
+from tests.faults.conftest import Figures
+from tests.faults.opener import FAMILIES, PARTITION
+from tests.faults.processes import Children
+
+PROCESSES = 8
+COMMITS = 20
+
+
+@pytest.mark.timeout(600)
+async def test_a_race_to_make_the_schema(tmp_path: Path, children: Children, figures: Figures, full: bool) -> None:
+    """Eight processes open a file that does not exist: one of them makes the schema, and all of them work."""
+    rounds = 12 if full else 1
+    dice = random.Random(9)
+    slowest = 0.0
+    for number in range(rounds):
+        path = str(tmp_path / f"{number}.db")
+        crowd = [children.start("opener", path, f"p{process}", COMMITS) for process in range(PROCESSES)]
+        for child in crowd:
+            assert child.line() == "ready"
+        began = time.monotonic()
+        for child in crowd:
+            child.tell("open")
+            time.sleep(dice.choice((0.0, 0.0, 0.001, 0.005)))
+        for child in crowd:
+            assert child.line() == "done"
+            assert child.wait() == 0
+        slowest = max(slowest, time.monotonic() - began)
+        async with SQLiteKernel(path, declare=FAMILIES) as kernel:
+            page = await kernel.read_log(PARTITION, "log", "s", limit=1000)
+            assert [entry.seq for entry in page.entries] == list(range(1, PROCESSES * COMMITS + 1))
+            for process in range(PROCESSES):
+                count = await kernel.count(PARTITION, Query("doc", {"who": f"p{process}"}))
+                assert (count.value, count.exact) == (COMMITS, True)
+            assert (await kernel.stats()).engine["schema"] == 1
+            assert [problem async for problem in kernel.check()] == []
+    figures("opening a new file at once", rounds=rounds, processes=rounds * PROCESSES, failed=0, s_slowest=slowest)
