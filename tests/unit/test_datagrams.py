@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.storage.hints import LogTopic, QueueTopic, Topic
+from holdfast.storage.hints import LogTopic, QueueTopic, topic_digest
 from holdfast.storage.sqlite import datagrams
-from holdfast.storage.sqlite.datagrams import DATAGRAM_BYTES, DIGEST_BYTES, Datagrams, topic_digest
+from holdfast.storage.sqlite.datagrams import DATAGRAM_BYTES, DIGEST_BYTES, Datagrams
 
 TOPIC = LogTopic("p", "events", "a")
 
@@ -58,20 +58,6 @@ async def heard(received: asyncio.Queue[list[bytes]]) -> list[bytes]:
 
 def sockets(folder: Path) -> list[str]:
     return sorted(place.name for place in folder.iterdir())
-
-
-def test_a_digest_is_short_and_stands_for_its_topic_alone() -> None:
-    topics: list[Topic] = [
-        TOPIC,
-        LogTopic("p", "events", "b"),
-        LogTopic("p", "event", "sa"),
-        LogTopic("pe", "vents", "a"),
-        QueueTopic("p"),
-        QueueTopic("events"),
-    ]
-    digests = {topic_digest(topic) for topic in topics}
-    assert len(digests) == len(topics)
-    assert {len(digest) for digest in digests} == {DIGEST_BYTES}
 
 
 async def test_everybody_else_hears(post: Post) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.storage.hints import Board, LogTopic, QueueTopic, Topic, Watch
+from holdfast.storage.hints import Board, LogTopic, QueueTopic, Topic, Watch, topic_digest
 
 LOG = LogTopic("p", "events", "a")
 QUEUE = QueueTopic("jobs")
@@ -60,22 +60,32 @@ async def test_waking_all_reaches_every_topic() -> None:
         assert await queue.wait(0)
 
 
-async def test_digests_wake_their_topics_and_are_made_once() -> None:
-    made: list[Topic] = []
-
-    def digest(topic: Topic) -> bytes:
-        made.append(topic)
-        return repr(topic).encode()
-
+async def test_digests_wake_their_topics() -> None:
+    """As another process names them."""
     board = Board()
-    with Watch(board, LOG) as log, Watch(board, QUEUE) as queue:
-        for _ in range(3):
-            board.wake_digests([b"noise", repr(LOG).encode()], digest)
-        assert await log.wait(0) is True
-        assert await queue.wait(0) is False
-        assert sorted(map(str, made)) == sorted(map(str, (LOG, QUEUE)))
-    board.wake_digests([repr(LOG).encode()], digest)
-    assert len(made) == 2  # nobody watches: nothing to compute
+    with Watch(board, LOG) as log, Watch(board, LOG) as same, Watch(board, QUEUE) as queue:
+        board.wake_digests([b"noise", topic_digest(LOG), b""])
+        assert [await watch.wait(0) for watch in (log, same, queue)] == [True, True, False]
+        with Watch(board, LOG):
+            pass
+        board.wake_digests([topic_digest(LOG), topic_digest(QUEUE)])
+        assert [await watch.wait(0) for watch in (log, same, queue)] == [True, True, True]
+    board.wake_digests([topic_digest(LOG)])
+    assert await log.wait(0) is False
+
+
+def test_a_digest_is_short_and_stands_for_its_topic_alone() -> None:
+    topics: list[Topic] = [
+        LOG,
+        LogTopic("p", "events", "b"),
+        LogTopic("p", "event", "sa"),
+        LogTopic("pe", "vents", "a"),
+        QueueTopic("p"),
+        QueueTopic("events"),
+    ]
+    digests = {topic_digest(topic) for topic in topics}
+    assert len(digests) == len(topics)
+    assert {len(digest) for digest in digests} == {8}
 
 
 async def test_a_cancelled_wait_passes_the_cancellation_on() -> None:

@@ -20,6 +20,7 @@ from holdfast.storage.logs import Append, Draft, Drop, Head, Trim
 from holdfast.storage.records import (
     Absent,
     Delete,
+    Expire,
     FieldIn,
     FieldNotIn,
     Insert,
@@ -315,6 +316,17 @@ def test_an_expired_record_is_gone_for_every_check() -> None:
     ledger.records[P, "note", "a"] = replace(ledger.records[P, "note", "a"] or RecordState(1, {}, 0, b""), id=5)
     assert decide(ledger, Absent("note", "a"), Insert("note", "a", b"2"), now=until) == (None, 1)
     assert ledger.records[P, "note", "a"] == RecordState(1, {}, None, b"2", id=5)
+
+
+def test_only_what_is_over_expires() -> None:
+    ledger = fresh()
+    decide(ledger, Put("note", "a", b"", expires_in=10.0), Put("note", "b", b""))
+    until = NOW + 10 * MICROSECONDS
+    for key in ("a", "b", "none"):
+        assert decide(ledger, Expire("note", key), now=until - 1) == (0,)
+    assert decide(ledger, Expire("note", "a"), Expire("note", "b"), now=until) == (1, 0)
+    assert ledger.records[P, "note", "a"] is None
+    assert ledger.records[P, "note", "b"] is not None
 
 
 # --------------------------------------------------------------------------------------------------------------- logs
