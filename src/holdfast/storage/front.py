@@ -151,6 +151,7 @@ class Front(Kernel):
     async def flush(self) -> None:
         self._guard()
         await self._flush()
+        await asyncio.sleep(0)  # let what follows the answers happen too
 
     async def health(self) -> Health:
         try:
@@ -263,7 +264,7 @@ class Front(Kernel):
                 low = place.last + b"\0"  # the least bytes greater than it
         if self._behind:
             await self._caught_up(f"collection:{query.collection}")
-        rows = await self._scan(shape, index, low, high, newest_first=query.newest_first, limit=limit + 1)
+        rows = await self._scan(partition, shape, index, low, high, newest_first=query.newest_first, limit=limit + 1)
         more = len(rows) > limit
         rows = rows[:limit]
         next_cursor = write_cursor(Cursor(rows[-1][0], started_at), *print_) if more else None
@@ -277,10 +278,10 @@ class Front(Kernel):
         counter = shape.counter_for(query)
         if counter is not None:
             values = (query.equal.get(name) for name in shape.counters[counter])
-            return Count(await self._counter(shape, counter, encode((partition, *values))), exact=True)
+            return Count(await self._counter(partition, shape, counter, encode((partition, *values))), exact=True)
         index = shape.index_for(query)
         low, high = _bounds(shape, index, partition, query)
-        counted = await self._count(shape, index, low, high, cap + 1)
+        counted = await self._count(partition, shape, index, low, high, cap + 1)
         return Count(min(counted, cap), exact=counted <= cap)
 
     def _checked_query(self, partition: str, query: Query) -> Shape:
@@ -410,14 +411,14 @@ class Front(Kernel):
             size = number = 0
             async for chunk in chunks_of(source):
                 hasher.update(chunk)
-                await self._stage_chunk(upload, number, chunk, hashlib.sha256(chunk).digest())
+                await self._stage_chunk(partition, upload, number, chunk, hashlib.sha256(chunk).digest())
                 size += len(chunk)
                 number += 1
             blob = Blob(hasher.hexdigest(), size)
-            await self._stage_done(upload, partition, blob, keep_seconds)
+            await self._stage_done(partition, upload, blob, keep_seconds)
         except BaseException:
             with contextlib.suppress(HoldfastError):  # a sweep removes what this can't
-                await self._stage_undo(upload)
+                await self._stage_undo(partition, upload)
             raise
         return blob
 
@@ -429,7 +430,7 @@ class Front(Kernel):
         if found is None:
             raise BlobNotFound(digest)
         upload, size = found
-        return _Reader(self, upload, Blob(digest, size))
+        return _Reader(self, partition, upload, Blob(digest, size))
 
     # ------------------------------------------------------------------------------------------------------ hints
 
@@ -477,15 +478,15 @@ class Front(Kernel):
 
     @abstractmethod
     async def _scan(
-        self, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
+        self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
     ) -> list[tuple[bytes, Record]]:
         """The live records whose index entry lies in low ≤ entry < high, in the order of the entries or backwards."""
 
     @abstractmethod
-    async def _count(self, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int: ...
+    async def _count(self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int: ...
 
     @abstractmethod
-    async def _counter(self, shape: Shape, counter: int, group: bytes) -> int: ...
+    async def _counter(self, partition: str, shape: Shape, counter: int, group: bytes) -> int: ...
 
     @abstractmethod
     async def _read_log(
@@ -526,33 +527,34 @@ class Front(Kernel):
         """Begin an upload; answers its number."""
 
     @abstractmethod
-    async def _stage_chunk(self, upload: int, number: int, data: bytes, digest: bytes) -> None: ...
+    async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None: ...
 
     @abstractmethod
-    async def _stage_done(self, upload: int, partition: str, blob: Blob, keep_seconds: float) -> None:
+    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
         """Give the upload its name; where the partition has the blob already, keep that one and prolong it."""
 
     @abstractmethod
-    async def _stage_undo(self, upload: int) -> None: ...
+    async def _stage_undo(self, partition: str, upload: int) -> None: ...
 
     @abstractmethod
     async def _blob(self, partition: str, digest: str) -> tuple[int, int] | None:
         """(number of its upload, size), or None."""
 
     @abstractmethod
-    async def _blob_chunk(self, upload: int, number: int) -> tuple[bytes, bytes] | None:
+    async def _blob_chunk(self, partition: str, upload: int, number: int) -> tuple[bytes, bytes] | None:
         """(data, SHA-256), or None."""
 
 
 class _Reader(BlobReader):
-    def __init__(self, front: Front, upload: int, blob: Blob) -> None:
+    def __init__(self, front: Front, partition: str, upload: int, blob: Blob) -> None:
         super().__init__(blob)
         self._front = front
+        self._partition = partition
         self._upload = upload
 
     async def chunk(self, number: int) -> bytes:
         self._front._guard()  # noqa: SLF001
-        found = await self._front._blob_chunk(self._upload, number)  # noqa: SLF001
+        found = await self._front._blob_chunk(self._partition, self._upload, number)  # noqa: SLF001
         if found is None:
             raise BlobNotFound(self.blob.digest)
         data, digest = found
