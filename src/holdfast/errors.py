@@ -27,6 +27,7 @@
         ├── StorageCorrupt           stored bytes are not the bytes that were written
         └── StorageUnavailable
             ├── StorageClosed        closed, or never opened
+            ├── StorageUnreachable   the server does not answer (retry)
             ├── StorageBusy          another process holds it too long (retry)
             ├── StorageFull          no space left (retry when there is)
             └── StorageBroken        the disk failed; open it anew
@@ -154,7 +155,7 @@ class WrongLoop(InvalidRequest):
 
 
 class Forked(InvalidRequest):
-    """This storage was opened before fork(); open a new one in the child process."""
+    """This storage was opened before fork() and can't be used after it; open one in each process, after the fork."""
 
 
 class LogTrimmed(StorageError):
@@ -219,6 +220,12 @@ class StorageUnavailable(StorageError):
 
 class StorageClosed(StorageUnavailable):
     """This storage is closed; open it with `async with open_storage(url)`."""
+
+
+class StorageUnreachable(StorageUnavailable):
+    """The storage server does not answer; nothing was written. See that it runs and can be reached, and try again."""
+
+    retryable = True
 
 
 class StorageBusy(StorageUnavailable):

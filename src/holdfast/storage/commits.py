@@ -9,6 +9,7 @@ from holdfast.storage.logs import Append, Drop, Head, Trim
 from holdfast.storage.records import (
     Absent,
     Delete,
+    Expire,
     FieldIn,
     FieldNotIn,
     Insert,
@@ -22,7 +23,7 @@ from holdfast.storage.records import (
 from holdfast.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
 
 Check = Version | Absent | FieldIn | FieldNotIn | Head | Fence
-RecordWrite = Insert | Put | Replace | Patch | Delete | Take
+RecordWrite = Insert | Put | Replace | Patch | Delete | Take | Expire
 LogWrite = Append | Trim | Drop
 WorkWrite = Enqueue | Complete | Release | Retry | Bury | Requeue | Remove
 BlobWrite = Attach | Detach

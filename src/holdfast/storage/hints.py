@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from hashlib import blake2b
 from types import TracebackType
 from typing import NamedTuple, Self
+
+from holdfast.storage.keys import encode
 
 
 class LogTopic(NamedTuple):
@@ -24,6 +27,11 @@ class QueueTopic(NamedTuple):
 
 
 Topic = LogTopic | QueueTopic
+
+
+def topic_digest(topic: Topic) -> bytes:
+    """How processes name a topic to each other: eight bytes."""
+    return blake2b(encode(topic), digest_size=8).digest()
 
 
 class Watch:
@@ -65,17 +73,18 @@ class Board:
 
     def __init__(self) -> None:
         self._watches: dict[Topic, set[Watch]] = {}
-        self._digests: dict[Topic, bytes] = {}
+        self._by_digest: dict[bytes, tuple[Topic]] = {}
 
     def add(self, watch: Watch) -> None:
         self._watches.setdefault(watch.topic, set()).add(watch)
+        self._by_digest[topic_digest(watch.topic)] = (watch.topic,)
 
     def remove(self, watch: Watch) -> None:
         watches = self._watches.get(watch.topic, set())
         watches.discard(watch)
         if not watches:
             self._watches.pop(watch.topic, None)
-            self._digests.pop(watch.topic, None)
+            self._by_digest.pop(topic_digest(watch.topic), None)
 
     def topics(self) -> tuple[Topic, ...]:
         return tuple(self._watches)
@@ -86,17 +95,11 @@ class Board:
                 for watch in self._watches.get(topic, ()):
                     watch.wake()
 
-    def wake_digests(self, digests: Iterable[bytes], digest_of: Callable[[Topic], bytes]) -> None:
+    def wake_digests(self, digests: Iterable[bytes]) -> None:
         """Wake by the digests of topics, as another process names them."""
         if self._watches:
-            heard = set(digests)
-            self.wake([topic for topic in self._watches if self._digest(topic, digest_of) in heard])
-
-    def _digest(self, topic: Topic, digest_of: Callable[[Topic], bytes]) -> bytes:
-        digest = self._digests.get(topic)
-        if digest is None:
-            digest = self._digests[topic] = digest_of(topic)
-        return digest
+            for digest in digests:
+                self.wake(self._by_digest.get(digest, ()))
 
     def wake_all(self) -> None:
         self.wake(self.topics())

@@ -19,6 +19,7 @@ from holdfast.storage.logs import Append, Drop, Head, Trim
 from holdfast.storage.records import (
     Absent,
     Delete,
+    Expire,
     FieldIn,
     FieldNotIn,
     Insert,
@@ -33,7 +34,7 @@ from holdfast.storage.work import Bury, Complete, Enqueue, Fence, Release, Remov
 
 MICROSECONDS = 1_000_000
 
-RecordOperation = Version | Absent | FieldIn | FieldNotIn | Insert | Put | Replace | Patch | Delete | Take
+RecordOperation = Version | Absent | FieldIn | FieldNotIn | Insert | Put | Replace | Patch | Delete | Take | Expire
 FenceOperation = Fence | Complete | Release | Retry | Bury
 
 
@@ -120,6 +121,16 @@ def _delete(ledger: Ledger, partition: str, operation: Delete, _now: int, _at: i
     if ledger.records.get(key) is not None:
         ledger.put_record(key, None)
     return 0
+
+
+def _expire(ledger: Ledger, partition: str, operation: Expire, now: int, _at: int) -> int:
+    """1 when the record was removed."""
+    key = (partition, operation.collection, operation.key)
+    stored = ledger.records.get(key)
+    if stored is None or stored.expires_at is None or stored.expires_at > now:
+        return 0
+    ledger.put_record(key, None)
+    return 1
 
 
 def _take(ledger: Ledger, partition: str, operation: Take, _now: int, _at: int) -> Record:
@@ -351,6 +362,7 @@ _WRITES: dict[type[Operation], Callable[[Ledger, str, Any, int, int], Outcome]] 
     Patch: _patch,
     Delete: _delete,
     Take: _take,
+    Expire: _expire,
     Append: _append,
     Trim: _trim,
     Drop: _drop,

@@ -190,6 +190,14 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
+class Expire:
+    """Remove the record if its time is over. Engines sweep with it; callers can't."""
+
+    collection: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class Take:
     """Read the record and remove it: of all takers one gets it, the others are refused."""
 

@@ -201,17 +201,17 @@ class MemoryKernel(Front):
         return Record(key[1], key[2], state.version, state.body, dict(state.fields))
 
     async def _scan(
-        self, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
+        self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
     ) -> list[tuple[bytes, Record]]:
         now = self.clock.steady()
         entries = self._indexes.scan(shape.name, index, low, high, newest_first=newest_first)
         found = ((entry, self._record(key, now)) for entry, key in entries)
         return list(islice(((entry, record) for entry, record in found if record is not None), limit))
 
-    async def _count(self, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int:
-        return len(await self._scan(shape, index, low, high, newest_first=False, limit=cap))
+    async def _count(self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int:
+        return len(await self._scan(partition, shape, index, low, high, newest_first=False, limit=cap))
 
-    async def _counter(self, shape: Shape, counter: int, group: bytes) -> int:
+    async def _counter(self, partition: str, shape: Shape, counter: int, group: bytes) -> int:
         return self._indexes.totals[shape.name, counter, group]
 
     # ------------------------------------------------------------------------------------------------------- logs
@@ -309,11 +309,11 @@ class MemoryKernel(Front):
         self._uploads[self._last_upload] = _Upload(partition, expires_at)
         return self._last_upload
 
-    async def _stage_chunk(self, upload: int, number: int, data: bytes, digest: bytes) -> None:
+    async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None:
         assert number == len(self._uploads[upload].chunks)
         self._uploads[upload].chunks.append((data, digest))
 
-    async def _stage_done(self, upload: int, partition: str, blob: Blob, keep_seconds: float) -> None:
+    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
         expires_at = self.clock.steady() + int(keep_seconds * MICROSECONDS)
         known = self._blobs.get((partition, blob.digest))
         self._names.add(partition)
@@ -326,7 +326,7 @@ class MemoryKernel(Front):
         self._blobs[partition, blob.digest] = upload
         self._ledger.blobs[partition, blob.digest] = True
 
-    async def _stage_undo(self, upload: int) -> None:
+    async def _stage_undo(self, partition: str, upload: int) -> None:
         self._uploads.pop(upload, None)
 
     async def _blob(self, partition: str, digest: str) -> tuple[int, int] | None:
@@ -337,7 +337,7 @@ class MemoryKernel(Front):
         assert blob is not None
         return number, blob.size
 
-    async def _blob_chunk(self, upload: int, number: int) -> tuple[bytes, bytes] | None:
+    async def _blob_chunk(self, partition: str, upload: int, number: int) -> tuple[bytes, bytes] | None:
         kept = self._uploads.get(upload)
         return kept.chunks[number] if kept is not None else None
 

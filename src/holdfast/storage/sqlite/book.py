@@ -12,6 +12,7 @@ from typing import Any
 from zlib import crc32
 
 from holdfast.storage.blobs import STAGED_SECONDS, Attach, Detach
+from holdfast.storage.catalog import Catalog
 from holdfast.storage.commits import Operation
 from holdfast.storage.contract import LEASE_SECONDS
 from holdfast.storage.declared import dump_fields, load_fields
@@ -19,7 +20,7 @@ from holdfast.storage.judge import MICROSECONDS
 from holdfast.storage.ledger import Key, Ledger, RecordState, StreamState, WorkRow
 from holdfast.storage.logs import Append, Drop, Head, Trim
 from holdfast.storage.records import Take
-from holdfast.storage.sqlite.catalog import Catalog, load_catalog
+from holdfast.storage.sqlite.catalog import load_catalog
 from holdfast.storage.sqlite.checksums import body_is_sound, damaged, entry_crc, head_crc
 from holdfast.storage.sqlite.connection import SQL, Connection, rows_of_marks
 from holdfast.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry

@@ -1,46 +1,12 @@
-"""What is declared in the file. It holds for all processes: one that declared otherwise follows it."""
+"""The catalog in the file."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 
-from holdfast.errors import SchemaMismatch
+from holdfast.storage.catalog import REBUILD_ROWS, SLOTS, Catalog
 from holdfast.storage.declared import Shape, load_fields
 from holdfast.storage.sqlite.connection import SQL, Connection
-
-SLOTS = 8  # numbers kept for the indexes, and for the counters, of each collection
-REBUILD_ROWS = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Catalog:
-    """The declared collections, and the number of the first index and counter of each."""
-
-    version: int = -1
-    shapes: dict[str, tuple[Shape, int]] = field(default_factory=dict)
-
-    def index(self, shape: Shape, number: int) -> int:
-        """The number in the file of an index that this process declared."""
-        wanted = shape.indexes[number]
-        stored, base = self.shapes[shape.name]
-        for place, index in enumerate(stored.indexes):
-            if (index.equal, index.order) == (wanted.equal, wanted.order):
-                return base + place
-        raise SchemaMismatch(
-            f"another process declared collection {shape.name!r} without the index {wanted.name!r}; restart this one "
-            "with the same program"
-        )
-
-    def counter(self, shape: Shape, number: int) -> int:
-        stored, base = self.shapes[shape.name]
-        names = shape.counters[number]
-        if names not in stored.counters:
-            raise SchemaMismatch(
-                f"another process declared collection {shape.name!r} without the counter {names!r}; restart this one "
-                "with the same program"
-            )
-        return base + stored.counters.index(names)
 
 
 def load_catalog(connection: Connection, known: Catalog) -> Catalog:

@@ -12,22 +12,15 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from pathlib import Path
 
-from holdfast.storage.hints import LogTopic, Topic
+from holdfast.storage.hints import Topic, topic_digest
 from holdfast.storage.ids import new_id
-from holdfast.storage.keys import encode
 
 DIGEST_BYTES = 8
 DATAGRAM_BYTES = 8192
 SETTLED_NANOSECONDS = 50_000_000
 _PATH_LIMIT = 100  # a UNIX socket's name has 108 bytes at most
-
-
-def topic_digest(topic: Topic) -> bytes:
-    words = (topic.partition, topic.log, topic.stream) if isinstance(topic, LogTopic) else (topic.queue,)
-    return blake2b(encode(words), digest_size=DIGEST_BYTES).digest()
 
 
 class Datagrams:

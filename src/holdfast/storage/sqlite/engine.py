@@ -14,6 +14,7 @@ from typing import Protocol
 
 from holdfast.errors import StorageError, StorageFull
 from holdfast.storage.blobs import STAGED_SECONDS, Blob
+from holdfast.storage.catalog import Catalog
 from holdfast.storage.clock import Clock
 from holdfast.storage.commits import Operation, Receipt
 from holdfast.storage.contract import Durability, Family, Problem, Stats, Swept
@@ -25,9 +26,9 @@ from holdfast.storage.logs import LogPage, LogState
 from holdfast.storage.records import Record
 from holdfast.storage.sqlite import inspect, queues
 from holdfast.storage.sqlite.book import Book, work_row
-from holdfast.storage.sqlite.catalog import Catalog, declare, load_catalog
+from holdfast.storage.sqlite.catalog import declare, load_catalog
 from holdfast.storage.sqlite.connection import SQL, Connect, Connection, connect, prepare
-from holdfast.storage.sqlite.datagrams import Datagrams, topic_digest
+from holdfast.storage.sqlite.datagrams import Datagrams
 from holdfast.storage.sqlite.place import Reserve, WriteLock, check_place
 from holdfast.storage.sqlite.poll import POLL_SECONDS, Poll
 from holdfast.storage.sqlite.readers import ReadByWriter, Readers, ReaderThreads, only, read_log, read_records, scan
@@ -150,7 +151,7 @@ class SQLiteKernel(Front):
             prepare_file(connection, self._lock)
             prepare(connection, self.durability)  # switching to WAL may have reset what belongs to the journal
             if self._lock is not None:
-                rebooted = known_boot(connection) != self.clock.boot()
+                rebooted = known_boot(connection) not in (None, self.clock.boot())
                 self._lost_frames = inspect.lost_frames(connection, self._lock, rebooted=rebooted)
             connection.execute("BEGIN IMMEDIATE")
             self._offset = engine_offset(connection, self.clock)
@@ -261,7 +262,7 @@ class SQLiteKernel(Front):
         )
 
     async def _scan(
-        self, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
+        self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
     ) -> list[tuple[bytes, Record]]:
         now = self._now()
 
@@ -271,7 +272,7 @@ class SQLiteKernel(Front):
 
         return await self._readers.run(read)
 
-    async def _count(self, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int:
+    async def _count(self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int:
         now = self._now()
 
         def read(connection: Connection) -> int:
@@ -282,7 +283,7 @@ class SQLiteKernel(Front):
 
         return await self._readers.run(read)
 
-    async def _counter(self, shape: Shape, counter: int, group: bytes) -> int:
+    async def _counter(self, partition: str, shape: Shape, counter: int, group: bytes) -> int:
         def read(connection: Connection) -> int:
             name = self._known(connection).counter(shape, counter)
             return only(connection.execute(SQL["get_counter"], (name, group)).fetchone())
@@ -358,13 +359,13 @@ class SQLiteKernel(Front):
         number: int = await self._writer.run(begin)
         return number
 
-    async def _stage_chunk(self, upload: int, number: int, data: bytes, digest: bytes) -> None:
+    async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None:
         def write(turn: Turn) -> None:
             turn.connection.execute(SQL["insert_chunk"], (upload, number, digest, data))
 
         await self._writer.run(write)
 
-    async def _stage_done(self, upload: int, partition: str, blob: Blob, keep_seconds: float) -> None:
+    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
         def done(turn: Turn) -> None:
             expires_at = turn.now + int(keep_seconds * MICROSECONDS)
             if turn.connection.execute(SQL["find_blob"], (partition, blob.digest)).fetchone():
@@ -377,7 +378,7 @@ class SQLiteKernel(Front):
 
         await self._writer.run(done)
 
-    async def _stage_undo(self, upload: int) -> None:
+    async def _stage_undo(self, partition: str, upload: int) -> None:
         await self._writer.run(lambda turn: _forget_blob(turn, upload), relief=True)
 
     async def _blob(self, partition: str, digest: str) -> tuple[int, int] | None:
@@ -386,7 +387,7 @@ class SQLiteKernel(Front):
         )
         return row
 
-    async def _blob_chunk(self, upload: int, number: int) -> tuple[bytes, bytes] | None:
+    async def _blob_chunk(self, partition: str, upload: int, number: int) -> tuple[bytes, bytes] | None:
         row: tuple[bytes, bytes] | None = await self._readers.run(
             lambda c: c.execute(SQL["get_chunk"], (upload, number)).fetchone()
         )
@@ -396,7 +397,7 @@ class SQLiteKernel(Front):
 
     def _hear(self, digests: list[bytes]) -> None:
         """Another process has committed something."""
-        self.board.wake_digests(digests, topic_digest)
+        self.board.wake_digests(digests)
 
 
 def _nothing(_turn: Turn) -> None:
