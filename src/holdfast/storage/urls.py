@@ -28,6 +28,12 @@ def open_storage(url: str, *, durability: Durability | None = None, declare: Ite
 
         _refuse_unknown(options)
         return MemoryKernel(durability=chosen, declare=declare)
+    if scheme == "postgresql":
+        from holdfast.storage.postgres import PostgresKernel
+
+        schema = options.pop("schema", "holdfast")
+        _refuse_unknown(options, "schema")
+        return PostgresKernel(path, schema=schema, durability=chosen, declare=declare)
     from holdfast.storage.sqlite import SQLiteKernel
 
     _refuse_unknown(options)
@@ -36,9 +42,13 @@ def open_storage(url: str, *, durability: Durability | None = None, declare: Ite
 
 def pending_migrations(url: str) -> list[Migration]:
     """The migrations that `migrate` would apply; changes nothing."""
-    scheme, path, _ = _split(url)
+    scheme, path, options = _split(url)
     if scheme == "memory":
         return []
+    if scheme == "postgresql":
+        from holdfast.storage.postgres.schema import migrate as migrate_server
+
+        return migrate_server(path, options.get("schema", "holdfast"), dry_run=True)
     from holdfast.storage.sqlite.schema import pending
 
     return pending(path)
@@ -46,9 +56,13 @@ def pending_migrations(url: str) -> list[Migration]:
 
 def migrate(url: str) -> list[Migration]:
     """Bring the database to this program's schema; answers what was applied."""
-    scheme, path, _ = _split(url)
+    scheme, path, options = _split(url)
     if scheme == "memory":
         return []
+    if scheme == "postgresql":
+        from holdfast.storage.postgres.schema import migrate as migrate_server
+
+        return migrate_server(path, options.get("schema", "holdfast"), dry_run=False)
     from holdfast.storage.sqlite.schema import migrate as migrate_file
 
     return migrate_file(path)
@@ -62,15 +76,18 @@ def _split(url: str) -> tuple[str, str, dict[str, str]]:
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise UnknownScheme("this is not a URL; use memory: or sqlite:///path") from None
+        raise UnknownScheme("this is not a URL; use memory:, sqlite:///path or postgresql://…") from None
     scheme = parts.scheme.split("+")[0].lower()
     if scheme == "memory":
         if parts.netloc or parts.path:
             raise UnknownScheme('memory: has no host and no path; each open_storage("memory:") is a new one')
         return "memory", "", _options(parts)
+    if scheme in ("postgresql", "postgres"):
+        return "postgresql", url, _options(parts)
     if scheme != "sqlite":
         raise UnknownScheme(
-            f"{repr(parts.scheme) if scheme else 'a URL without a scheme'} names no engine; use memory: or sqlite:///path"
+            f"{repr(parts.scheme) if scheme else 'a URL without a scheme'} names no engine; "
+            "use memory:, sqlite:///path or postgresql://…"
         )
     path = unquote(parts.path)
     if parts.netloc or not path.startswith("/") or path == "/":
@@ -96,6 +113,7 @@ def _durability(in_url: str | None, argument: Durability | None) -> Durability:
     raise InvalidValue(f"durability is 'durable' or 'relaxed', not {chosen!r}")
 
 
-def _refuse_unknown(options: dict[str, str]) -> None:
+def _refuse_unknown(options: dict[str, str], *known: str) -> None:
     if options:
-        raise InvalidValue(f"unknown option in the storage URL: {', '.join(sorted(options))}; known: durability")
+        names = ", ".join(("durability", *known))
+        raise InvalidValue(f"unknown option in the storage URL: {', '.join(sorted(options))}; known: {names}")

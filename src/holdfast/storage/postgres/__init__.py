@@ -1,0 +1,7 @@
+"""The PostgreSQL engine: any number of processes on any number of machines, with group commit in each."""
+
+from __future__ import annotations
+
+from holdfast.storage.postgres.engine import PostgresKernel
+
+__all__ = ["PostgresKernel"]

@@ -1,0 +1,232 @@
+"""Loads what the commits of a batch touch into a ledger, and saves what they changed: a statement or two per table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from holdfast.storage.blobs import STAGED_SECONDS, Attach, Detach
+from holdfast.storage.catalog import Catalog
+from holdfast.storage.commits import Operation
+from holdfast.storage.contract import LEASE_SECONDS
+from holdfast.storage.declared import dump_fields, load_fields
+from holdfast.storage.judge import MICROSECONDS
+from holdfast.storage.ledger import Key, Ledger, RecordState, StreamState, WorkRow
+from holdfast.storage.logs import Append, Drop, Head, Trim
+from holdfast.storage.postgres.connection import Connection, long, short
+from holdfast.storage.records import Take
+from holdfast.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
+
+_LOGS = (Append, Trim, Drop, Head)
+_WORK = (Enqueue, Complete, Release, Retry, Bury, Requeue, Remove, Fence)
+_BLOBS = (Attach, Detach)
+
+
+class Book:
+    """One batch: a fresh ledger, on a connection in a transaction that holds the locks."""
+
+    def __init__(self, connection: Connection, sql: dict[str, str], catalog: Catalog, *, ids: int, shard: int) -> None:
+        self.connection = connection
+        self.ledger = Ledger(last_stream=ids, last_fence=ids)
+        self._sql = sql
+        self._catalog = catalog
+        self._shard = shard
+
+    # ------------------------------------------------------------------------------------------------------- load
+
+    async def load(self, commits: Iterable[tuple[str, Sequence[Operation]]]) -> None:
+        """Make the ledger know every key that these commits touch."""
+        records: dict[Key, None] = {}
+        takes: dict[Key, None] = {}
+        streams: dict[Key, None] = {}
+        appends: list[tuple[Key, Append]] = []
+        work: dict[Key, None] = {}
+        blobs: dict[tuple[str, str], None] = {}
+        for partition, operations in commits:
+            for operation in operations:
+                if isinstance(operation, _LOGS):
+                    stream = (partition, operation.log, operation.stream)
+                    streams[stream] = None
+                    if isinstance(operation, Append) and any(draft.dedupe is not None for draft in operation.entries):
+                        appends.append((stream, operation))
+                elif isinstance(operation, _WORK):
+                    work[partition, operation.queue, operation.key] = None
+                elif isinstance(operation, _BLOBS):
+                    blobs[partition, operation.digest] = None
+                else:
+                    key = (partition, operation.collection, operation.key)
+                    records[key] = None
+                    if isinstance(operation, Take):
+                        takes[key] = None
+        if records:
+            await self._load_records(records, takes)
+        if streams:
+            self.ledger.streams.update(streams)
+            for key, row in await self._rows("load_streams", streams):
+                self.ledger.streams[key] = StreamState(*row)
+        if appends:
+            await self._load_dedupes(appends)
+        if work:
+            self.ledger.work.update(work)
+            for key, row in await self._rows("load_work", work):
+                self.ledger.work[key] = work_row(row)
+        if blobs:
+            self.ledger.blobs.update(dict.fromkeys(blobs, False))
+            columns = ([partition for partition, _ in blobs], [digest for _, digest in blobs])
+            for partition, digest in await self.connection.fetch(self._sql["load_blobs"], *columns):
+                self.ledger.blobs[partition, digest] = True
+
+    async def _load_records(self, keys: dict[Key, None], takes: dict[Key, None]) -> None:
+        records = self.ledger.records
+        records.update(keys)
+        for key, (version, fields, expires_at) in await self._rows("load_records", keys):
+            records[key] = RecordState(version, load_fields(fields), expires_at, None)
+        if takes:
+            for key, (body,) in await self._rows("load_bodies", takes):
+                state = records[key]
+                assert state is not None
+                state.body = body
+
+    async def _load_dedupes(self, appends: Iterable[tuple[Key, Append]]) -> None:
+        wanted = {
+            (stream.id, short(draft.dedupe)): draft.dedupe
+            for key, append in appends
+            if (stream := self.ledger.streams[key]) is not None
+            for draft in append.entries
+            if draft.dedupe is not None
+        }
+        columns = ([number for number, _ in wanted], [name for _, name in wanted])
+        for number, name, seq in await self.connection.fetch(self._sql["load_dedupes"], *columns):
+            self.ledger.dedupes[number, wanted[number, name]] = seq
+
+    async def _rows(self, query: str, keys: Iterable[Key]) -> list[tuple[Key, Sequence[Any]]]:
+        """The rows of these keys, each with its key and without the three columns that name it."""
+        by_name = {(partition, family, short(key)): (partition, family, key) for partition, family, key in keys}
+        partitions, families, names = zip(*by_name, strict=True)
+        rows = await self.connection.fetch(self._sql[query], partitions, families, names)
+        return [(by_name[tuple(row[:3])], row[3:]) for row in rows]
+
+    # ------------------------------------------------------------------------------------------------------- save
+
+    async def save(self, partitions: Iterable[str], *, now: int) -> None:
+        """Write what the ledger has changed. Counters come last: they are the only rows that others may hold."""
+        ledger = self.ledger
+        totals: Counter[tuple[int, bytes]] = Counter()
+        if ledger.changed_records:
+            await self._save_records(totals)
+        if ledger.entries or ledger.changed_streams:
+            await self._save_logs()
+        if ledger.changed_work:
+            await self._save_work(now)
+        if ledger.holdings:
+            await self._save_holdings(now)
+        await self._many("insert_partitions", [(name,) for name in sorted(partitions)])
+        changed = sorted((*place, total) for place, total in totals.items() if total)
+        if changed:
+            numbers, groups, changes = zip(*changed, strict=True)
+            await self.connection.execute(self._sql["add_to_counters"], numbers, groups, self._shard, changes)
+
+    async def _many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement that takes its rows as one array per column."""
+        if rows:
+            await self.connection.execute(self._sql[query], *zip(*rows, strict=True))
+
+    async def _save_records(self, totals: Counter[tuple[int, bytes]]) -> None:
+        inserts, updates, patches, deletes = [], [], [], []
+        unindexed: list[tuple[int, bytes]] = []
+        indexed: list[tuple[int, bytes, str]] = []
+        for (partition, collection, key), old in self.ledger.changed_records.items():
+            new = self.ledger.records[partition, collection, key]
+            if old is None and new is None:
+                continue
+            shape, base = self._catalog.shapes[collection]
+            name = short(key)
+            place = (partition, collection, name)
+            if new is None:
+                deletes.append(place)
+            elif old is None:
+                row = (new.version, dump_fields(new.fields), new.expires_at, new.body)
+                inserts.append((*place, long(key), *row))
+            elif new.body is not None:
+                updates.append((*place, new.version, dump_fields(new.fields), new.expires_at, new.body))
+            else:
+                patches.append((*place, new.version, dump_fields(new.fields)))
+            if old is not None and new is not None and old.fields == new.fields:
+                continue
+            if old is not None:
+                unindexed += [(base + at, entry) for at, entry in enumerate(shape.entries(partition, key, old.fields))]
+                totals.subtract([(base + at, group) for at, group in enumerate(shape.groups(partition, old.fields))])
+            if new is not None:
+                entries = shape.entries(partition, key, new.fields)
+                indexed += [(base + at, entry, name) for at, entry in enumerate(entries)]
+                totals.update([(base + at, group) for at, group in enumerate(shape.groups(partition, new.fields))])
+        await self._many("delete_records", deletes)
+        await self._many("insert_records", inserts)
+        await self._many("update_records", updates)
+        await self._many("patch_records", patches)
+        await self._many("delete_index", unindexed)
+        await self._many("insert_index", indexed)
+
+    async def _save_logs(self) -> None:
+        ledger = self.ledger
+        dropped = [(number, 1 << 62) for number in ledger.drops]
+        await self._many("delete_streams", [(number,) for number in ledger.drops])
+        inserts, updates = [], []
+        for (partition, log, key), old in ledger.changed_streams.items():
+            new = ledger.streams[partition, log, key]
+            if new is None:
+                continue
+            if old is not None and old.id == new.id:
+                updates.append((new.id, new.head, new.floor))
+            else:
+                inserts.append((new.id, partition, log, short(key), long(key), new.head, new.floor))
+        await self._many("insert_streams", inserts)
+        if updates or ledger.entries:
+            rows = [(new.stream, new.seq, new.at, new.kind, new.data) for new in ledger.entries]
+            await self.connection.execute(self._sql["append"], *_columns(updates, 3), *_columns(rows, 5))
+        await self._many(
+            "insert_dedupes",
+            [(new.stream, short(new.dedupe), new.seq) for new in ledger.entries if new.dedupe is not None],
+        )
+        await self._many("trim_entries", ledger.trims + dropped)
+        await self._many("trim_dedupes", ledger.trims + dropped)
+
+    async def _save_work(self, now: int) -> None:
+        puts, deletes = [], []
+        for partition, queue, key in self.ledger.changed_work:
+            row = self.ledger.work[partition, queue, key]
+            if row is None:
+                deletes.append((partition, queue, short(key)))
+                continue
+            state: str = row.state
+            if state == "waiting":
+                state = "ready" if row.ready_at <= now else "later"
+            values = (state, row.lane, row.priority, row.ready_at, row.attempt, row.max_attempts, row.fence)
+            puts.append((partition, queue, short(key), long(key), *values, row.holder, row.again_at, row.reason))
+        await self._many("delete_work", deletes)
+        await self._many("put_work", puts)
+        if self.ledger.workers:
+            until = now + int(LEASE_SECONDS * MICROSECONDS)
+            await self.connection.execute(self._sql["begin_leases"], list(self.ledger.workers), until, now)
+
+    async def _save_holdings(self, now: int) -> None:
+        held = {
+            (partition, digest, short(holder)): on for (partition, digest, holder), on in self.ledger.holdings.items()
+        }
+        await self._many("insert_holdings", [place for place, on in held.items() if on])
+        await self._many("delete_holdings", [place for place, on in held.items() if not on])
+        blobs = sorted({(partition, digest) for partition, digest, _ in held})
+        partitions, digests = zip(*blobs, strict=True)
+        grace = now + int(STAGED_SECONDS * MICROSECONDS)
+        await self.connection.execute(self._sql["settle_blobs"], partitions, digests, grace)
+
+
+def _columns(rows: Sequence[Sequence[Any]], count: int) -> Sequence[Sequence[Any]]:
+    """The rows as one array per column, of which there are so many even when there are no rows."""
+    return list(zip(*rows, strict=True)) or [()] * count
+
+
+def work_row(row: Sequence[Any]) -> WorkRow:
+    """A row of the work table, from its state on."""
+    return WorkRow("waiting" if row[0] in ("ready", "later") else row[0], *row[1:])

@@ -1,0 +1,143 @@
+"""Connections to the server, and what its errors mean for a caller."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit, urlunsplit
+
+from holdfast.errors import (
+    CannotOpen,
+    HoldfastError,
+    InvalidValue,
+    MissingExtra,
+    StorageBroken,
+    StorageBusy,
+    StorageCorrupt,
+    StorageError,
+    StorageFull,
+    StorageReadOnly,
+    StorageUnreachable,
+)
+from holdfast.storage.keys import LONG_BYTES
+from holdfast.storage.migrations import queries_of
+
+try:
+    import asyncpg
+except ImportError as error:
+    raise MissingExtra("postgres", "asyncpg") from error
+
+Connection: TypeAlias = Any  # asyncpg brings no types
+
+CONNECT_SECONDS = 10.0
+STATEMENT_SECONDS = 30.0
+LOCK_SECONDS = 10.0
+OLDEST = 14
+
+LOST = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    OSError,
+    TimeoutError,
+)
+UniqueViolationError = asyncpg.UniqueViolationError
+ERRORS = (asyncpg.PostgresError, *LOST)
+
+_QUERIES = queries_of("holdfast.storage.postgres")
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+def statements(schema: str) -> dict[str, str]:
+    """The named statements for a schema."""
+    if not _SCHEMA.fullmatch(schema):
+        raise InvalidValue(f"a schema's name has 1 to 63 of a-z, 0-9 and '_', not {schema!r}")
+    return {name: sql.replace("{schema}", schema) for name, sql in _QUERIES.items()}
+
+
+def plain_url(url: str) -> str:
+    """The URL without a driver's name and without our own options."""
+    parts = urlsplit(url)
+    return urlunsplit(("postgresql", parts.netloc, parts.path, "", ""))
+
+
+async def connect(url: str, *, pooled: bool = False) -> Connection:
+    """A connection; ``pooled`` when a pooler may hand each transaction to another backend."""
+    cache = 0 if pooled else 200
+    return await asyncpg.connect(url, timeout=CONNECT_SECONDS, statement_cache_size=cache, command_timeout=None)
+
+
+async def create_pool(url: str, *, size: int, pooled: bool) -> Any:
+    """Connections for reading and for short transactions."""
+    return await asyncpg.create_pool(
+        url,
+        min_size=1,
+        max_size=size,
+        timeout=CONNECT_SECONDS,
+        command_timeout=STATEMENT_SECONDS,
+        statement_cache_size=0 if pooled else 200,
+    )
+
+
+async def is_pooled(connection: Connection) -> bool:
+    """Whether a pooler stands between: it names another backend than the one that answers."""
+    pid = await connection.fetchval("SELECT pg_backend_pid()")
+    return bool(pid != connection.get_server_pid())
+
+
+def short(key: str) -> str:
+    """The key, or a name for it that fits into an index: its beginning and its hash."""
+    if key[0] != "\x01" and (len(key) <= LONG_BYTES // 4 or len(key.encode()) <= LONG_BYTES):
+        return key
+    return f"\x01{key[: LONG_BYTES // 8]}{hashlib.sha256(key.encode()).hexdigest()}"
+
+
+def long(key: str) -> str | None:
+    """What to keep beside a shortened name."""
+    return None if short(key) == key else key
+
+
+def translate(error: BaseException) -> HoldfastError:
+    """The error of ours that says what this one means; the original stays its cause."""
+    if isinstance(error, HoldfastError):
+        return error
+    state = getattr(error, "sqlstate", None) or ""
+    match state:
+        case "53100":
+            return StorageFull()
+        case "53200" | "53300" | "53400" | "57014" | "55P03" | "40P01" | "40001":
+            return StorageBusy("the server has no connection, memory or time for this; nothing was written. Try again")
+        case "25006":
+            return StorageReadOnly("this server takes no writes: it is a replica. Use the URL of the primary")
+        case "28P01" | "28000":
+            return CannotOpen("the server refused the user or password in the storage URL")
+        case "3D000":
+            return CannotOpen("the database in the storage URL does not exist; create it first")
+        case "42501":
+            return CannotOpen(
+                "this user may not create or use Holdfast's schema; grant it CREATE on the database, or create the "
+                "schema for it"
+            )
+        case "58030":
+            return StorageBroken()
+        case "XX001" | "XX002":
+            return StorageCorrupt()
+        case _:
+            pass
+    if isinstance(error, LOST) or state[:2] in ("08", "57"):
+        return StorageUnreachable()
+    return StorageError(f"the database answered {type(error).__name__}")
+
+
+async def close_quietly(connection: Connection | None) -> None:
+    """Close a connection that may be broken, without waiting for a server that does not answer."""
+    if connection is None:
+        return
+    try:
+        await asyncio.wait_for(connection.close(), 2.0)
+    except Exception:  # noqa: BLE001 - it is gone, one way or the other
+        connection.terminate()

@@ -1,0 +1,387 @@
+"""The PostgreSQL engine: wires the committer, the pool of readers and the hints to the contract."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from holdfast.errors import CannotOpen, StorageError
+from holdfast.storage.blobs import STAGED_SECONDS, Blob
+from holdfast.storage.catalog import Catalog
+from holdfast.storage.clock import Clock
+from holdfast.storage.commits import Operation, Receipt
+from holdfast.storage.contract import Durability, Family, Problem, Stats, Swept
+from holdfast.storage.declared import Shape, load_fields
+from holdfast.storage.front import Front
+from holdfast.storage.hints import QueueTopic
+from holdfast.storage.judge import MICROSECONDS
+from holdfast.storage.ledger import work_item
+from holdfast.storage.logs import Entry, LogPage, LogState
+from holdfast.storage.postgres import queues
+from holdfast.storage.postgres.book import work_row
+from holdfast.storage.postgres.catalog import declare, load_catalog
+from holdfast.storage.postgres.committer import BATCH_COMMITS, Committer
+from holdfast.storage.postgres.connection import (
+    ERRORS,
+    STATEMENT_SECONDS,
+    Connection,
+    UniqueViolationError,
+    close_quietly,
+    connect,
+    create_pool,
+    is_pooled,
+    plain_url,
+    short,
+    statements,
+    translate,
+)
+from holdfast.storage.postgres.hints import Hints
+from holdfast.storage.postgres.locks import catalog_lock
+from holdfast.storage.postgres.schema import prepare_schema
+from holdfast.storage.records import Expire, Record
+from holdfast.storage.work import Claim, WorkItem, WorkState
+
+ENDLESS = 1 << 62
+_STATES = {"waiting": ["ready", "later"], "held": ["held"], "dead": ["dead"]}
+
+
+class PostgresKernel(Front):
+    """A kernel in a schema of a PostgreSQL database. Any number of processes may open it."""
+
+    engine = "postgresql"
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = "holdfast",
+        durability: Durability = "durable",
+        declare: Iterable[Family] = (),
+        clock: Clock | None = None,
+        connections: int = 5,
+        batch: int = BATCH_COMMITS,
+    ) -> None:
+        super().__init__(durability=durability, declare=declare, clock=clock)
+        self._url = plain_url(url)
+        self._schema = schema
+        self._sql = statements(schema)
+        self._connections = connections
+        self._batch = batch
+        self._pooled = False
+        self._catalog = Catalog()
+
+    # -------------------------------------------------------------------------------------------------- lifecycle
+
+    async def _open(self) -> None:
+        connection = None
+        try:
+            connection = await connect(self._url, pooled=True)
+            self._pooled = await is_pooled(connection)
+            await self._check_server(connection)
+            await prepare_schema(connection, self._schema)
+            self._catalog = await load_catalog(connection, self._sql, self._catalog)
+            self._pool = await create_pool(self._url, size=self._connections, pooled=self._pooled)
+        except ERRORS as error:
+            raise translate(error) from error
+        finally:
+            await close_quietly(connection)
+        for name, (shape, _) in self._catalog.shapes.items():
+            self.declared.shapes.setdefault(name, shape)
+        self._hints = Hints(
+            connect=self._connect,
+            pool=self._pool,
+            sql=self._sql,
+            schema=self._schema,
+            board=self.board,
+            pooled=self._pooled,
+        )
+        self._committer = Committer(
+            connect=self._connect,
+            sql=self._sql,
+            schema=self._schema,
+            durability=self.durability,
+            clock=self.clock,
+            hint=self._hints.hint,
+            batch=self._batch,
+        )
+
+    async def _connect(self) -> Connection:
+        return await connect(self._url, pooled=self._pooled)
+
+    async def _check_server(self, connection: Connection) -> None:
+        """Refuse a server that can't keep what is promised."""
+        if await connection.fetchval("SELECT pg_is_in_recovery()"):
+            raise CannotOpen("this server is a replica; use the URL of the primary")
+        if self.durability == "durable" and await connection.fetchval("SHOW fsync") == "off":
+            raise CannotOpen(
+                "this server runs with fsync = off and would lose acknowledged writes at power loss; turn it on or ask "
+                "for durability=relaxed"
+            )
+
+    async def _close(self) -> None:
+        await self._committer.close()
+        await self._hints.close()
+        try:
+            await asyncio.wait_for(self._pool.close(), 5.0)
+        except TimeoutError:
+            self._pool.terminate()
+
+    async def _flush(self) -> None:
+        await self._committer.flush()
+
+    async def _declare(self, shape: Shape) -> None:
+        async with self._reading() as connection:
+            self._catalog = await declare(connection, self._sql, shape, lock=catalog_lock(self._schema))
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[Connection]:
+        """A connection of the pool; its errors become ours."""
+        try:
+            async with self._pool.acquire(timeout=STATEMENT_SECONDS) as connection:
+                yield connection
+        except ERRORS as error:
+            raise translate(error) from error
+
+    @asynccontextmanager
+    async def _writing(self) -> AsyncIterator[Connection]:
+        """A short transaction beside the committer."""
+        async with self._reading() as connection, connection.transaction():
+            yield connection
+
+    async def _rows(self, query: str, *values: Any) -> list[Any]:
+        async with self._reading() as connection:
+            rows: list[Any] = await connection.fetch(self._sql[query], *values)
+            return rows
+
+    async def _row(self, query: str, *values: Any) -> Any:
+        rows = await self._rows(query, *values)
+        return rows[0] if rows else None
+
+    async def _health(self) -> tuple[bool, bool, str]:
+        try:
+            async with self._writing() as connection:
+                replica = await connection.fetchval("SELECT pg_is_in_recovery()")
+        except StorageError as error:
+            return False, False, str(error)
+        if replica:
+            return True, False, "this server has become a replica: it takes no writes"
+        how = "polling, behind a pooler" if self._pooled else "listening"
+        return True, True, f"reads and writes work; {how}"
+
+    async def _stats(self) -> Stats:
+        async with self._reading() as connection:
+            records = await connection.fetch(self._sql["stats_records"])
+            items = await connection.fetch(self._sql["stats_work"])
+            rest = await connection.fetchrow(self._sql["stats_rest"])
+            size = await connection.fetchval(self._sql["stats_bytes"], self._schema)
+            version = await connection.fetchval("SHOW server_version")
+        partitions, streams, entries, blobs, blob_bytes, workers = rest
+        work: dict[str, dict[WorkState, int]] = {}
+        for queue, state, count in items:
+            states = work.setdefault(queue, {"waiting": 0, "held": 0, "dead": 0})
+            known: WorkState = "waiting" if state in ("ready", "later") else state
+            states[known] += count
+        return Stats(
+            partitions=partitions,
+            records={name: count for name, count in records},  # noqa: C416 - rows are no pairs to dict()
+            streams=streams,
+            entries=entries,
+            blobs=blobs,
+            blob_bytes=blob_bytes,
+            work=work,
+            workers=workers,
+            bytes=size,
+            engine={"server": version, "schema": self._schema, "pooled": "yes" if self._pooled else "no"},
+        )
+
+    async def _check(self) -> AsyncIterator[Problem]:
+        after = 0
+        while rows := await self._rows("check_streams", after):
+            for _, log, name, head, floor, count, last in rows:
+                if last != head or count != head - floor:
+                    yield Problem(f"log {log}/{name[:80]}", f"it has {count} entries from {floor + 1} to {head}")
+            after = rows[-1][0]
+        orphans = (await self._row("check_orphans"))[0]
+        if orphans:
+            yield Problem("logs", f"{orphans} entries belong to no stream")
+        for shape, base in tuple(self._catalog.shapes.values()):
+            for problem in await self._check_collection(shape, base):
+                yield problem
+
+    async def _check_collection(self, shape: Shape, base: int) -> list[Problem]:
+        problems = []
+        count = (await self._row("count_records", shape.name))[0]
+        for number, index in enumerate(shape.indexes):
+            found = (await self._row("count_index", base + number))[0]
+            if found != count:
+                problems.append(Problem(f"index {shape.name}/{index.name}", f"{found} entries for {count} records"))
+        for number, names in enumerate(shape.counters):
+            total = (await self._row("sum_counter", base + number))[0]
+            if total != count:
+                where = f"counter {shape.name}/{','.join(names) or 'all'}"
+                problems.append(Problem(where, f"it says {total} for {count} records"))
+        return problems
+
+    async def _sweep(self, limit: int) -> Swept:
+        now = (await self._row("now"))[0]
+        expired = await self._rows("expired_records", now, limit)
+        receipts = await asyncio.gather(
+            *(self._committer.commit(partition, (Expire(collection, key),)) for partition, collection, key in expired)
+        )
+        async with self._writing() as connection:
+            blobs, workers = await queues.sweep_blobs_and_workers(connection, self._sql, limit)
+        return Swept(sum(receipt.outcomes == (1,) for receipt in receipts), blobs, workers)
+
+    async def _partitions(self, after: str, limit: int) -> Sequence[str]:
+        return [row[0] for row in await self._rows("list_partitions", after, limit)]
+
+    # ----------------------------------------------------------------------------------------------------- commit
+
+    def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
+        return self._committer.commit(partition, operations)
+
+    # ---------------------------------------------------------------------------------------------------- records
+
+    async def _get_many(self, partition: str, collection: str, keys: Sequence[str]) -> Sequence[Record | None]:
+        found: list[Record | None] = [None] * len(keys)
+        rows = await self._rows("get_records", partition, collection, [short(key) for key in keys])
+        for place, version, fields, body in rows:
+            found[place - 1] = Record(collection, keys[place - 1], version, body, load_fields(fields))
+        return found
+
+    async def _scan(
+        self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
+    ) -> list[tuple[bytes, Record]]:
+        query = "scan_down" if newest_first else "scan_up"
+        while True:
+            place = self._catalog.index(shape, index)
+            rows = await self._rows(query, place, low, high, partition, shape.name, limit)
+            if await self._same_catalog(rows):
+                return [
+                    (entry, Record(shape.name, key, version, body, load_fields(fields)))
+                    for _, entry, key, version, body, fields in rows
+                    if entry is not None
+                ]
+
+    async def _count(self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int:
+        while True:
+            place = self._catalog.index(shape, index)
+            if shape.collection.expiring:
+                rows = await self._rows("count_live", place, low, high, cap, partition, shape.name)
+            else:
+                rows = await self._rows("count_range", place, low, high, cap)
+            if await self._same_catalog(rows):
+                return int(rows[0][1])
+
+    async def _counter(self, partition: str, shape: Shape, counter: int, group: bytes) -> int:
+        while True:
+            rows = await self._rows("get_counter", self._catalog.counter(shape, counter), group)
+            if await self._same_catalog(rows):
+                return int(rows[0][1])
+
+    async def _same_catalog(self, rows: Sequence[Any]) -> bool:
+        """Whether rows were read by the catalog that is known; otherwise another process changed it: learn it."""
+        if int(rows[0][0]) == self._catalog.version:
+            return True
+        async with self._reading() as connection:
+            self._catalog = await load_catalog(connection, self._sql, self._catalog)
+        return False
+
+    # ------------------------------------------------------------------------------------------------------- logs
+
+    async def _read_log(
+        self,
+        partition: str,
+        log: str,
+        stream: str,
+        after: int,
+        before: int | None,
+        *,
+        limit: int,
+        max_bytes: int,
+        backward: bool,
+    ) -> LogPage:
+        place = (partition, log, short(stream), after, ENDLESS if before is None else before, limit)
+        rows = await self._rows("read_down" if backward else "read_up", *place)
+        if not rows:
+            return LogPage((), 0, 0)
+        entries: list[Entry] = []
+        size = 0
+        for _, _, seq, kind, data, at in rows:
+            if seq is None:
+                break
+            size += len(data)
+            if entries and size > max_bytes:
+                break
+            entries.append(Entry(seq, kind, data, at))
+        return LogPage(tuple(entries), rows[0][0], rows[0][1])
+
+    async def _log_state(self, partition: str, log: str, stream: str) -> LogState:
+        row = await self._row("get_stream", partition, log, short(stream))
+        return LogState(row[0], row[1]) if row else LogState(0, 0)
+
+    # ------------------------------------------------------------------------------------------------------- work
+
+    async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:
+        async with self._writing() as connection:
+            return await queues.claim(connection, self._sql, queue, worker, limit=limit, lease_seconds=lease_seconds)
+
+    async def _heartbeat(self, worker: str, lease_seconds: float) -> None:
+        async with self._reading() as connection:
+            await queues.renew(connection, self._sql, worker, lease_seconds)
+
+    async def _retire(self, worker: str) -> int:
+        async with self._writing() as connection:
+            freed = await queues.retire(connection, self._sql, worker)
+        self._hints.hint([QueueTopic(queue) for queue in set(freed)])
+        return len(freed)
+
+    async def _work(self, partition: str, queue: str, key: str) -> WorkItem | None:
+        row = await self._row("get_work", partition, queue, short(key))
+        return work_item((partition, queue, key), work_row(row[2:]), now=row[0]) if row else None
+
+    async def _list_work(
+        self, partition: str, queue: str, state: WorkState, after: str, limit: int
+    ) -> Sequence[WorkItem]:
+        place = (partition, queue, _STATES[state], short(after) if after else "", limit)
+        rows = await self._rows("list_work", *place)
+        return [work_item((partition, queue, row[1]), work_row(row[2:]), now=row[0]) for row in rows]
+
+    # ------------------------------------------------------------------------------------------------------ blobs
+
+    async def _stage(self, partition: str, keep_seconds: float) -> int:
+        seconds = max(keep_seconds, STAGED_SECONDS)
+        return int((await self._row("begin_blob", partition, int(seconds * MICROSECONDS)))[0])
+
+    async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None:
+        await self._rows("insert_chunk", upload, number, digest, data)
+
+    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
+        keep = int(keep_seconds * MICROSECONDS)
+        while True:
+            try:
+                async with self._writing() as connection:
+                    known = await connection.fetchval(self._sql["prolong_blob"], partition, blob.digest, keep)
+                    if known is not None:
+                        await connection.execute(self._sql["delete_blob"], [upload])
+                    else:
+                        await connection.execute(self._sql["name_blob"], upload, blob.digest, blob.size, keep)
+                        await connection.execute(self._sql["insert_partitions"], [partition])
+            except StorageError as error:
+                if isinstance(error.__cause__, UniqueViolationError):
+                    continue  # another process has just named the same bytes
+                raise
+            return
+
+    async def _stage_undo(self, partition: str, upload: int) -> None:
+        await self._rows("delete_blob", [upload])
+
+    async def _blob(self, partition: str, digest: str) -> tuple[int, int] | None:
+        row = await self._row("find_blob", partition, digest)
+        return (row[0], row[1]) if row else None
+
+    async def _blob_chunk(self, partition: str, upload: int, number: int) -> tuple[bytes, bytes] | None:
+        row = await self._row("get_chunk", upload, number)
+        return (row[0], row[1]) if row else None

@@ -1,0 +1,378 @@
+-- Named statements; {schema} is filled in when a storage is opened. Arrays go in by unnest, one statement for a batch.
+
+-- begin
+-- Called after the locks are held, so that a later batch gets later ids. No row comes back when this very batch was
+-- committed already, by a connection that broke before it could say so.
+INSERT INTO {schema}.batch (id, at) VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+ON CONFLICT DO NOTHING
+RETURNING at, nextval('{schema}.ids'), (SELECT value FROM {schema}.meta WHERE name = 'catalog')
+
+-- now
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+
+-- load_records
+SELECT partition, collection, name, version, fields, expires_at
+FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted (partition, collection, name)
+JOIN {schema}.record USING (partition, collection, name)
+
+-- load_bodies
+SELECT partition, collection, name, body
+FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted (partition, collection, name)
+JOIN {schema}.record USING (partition, collection, name)
+
+-- load_streams
+SELECT partition, log, name, id, head, floor
+FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted (partition, log, name)
+JOIN {schema}.stream USING (partition, log, name)
+
+-- load_dedupes
+SELECT stream, name, seq FROM unnest($1::bigint[], $2::text[]) AS wanted (stream, name)
+JOIN {schema}.dedupe USING (stream, name)
+
+-- load_work
+-- Claims of other processes change these rows without the key locks, so they are locked one by one, in order.
+SELECT partition, queue, name, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
+FROM {schema}.work
+WHERE (partition, queue, name) IN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))
+ORDER BY partition, queue, name FOR UPDATE
+
+-- load_blobs
+-- Locked, so that no sweep reaps one that is being attached.
+SELECT partition, digest FROM {schema}.blob
+WHERE (partition, digest) IN (SELECT * FROM unnest($1::text[], $2::text[]))
+ORDER BY id FOR UPDATE
+
+-- insert_partitions
+INSERT INTO {schema}.partition (name) SELECT * FROM unnest($1::text[]) ON CONFLICT DO NOTHING
+
+-- insert_records
+INSERT INTO {schema}.record (partition, collection, name, key, version, fields, expires_at, body)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::bigint[], $8::bytea[])
+
+-- update_records
+UPDATE {schema}.record AS r SET version = n.version, fields = n.fields, expires_at = n.expires_at, body = n.body
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::bytea[])
+    AS n (partition, collection, name, version, fields, expires_at, body)
+WHERE r.partition = n.partition AND r.collection = n.collection AND r.name = n.name
+
+-- patch_records
+UPDATE {schema}.record AS r SET version = n.version, fields = n.fields
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[])
+    AS n (partition, collection, name, version, fields)
+WHERE r.partition = n.partition AND r.collection = n.collection AND r.name = n.name
+
+-- delete_records
+DELETE FROM {schema}.record AS r USING unnest($1::text[], $2::text[], $3::text[]) AS n (partition, collection, name)
+WHERE r.partition = n.partition AND r.collection = n.collection AND r.name = n.name
+
+-- delete_index
+DELETE FROM {schema}.record_index AS i USING unnest($1::integer[], $2::bytea[]) AS n (index, entry)
+WHERE i.index = n.index AND i.entry = n.entry
+
+-- insert_index
+INSERT INTO {schema}.record_index (index, entry, record) SELECT * FROM unnest($1::integer[], $2::bytea[], $3::text[])
+
+-- add_to_counters
+INSERT INTO {schema}.counter AS c (index, grp, shard, total)
+SELECT n.index, n.grp, $3, n.total FROM unnest($1::integer[], $2::bytea[], $4::bigint[]) AS n (index, grp, total)
+ON CONFLICT (index, grp, shard) DO UPDATE SET total = c.total + excluded.total
+
+-- insert_streams
+INSERT INTO {schema}.stream (id, partition, log, name, key, head, floor)
+SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[])
+
+-- append
+-- Heads and entries in one round trip: this is what most commits are made of.
+WITH heads AS (
+    UPDATE {schema}.stream AS s SET head = n.head, floor = n.floor
+    FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS n (id, head, floor) WHERE s.id = n.id)
+INSERT INTO {schema}.entry (stream, seq, at, kind, data)
+SELECT * FROM unnest($4::bigint[], $5::bigint[], $6::bigint[], $7::text[], $8::bytea[])
+
+-- insert_dedupes
+INSERT INTO {schema}.dedupe (stream, name, seq) SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[])
+ON CONFLICT (stream, name) DO UPDATE SET seq = excluded.seq
+
+-- trim_entries
+DELETE FROM {schema}.entry AS e USING unnest($1::bigint[], $2::bigint[]) AS n (stream, through)
+WHERE e.stream = n.stream AND e.seq <= n.through
+
+-- trim_dedupes
+DELETE FROM {schema}.dedupe AS d USING unnest($1::bigint[], $2::bigint[]) AS n (stream, through)
+WHERE d.stream = n.stream AND d.seq <= n.through
+
+-- delete_streams
+DELETE FROM {schema}.stream WHERE id = ANY($1::bigint[])
+
+-- put_work
+INSERT INTO {schema}.work AS w
+    (partition, queue, name, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[],
+                     $9::bigint[], $10::bigint[], $11::bigint[], $12::text[], $13::bigint[], $14::text[])
+ON CONFLICT (partition, queue, name) DO UPDATE SET
+    state = excluded.state, lane = excluded.lane, priority = excluded.priority, ready_at = excluded.ready_at,
+    attempt = excluded.attempt, max_attempts = excluded.max_attempts, fence = excluded.fence,
+    holder = excluded.holder, again_at = excluded.again_at, reason = excluded.reason
+
+-- delete_work
+DELETE FROM {schema}.work AS w USING unnest($1::text[], $2::text[], $3::text[]) AS n (partition, queue, name)
+WHERE w.partition = n.partition AND w.queue = n.queue AND w.name = n.name
+
+-- begin_leases
+-- Whoever claims by Enqueue is alive, whether or not it has sent a heartbeat.
+INSERT INTO {schema}.worker AS w (id, lease_until) SELECT id, $2 FROM unnest($1::text[]) AS n (id) ORDER BY id
+ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until WHERE w.lease_until <= $3
+
+-- insert_holdings
+INSERT INTO {schema}.holding (partition, digest, holder) SELECT * FROM unnest($1::text[], $2::text[], $3::text[])
+ON CONFLICT DO NOTHING
+
+-- delete_holdings
+DELETE FROM {schema}.holding AS h USING unnest($1::text[], $2::text[], $3::text[]) AS n (partition, digest, holder)
+WHERE h.partition = n.partition AND h.digest = n.digest AND h.holder = n.holder
+
+-- settle_blobs
+-- Held: no expiry. Let go by its last holder: the grace begins.
+UPDATE {schema}.blob AS b SET expires_at = CASE
+    WHEN EXISTS (SELECT 1 FROM {schema}.holding AS h WHERE h.partition = b.partition AND h.digest = b.digest) THEN NULL
+    ELSE greatest(coalesce(b.expires_at, 0), $3) END
+FROM unnest($1::text[], $2::text[]) AS n (partition, digest)
+WHERE b.partition = n.partition AND b.digest = n.digest
+
+-- get_records
+SELECT n.place, version, fields, body
+FROM unnest($3::text[]) WITH ORDINALITY AS n (name, place)
+JOIN {schema}.record AS r ON r.partition = $1 AND r.collection = $2 AND r.name = n.name
+WHERE expires_at IS NULL OR expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+
+-- scan_up
+-- The catalog of the same moment comes with the rows, and comes alone when there are none.
+SELECT catalog.value, found.* FROM (SELECT value FROM {schema}.meta WHERE name = 'catalog') AS catalog LEFT JOIN LATERAL (
+    SELECT i.entry, coalesce(r.key, r.name), r.version, r.body, r.fields
+    FROM {schema}.record_index AS i
+    JOIN {schema}.record AS r ON r.partition = $4 AND r.collection = $5 AND r.name = i.record
+    WHERE i.index = $1 AND i.entry >= $2 AND i.entry < $3
+      AND (r.expires_at IS NULL OR r.expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+    ORDER BY i.entry LIMIT $6) AS found ON true ORDER BY found.entry
+
+-- scan_down
+-- As scan_up, backwards.
+SELECT catalog.value, found.* FROM (SELECT value FROM {schema}.meta WHERE name = 'catalog') AS catalog LEFT JOIN LATERAL (
+    SELECT i.entry, coalesce(r.key, r.name), r.version, r.body, r.fields
+    FROM {schema}.record_index AS i
+    JOIN {schema}.record AS r ON r.partition = $4 AND r.collection = $5 AND r.name = i.record
+    WHERE i.index = $1 AND i.entry >= $2 AND i.entry < $3
+      AND (r.expires_at IS NULL OR r.expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+    ORDER BY i.entry DESC LIMIT $6) AS found ON true ORDER BY found.entry DESC
+
+-- count_range
+SELECT (SELECT value FROM {schema}.meta WHERE name = 'catalog'), count(*) FROM (
+    SELECT 1 FROM {schema}.record_index WHERE index = $1 AND entry >= $2 AND entry < $3 LIMIT $4) AS counted
+
+-- count_live
+-- Records that may expire have to be looked at one by one.
+SELECT (SELECT value FROM {schema}.meta WHERE name = 'catalog'), count(*) FROM (
+    SELECT 1 FROM {schema}.record_index AS i
+    JOIN {schema}.record AS r ON r.partition = $5 AND r.collection = $6 AND r.name = i.record
+    WHERE i.index = $1 AND i.entry >= $2 AND i.entry < $3
+      AND (r.expires_at IS NULL OR r.expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+    LIMIT $4) AS counted
+
+-- get_counter
+SELECT (SELECT value FROM {schema}.meta WHERE name = 'catalog'), coalesce(sum(total), 0)::bigint
+FROM {schema}.counter WHERE index = $1 AND grp = $2
+
+-- read_up
+-- The head and the entries of one moment, also when there are none.
+SELECT s.head, s.floor, e.seq, e.kind, e.data, e.at FROM {schema}.stream AS s
+LEFT JOIN LATERAL (
+    SELECT seq, kind, data, at FROM {schema}.entry
+    WHERE stream = s.id AND seq > greatest($4, s.floor) AND seq < $5 ORDER BY seq LIMIT $6) AS e ON true
+WHERE s.partition = $1 AND s.log = $2 AND s.name = $3 ORDER BY e.seq
+
+-- read_down
+SELECT s.head, s.floor, e.seq, e.kind, e.data, e.at FROM {schema}.stream AS s
+LEFT JOIN LATERAL (
+    SELECT seq, kind, data, at FROM {schema}.entry
+    WHERE stream = s.id AND seq > greatest($4, s.floor) AND seq < $5 ORDER BY seq DESC LIMIT $6) AS e ON true
+WHERE s.partition = $1 AND s.log = $2 AND s.name = $3 ORDER BY e.seq DESC
+
+-- get_stream
+SELECT head, floor FROM {schema}.stream WHERE partition = $1 AND log = $2 AND name = $3
+
+-- watched_heads
+SELECT n.place, s.head FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS n (partition, log, name, place)
+JOIN {schema}.stream AS s USING (partition, log, name)
+
+-- renew_lease
+INSERT INTO {schema}.worker (id, lease_until)
+VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + $2)
+ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until
+RETURNING lease_until - $2
+
+-- claim_expired
+-- Expired leases first, so that a backlog never starves an orphan.
+WITH taken AS (
+    SELECT w.partition, w.queue, w.name FROM {schema}.work AS w JOIN {schema}.worker AS h ON h.id = w.holder
+    WHERE w.state = 'held' AND w.queue = $1 AND h.lease_until <= $4
+    ORDER BY w.fence LIMIT $3 FOR UPDATE OF w SKIP LOCKED)
+UPDATE {schema}.work AS w SET holder = $2, attempt = w.attempt + 1, fence = nextval('{schema}.ids')
+FROM taken WHERE w.partition = taken.partition AND w.queue = taken.queue AND w.name = taken.name
+RETURNING w.partition, w.queue, coalesce(w.key, w.name), w.fence, w.attempt, w.max_attempts, w.lane, w.priority
+
+-- promote_later
+-- What has become ready leaves the waiting room.
+UPDATE {schema}.work SET state = 'ready' WHERE (partition, queue, name) IN (
+    SELECT partition, queue, name FROM {schema}.work WHERE queue = $1 AND state = 'later' AND ready_at <= $2
+    ORDER BY ready_at LIMIT $3 FOR UPDATE SKIP LOCKED)
+
+-- last_lane
+SELECT value FROM {schema}.meta WHERE name = $1
+
+-- set_meta
+INSERT INTO {schema}.meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value
+
+-- claim_next
+-- The first item of the lane whose turn is next: the index has lanes in order, and each lane's items in theirs.
+WITH taken AS (
+    SELECT partition, queue, name FROM {schema}.work
+    WHERE state = 'ready' AND queue = $1 AND lane > $3 COLLATE "C"
+    ORDER BY lane, priority DESC, ready_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+UPDATE {schema}.work AS w SET state = 'held', holder = $2, attempt = w.attempt + 1, fence = nextval('{schema}.ids')
+FROM taken WHERE w.partition = taken.partition AND w.queue = taken.queue AND w.name = taken.name
+RETURNING w.partition, w.queue, coalesce(w.key, w.name), w.fence, w.attempt, w.max_attempts, w.lane, w.priority
+
+-- claim_first
+-- After the last lane the turns begin again.
+WITH taken AS (
+    SELECT partition, queue, name FROM {schema}.work WHERE state = 'ready' AND queue = $1
+    ORDER BY lane, priority DESC, ready_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+UPDATE {schema}.work AS w SET state = 'held', holder = $2, attempt = w.attempt + 1, fence = nextval('{schema}.ids')
+FROM taken WHERE w.partition = taken.partition AND w.queue = taken.queue AND w.name = taken.name
+RETURNING w.partition, w.queue, coalesce(w.key, w.name), w.fence, w.attempt, w.max_attempts, w.lane, w.priority
+
+-- lock_held_by
+SELECT count(*) FROM (
+    SELECT 1 FROM {schema}.work WHERE state = 'held' AND holder = $1 ORDER BY partition, queue, name FOR UPDATE) AS held
+
+-- release_held_by
+UPDATE {schema}.work SET state = 'ready', holder = NULL, again_at = NULL, attempt = attempt - 1,
+    ready_at = (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+WHERE state = 'held' AND holder = $1 RETURNING queue
+
+-- delete_worker
+DELETE FROM {schema}.worker WHERE id = $1
+
+-- get_work
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, coalesce(key, name), state, lane, priority, ready_at,
+       attempt, max_attempts, fence, holder, again_at, reason
+FROM {schema}.work WHERE partition = $1 AND queue = $2 AND name = $3
+
+-- list_work
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, coalesce(key, name), state, lane, priority, ready_at,
+       attempt, max_attempts, fence, holder, again_at, reason
+FROM {schema}.work WHERE partition = $1 AND queue = $2 AND state = ANY($3::text[]) AND name > $4 COLLATE "C"
+ORDER BY name LIMIT $5
+
+-- begin_blob
+INSERT INTO {schema}.blob (partition, size, expires_at)
+VALUES ($1, 0, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + $2) RETURNING id
+
+-- insert_chunk
+INSERT INTO {schema}.blob_chunk (blob, number, sha256, data) VALUES ($1, $2, $3, $4)
+
+-- prolong_blob
+-- A blob that is held has no expiry, and that NULL is left alone. No row comes back when there is no such blob.
+UPDATE {schema}.blob SET expires_at = CASE WHEN expires_at IS NOT NULL
+    THEN greatest(expires_at, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + $3) END
+WHERE partition = $1 AND digest = $2 RETURNING id
+
+-- name_blob
+UPDATE {schema}.blob
+SET digest = $2, size = $3, expires_at = (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + $4 WHERE id = $1
+
+-- find_blob
+SELECT id, size FROM {schema}.blob WHERE partition = $1 AND digest = $2
+
+-- get_chunk
+SELECT data, sha256 FROM {schema}.blob_chunk WHERE blob = $1 AND number = $2
+
+-- delete_blob
+WITH chunks AS (DELETE FROM {schema}.blob_chunk WHERE blob = ANY($1::bigint[]))
+DELETE FROM {schema}.blob WHERE id = ANY($1::bigint[])
+
+-- expired_blobs
+SELECT id FROM {schema}.blob WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+
+-- expired_records
+SELECT partition, collection, coalesce(key, name) FROM {schema}.record WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2
+
+-- delete_idle_workers
+WITH idle AS (
+    SELECT id FROM {schema}.worker AS w WHERE lease_until <= $1
+    AND NOT EXISTS (SELECT 1 FROM {schema}.work WHERE work.holder = w.id AND work.state = 'held')
+    LIMIT $2 FOR UPDATE SKIP LOCKED)
+DELETE FROM {schema}.worker AS w USING idle WHERE w.id = idle.id RETURNING w.id
+
+-- delete_old_batches
+DELETE FROM {schema}.batch WHERE at < $1
+
+-- list_partitions
+SELECT name FROM {schema}.partition WHERE name > $1 COLLATE "C" ORDER BY name LIMIT $2
+
+-- list_collections
+SELECT id, name, declaration FROM {schema}.collection
+
+-- catalog_version
+SELECT value FROM {schema}.meta WHERE name = 'catalog'
+
+-- put_collection
+INSERT INTO {schema}.collection (name, declaration) VALUES ($1, $2)
+ON CONFLICT (name) DO UPDATE SET declaration = excluded.declaration RETURNING id
+
+-- clear_indexes
+DELETE FROM {schema}.record_index WHERE index BETWEEN $1 AND $2
+
+-- clear_counters
+DELETE FROM {schema}.counter WHERE index BETWEEN $1 AND $2
+
+-- all_of_collection
+SELECT partition, name, coalesce(key, name), fields FROM {schema}.record
+WHERE collection = $1 AND (partition, name) > ($2 COLLATE "C", $3 COLLATE "C") ORDER BY partition, name LIMIT $4
+
+-- stats_records
+SELECT collection, count(*) FROM {schema}.record
+WHERE expires_at IS NULL OR expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint GROUP BY collection
+
+-- stats_work
+SELECT queue, state, count(*) FROM {schema}.work GROUP BY queue, state
+
+-- stats_rest
+SELECT (SELECT count(*) FROM {schema}.partition), (SELECT count(*) FROM {schema}.stream),
+       (SELECT coalesce(sum(head - floor), 0) FROM {schema}.stream)::bigint,
+       (SELECT count(*) FROM {schema}.blob WHERE digest IS NOT NULL),
+       (SELECT coalesce(sum(size), 0) FROM {schema}.blob WHERE digest IS NOT NULL)::bigint,
+       (SELECT count(*) FROM {schema}.worker)
+
+-- stats_bytes
+SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c
+JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'
+
+-- check_streams
+SELECT s.id, s.log, s.name, s.head, s.floor, count(e.seq), coalesce(max(e.seq), s.floor)
+FROM {schema}.stream AS s LEFT JOIN {schema}.entry AS e ON e.stream = s.id AND e.seq > s.floor
+WHERE s.id > $1 AND s.id <= (SELECT coalesce(max(id), 0) FROM (
+    SELECT id FROM {schema}.stream WHERE id > $1 ORDER BY id LIMIT 100) AS page)
+GROUP BY s.id ORDER BY s.id
+
+-- count_records
+SELECT count(*) FROM {schema}.record WHERE collection = $1
+
+-- count_index
+SELECT count(*) FROM {schema}.record_index WHERE index = $1
+
+-- sum_counter
+SELECT coalesce(sum(total), 0)::bigint FROM {schema}.counter WHERE index = $1
+
+-- check_orphans
+SELECT count(*) FROM {schema}.entry AS e WHERE NOT EXISTS (SELECT 1 FROM {schema}.stream AS s WHERE s.id = e.stream)

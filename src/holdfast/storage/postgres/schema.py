@@ -1,0 +1,77 @@
+"""Makes Holdfast's schema in a database, and brings an older one up to date."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.errors import CannotOpen
+from holdfast.storage.migrations import Migration, migrations_of, unapplied
+from holdfast.storage.postgres.connection import (
+    ERRORS,
+    OLDEST,
+    Connection,
+    close_quietly,
+    connect,
+    plain_url,
+    statements,
+    translate,
+)
+
+_APPLIED = """CREATE TABLE IF NOT EXISTS {schema}.migration (
+    number     integer PRIMARY KEY,
+    name       text NOT NULL,
+    checksum   text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+)"""
+_LOCK = 0x484F4C44  # one migration at a time, in the whole database
+
+
+async def pending(connection: Connection, schema: str) -> list[Migration]:
+    """What `prepare_schema` would apply; changes nothing."""
+    statements(schema)
+    version = connection.get_server_version().major
+    if version < OLDEST:
+        raise CannotOpen(f"this is PostgreSQL {version}; Holdfast needs {OLDEST} or later")
+    known = migrations_of("holdfast.storage.postgres")
+    if await connection.fetchval("SELECT to_regclass($1)", f"{schema}.migration") is None:
+        return known
+    rows = await connection.fetch(f"SELECT number, checksum FROM {schema}.migration")
+    return unapplied(known, [(row[0], row[1]) for row in rows])
+
+
+async def prepare_schema(connection: Connection, schema: str) -> list[Migration]:
+    """Apply what is missing, in one transaction under a lock; answers what that was."""
+    if not await pending(connection, schema):
+        return []
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+        missing = await pending(connection, schema)
+        if not missing:
+            return []
+        await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        await connection.execute(_APPLIED.format(schema=schema))
+        for migration in missing:
+            await connection.execute(migration.sql.replace("{schema}", schema))
+            await connection.execute(
+                f"INSERT INTO {schema}.migration (number, name, checksum) VALUES ($1, $2, $3)",
+                migration.number,
+                migration.name,
+                migration.checksum,
+            )
+    return missing
+
+
+def migrate(url: str, schema: str, *, dry_run: bool) -> list[Migration]:
+    """For the command line: what is missing, applied unless ``dry_run``."""
+
+    async def run() -> list[Migration]:
+        connection = None
+        try:
+            connection = await connect(plain_url(url), pooled=True)
+            return await (pending(connection, schema) if dry_run else prepare_schema(connection, schema))
+        except ERRORS as error:
+            raise translate(error) from error
+        finally:
+            await close_quietly(connection)
+
+    return asyncio.run(run())

@@ -1,0 +1,38 @@
+"""The PostgreSQL engine obeys every law: a schema of its own for each, in one real server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+import asyncpg
+import pytest
+
+from holdfast.conformance.pytest import storage_laws
+from holdfast.conformance.storage import Place, Subject
+from holdfast.storage import Family, Kernel, open_storage
+from holdfast.testing.postgres import URL_VARIABLE, PostgresServer
+
+pytest_plugins = ["holdfast.testing.pytest"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server(holdfast_postgres: PostgresServer) -> Iterator[None]:
+    """One server for all laws; the processes that a law starts find it in their environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(URL_VARIABLE, holdfast_postgres.url)
+        yield
+
+
+def make(place: Place, declare: Sequence[Family], /) -> Kernel:
+    return open_storage(f"{os.environ[URL_VARIABLE]}?schema={place.name}", declare=declare)
+
+
+async def discard(place: Place) -> None:
+    connection = await asyncpg.connect(os.environ[URL_VARIABLE])
+    await connection.execute("SET client_min_messages = error")
+    await connection.execute(f"DROP SCHEMA IF EXISTS {place.name} CASCADE")
+    await connection.close()
+
+
+test_law = storage_laws(Subject("PostgreSQL", make, persistent=True, shared=True, discard=discard))
