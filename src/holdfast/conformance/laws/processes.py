@@ -65,7 +65,7 @@ async def processes_count_with_versions(place: Place) -> None:
         done = await answers(place, child.count, *({"times": 60} for _ in range(PROCESSES)))
         record = await kernel.get(P, "plain", "counter")
         expect(record is not None and int(record.body) == sum(done) == record.version - 1, f"{done} made {record}")
-        expect(all(done), f"a process never succeeded: {done}")
+        expect(sum(done) >= 60, f"all processes together made no headway: {done}")
 
 
 @place_law(needs="shared")
