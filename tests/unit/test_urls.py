@@ -84,7 +84,7 @@ def test_the_argument_wins_over_the_url() -> None:
         ("memory:?size=1", InvalidValue, "unknown option in the storage URL: size"),
         ("sqlite:///rel.db?durability=fast", InvalidValue, "'durable' or 'relaxed', not 'fast'"),
         ("sqlite:///rel.db?durability=", InvalidValue, "'durable' or 'relaxed', not ''"),
-        (None, UnknownScheme, "a string, not NoneType"),
+        (None, UnknownScheme, "a string, not NoneType; use"),
         (7, UnknownScheme, "a string, not int"),
         (b"memory:", UnknownScheme, "a string, not bytes"),
         (Path("file.db"), UnknownScheme, "a string, not PosixPath"),
