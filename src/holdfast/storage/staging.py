@@ -33,7 +33,7 @@ async def chunks_of(source: BlobSource) -> AsyncIterator[bytes]:
             yield chunk
     else:
         raise InvalidValue(
-            f"a blob is made of bytes, str, a path, a binary file or a stream, not {type(source).__name__}"
+            f"make a blob from bytes, str, a path, a binary file or a stream of bytes, not {type(source).__name__}"
         )
 
 
