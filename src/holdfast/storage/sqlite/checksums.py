@@ -16,6 +16,9 @@ def entry_is_sound(stream: int, seq: int, at: int, kind: str, data: object, crc:
     return isinstance(data, bytes) and entry_crc(stream, seq, at, kind, data) == crc
 
 
+UNREADABLE = (TypeError, ValueError, LookupError)  # what Python says of a row that has not the shape it was written in
+
+
 def head_crc(partition: str, collection: str, key: str, version: int, fields: str, expires_at: int | None) -> int:
     return crc32(f"{partition}\0{collection}\0{key}\0{version}\0{fields}\0{expires_at}".encode("utf-8", "replace"))
 

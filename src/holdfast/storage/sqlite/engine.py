@@ -27,6 +27,7 @@ from holdfast.storage.records import Record
 from holdfast.storage.sqlite import inspect, queues
 from holdfast.storage.sqlite.book import Book, work_row
 from holdfast.storage.sqlite.catalog import declare, load_catalog
+from holdfast.storage.sqlite.checksums import UNREADABLE
 from holdfast.storage.sqlite.connection import SQL, Connect, Connection, connect, prepare
 from holdfast.storage.sqlite.datagrams import Datagrams
 from holdfast.storage.sqlite.place import Reserve, WriteLock, check_place
@@ -168,7 +169,7 @@ class SQLiteKernel(Front):
                 connection.close()
             if self._lock is not None:
                 self._lock.close()
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, (sqlite3.Error, *UNREADABLE)):
                 raise cannot_open(error) from error
             raise
 

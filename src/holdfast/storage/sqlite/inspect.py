@@ -16,6 +16,8 @@ from holdfast.storage.sqlite.readers import only
 from holdfast.storage.work import WorkState
 
 PAGE_ROWS = 500
+WAL_HEADER_BYTES = 32
+WAL_FRAME_BYTES = 24  # before each page
 
 
 def stats(connection: Connection, path: str, *, now: int) -> Stats:
@@ -159,7 +161,8 @@ def lost_frames(connection: Connection, lock: WriteLock, *, rebooted: bool) -> i
     try:
         if rebooted:
             lock.distrust()
-        last, salt = _last_commit(lock.wal)
+        (page_size,) = connection.execute("PRAGMA page_size").fetchone()
+        last, salt = _last_commit(lock.wal, page_size)
         if last == 0 or lock.distrusts(salt):
             return 0
         (_, known, _) = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
@@ -168,20 +171,32 @@ def lost_frames(connection: Connection, lock: WriteLock, *, rebooted: bool) -> i
         lock.release()
 
 
-def _last_commit(wal: Path) -> tuple[int, bytes]:
+def _last_commit(wal: Path, page_size: int) -> tuple[int, bytes]:
     """The number of the last frame that ends a transaction, and the salt of the log's present round."""
-    if not wal.exists():
+    if not wal.exists() or wal.stat().st_size <= WAL_HEADER_BYTES + WAL_FRAME_BYTES:
         return 0, b""
     with wal.open("rb") as file:
-        header = file.read(32)
-        if len(header) < 32:
-            return 0, b""
-        page_size = struct.unpack(">I", header[8:12])[0]
-        salt = header[16:24]
+        header, first = file.read(WAL_HEADER_BYTES), file.read(WAL_FRAME_BYTES)
+        salt = header[16:24] if _sound_header(header) else first[8:16]
+        file.seek(WAL_HEADER_BYTES)
         last = number = 0
-        while len(frame := file.read(24)) == 24 and frame[8:16] == salt:
+        while len(frame := file.read(WAL_FRAME_BYTES)) == WAL_FRAME_BYTES:
             number += 1
-            if frame[4:8] != b"\0\0\0\0":
+            if frame[8:16] == salt and frame[4:8] != b"\0\0\0\0":
                 last = number
             file.seek(page_size, 1)
     return last, salt
+
+
+def _sound_header(header: bytes) -> bool:
+    """Whether the header of a write-ahead log has its checksum; SQLite ignores a log without, silently."""
+    return any(_checksum(header[:24], order) == header[24:32] for order in "<>")
+
+
+def _checksum(data: bytes, order: str) -> bytes:
+    one = two = 0
+    words = struct.unpack(f"{order}{len(data) // 4}I", data)
+    for even, odd in zip(words[::2], words[1::2], strict=True):
+        one = (one + even + two) & 0xFFFFFFFF
+        two = (two + odd + one) & 0xFFFFFFFF
+    return struct.pack(">II", one, two)

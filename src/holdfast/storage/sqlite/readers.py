@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from holdfast.storage.declared import load_fields
 from holdfast.storage.logs import Entry, LogPage
 from holdfast.storage.records import Record
-from holdfast.storage.sqlite.checksums import body_is_sound, damaged, entry_is_sound, head_crc
+from holdfast.storage.sqlite.checksums import UNREADABLE, body_is_sound, damaged, entry_is_sound, head_crc
 from holdfast.storage.sqlite.connection import SQL, Connect, Connection, prepare, translate
 from holdfast.storage.sqlite.writer import Writer
 
@@ -55,6 +55,8 @@ class ReaderThreads:
                 connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise translate(error) from error
+        except UNREADABLE as error:
+            raise damaged("something stored") from error
 
     def close(self) -> None:
         self._pool.shutdown()

@@ -142,8 +142,8 @@ def engine_offset(connection: Connection, clock: Clock) -> int:
     return int(rows["offset"])
 
 
-def cannot_open(error: sqlite3.Error) -> StorageError:
-    translated = translate(error)
+def cannot_open(error: BaseException) -> StorageError:
+    translated = translate(error) if isinstance(error, sqlite3.Error) else StorageCorrupt()
     if isinstance(translated, StorageCorrupt):
         return StorageCorrupt("the file is damaged, or not a database; restore it from a backup or choose another file")
     if isinstance(translated, StorageError):
