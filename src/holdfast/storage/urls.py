@@ -70,7 +70,7 @@ def migrate(url: str) -> list[Migration]:
 
 def _split(url: str) -> tuple[str, str, dict[str, str]]:
     if not isinstance(url, str):
-        raise UnknownScheme(f"a storage URL is a string, not {type(url).__name__}")
+        raise UnknownScheme(f"a storage URL is a string, not {type(url).__name__}; use memory: or sqlite:///path")
     if url in ("memory", "memory:", "memory://"):
         return "memory", "", {}
     try:
@@ -91,7 +91,7 @@ def _split(url: str) -> tuple[str, str, dict[str, str]]:
         )
     path = unquote(parts.path)
     if parts.netloc or not path.startswith("/") or path == "/":
-        raise UnknownScheme("a SQLite URL is sqlite:///relative/path.db or sqlite:////absolute/path.db")
+        raise UnknownScheme("write a SQLite URL as sqlite:///relative/path.db or sqlite:////absolute/path.db")
     path = path[1:]
     if parts.fragment or "\0" in path:
         raise UnknownScheme("the path of a SQLite URL can't hold NUL; write # as %23 and ? as %3F")
