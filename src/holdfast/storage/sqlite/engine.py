@@ -226,9 +226,11 @@ class SQLiteKernel(Front):
         for page in (inspect.records, inspect.streams, inspect.blob_chunks):
             async for problem in self._pages(page):
                 yield problem
-        for shape, base in tuple(self._catalog.shapes.values()):
-            for problem in await self._readers.run(partial(inspect.index_totals, shape=shape, base=base)):
-                yield problem
+        catalog = await self._readers.run(self._known)
+        for shape, base in catalog.shapes.values():
+            for totals in (inspect.index_totals, inspect.counter_totals):
+                for problem in await self._readers.run(partial(totals, shape=shape, base=base)):
+                    yield problem
             async for problem in self._pages(partial(inspect.misplaced, shape=shape, base=base)):
                 yield problem
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from holdfast.storage.contract import Problem, Stats
 from holdfast.storage.declared import Shape, load_fields
@@ -63,36 +65,63 @@ def pages_and_tables(connection: Connection) -> Iterator[Problem]:
 def records(connection: Connection, *, after: int) -> tuple[list[Problem], int | None]:
     """The problems of some records, and where to go on (None: these were the last)."""
     rows = connection.execute(
-        "SELECT id, partition, collection, key, version, fields, expires_at, head_crc, body_crc, body FROM record "
-        "WHERE id > ? ORDER BY id LIMIT ?",
-        (after, PAGE_ROWS),
+        f"SELECT id, {_HEAD}, body_crc, body FROM record WHERE id > ? ORDER BY id LIMIT ?", (after, PAGE_ROWS)
     ).fetchall()
-    problems = [
-        Problem(f"record {collection}/{key[:80]}", "its checksum is wrong")
-        for _, partition, collection, key, version, fields, expires_at, head, crc, body in rows
-        if head_crc(partition, collection, key, version, fields, expires_at) != head or not body_is_sound(body, crc)
-    ]
+    problems = []
+    for _, *row, crc, body in rows:
+        head = _Head.of(row)
+        if not head.sound or not body_is_sound(body, crc):
+            problems.append(Problem(f"record {head.collection}/{head.key[:80]}", "its checksum is wrong"))
     return problems, rows[-1][0] if rows else None
+
+
+# As bytes: text that is no text any more could not be fetched at all.
+_HEAD = (
+    "CAST(partition AS BLOB), CAST(collection AS BLOB), CAST(key AS BLOB), version, CAST(fields AS BLOB), expires_at, "
+    "head_crc"
+)
+
+
+class _Head(NamedTuple):
+    """What a record has beside its body."""
+
+    partition: str
+    collection: str
+    key: str
+    fields: str
+    sound: bool
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> _Head:
+        partition, collection, key, fields = (_text(row[place]) for place in (0, 1, 2, 4))
+        sound = head_crc(partition, collection, key, row[3], fields, row[5]) == row[6]
+        return cls(partition, collection, key, fields, sound)
+
+
+def _text(raw: bytes | None) -> str:
+    return (raw or b"").decode("utf-8", "replace")
 
 
 def streams(connection: Connection, *, after: int) -> tuple[list[Problem], int | None]:
     rows = connection.execute(
-        "SELECT id, log, name, head, floor FROM stream WHERE id > ? ORDER BY id LIMIT 1", (after,)
+        "SELECT id, CAST(log AS BLOB), CAST(name AS BLOB), head, floor FROM stream WHERE id > ? ORDER BY id LIMIT 1",
+        (after,),
     ).fetchall()
     problems = []
     for number, log, name, head, floor in rows:
+        where = f"log {_text(log)}/{_text(name)[:80]}"
         expected = floor
         for seq, at, crc, kind, data in connection.execute(
-            "SELECT seq, at, crc, kind, data FROM entry WHERE stream = ? ORDER BY seq", (number,)
+            "SELECT seq, at, crc, CAST(kind AS BLOB), data FROM entry WHERE stream = ? ORDER BY seq", (number,)
         ):
             expected += 1
             if seq != expected:
-                problems.append(Problem(f"log {log}/{name[:80]}", f"entry {expected} is missing"))
+                problems.append(Problem(where, f"entry {expected} is missing"))
                 expected = seq
-            if not entry_is_sound(number, seq, at, kind, data, crc):
-                problems.append(Problem(f"log {log}/{name[:80]}", f"entry {seq}: its checksum is wrong"))
+            if not entry_is_sound(number, seq, at, _text(kind), data, crc):
+                problems.append(Problem(where, f"entry {seq}: its checksum is wrong"))
         if expected != head:
-            problems.append(Problem(f"log {log}/{name[:80]}", f"it ends at {expected} instead of {head}"))
+            problems.append(Problem(where, f"it ends at {expected} instead of {head}"))
     return problems, rows[-1][0] if rows else None
 
 
@@ -109,7 +138,7 @@ def blob_chunks(connection: Connection, *, after: int) -> tuple[list[Problem], i
 
 
 def index_totals(connection: Connection, *, shape: Shape, base: int) -> list[Problem]:
-    """Whether every record of a collection stands in each of its indexes, and the counters agree with it."""
+    """Whether every record of a collection stands in each of its indexes."""
     (count,) = connection.execute("SELECT count(*) FROM record WHERE collection = ?", (shape.name,)).fetchone()
     problems = []
     for number, index in enumerate(shape.indexes):
@@ -119,32 +148,48 @@ def index_totals(connection: Connection, *, shape: Shape, base: int) -> list[Pro
         ).fetchone()
         if found != count:
             problems.append(Problem(f"index {shape.name}/{index.name}", f"it has {found} entries for {count} records"))
+    return problems
+
+
+def counter_totals(connection: Connection, *, shape: Shape, base: int) -> list[Problem]:
+    """Whether the counters say what the records say, group by group."""
+    if not shape.counters:
+        return []
+    counted: list[Counter[bytes]] = [Counter() for _ in shape.counters]
+    for row in connection.execute(f"SELECT {_HEAD} FROM record WHERE collection = ?", (shape.name,)):
+        head = _Head.of(row)
+        if not head.sound:
+            return []  # it is known already, and what it counts for is not
+        for number, group in enumerate(shape.groups(head.partition, load_fields(head.fields))):
+            counted[number][group] += 1
+    problems = []
     for number, names in enumerate(shape.counters):
-        (total,) = connection.execute(
-            "SELECT ifnull(sum(total), 0) FROM counter WHERE name = ?", (base + number,)
-        ).fetchone()
-        if total != count:
-            problems.append(
-                Problem(f"counter {shape.name}/{','.join(names) or 'all'}", f"it says {total} for {count} records")
-            )
+        stored = dict(connection.execute("SELECT grp, total FROM counter WHERE name = ?", (base + number,)).fetchall())
+        wrong = sum(stored.get(group, 0) != counted[number][group] for group in stored.keys() | counted[number].keys())
+        if wrong:
+            where = f"counter {shape.name}/{','.join(names) or 'all'}"
+            problems.append(Problem(where, f"{wrong} of its totals are not what the records say"))
     return problems
 
 
 def misplaced(connection: Connection, *, shape: Shape, base: int, after: int) -> tuple[list[Problem], int | None]:
     """Whether records stand where their fields say, a page at a time."""
     rows = connection.execute(
-        "SELECT id, partition, key, fields FROM record WHERE collection = ? AND id > ? ORDER BY id LIMIT ?",
+        f"SELECT id, {_HEAD} FROM record WHERE collection = ? AND id > ? ORDER BY id LIMIT ?",
         (shape.name, after, PAGE_ROWS),
     ).fetchall()
     problems = []
-    for number, partition, key, fields in rows:
-        for place, entry in enumerate(shape.entries(partition, key, load_fields(fields))):
-            row = connection.execute(
+    for number, *row in rows:
+        head = _Head.of(row)
+        if not head.sound:
+            continue  # it is known already, and where it should stand is not
+        for place, entry in enumerate(shape.entries(head.partition, head.key, load_fields(head.fields))):
+            found = connection.execute(
                 "SELECT record FROM record_index WHERE name = ? AND entry = ?", (base + place, entry)
             ).fetchone()
-            if row is None or row[0] != number:
-                name = shape.indexes[place].name
-                problems.append(Problem(f"record {shape.name}/{key[:80]}", f"it is not in its place in index {name}"))
+            if found is None or found[0] != number:
+                where = f"record {shape.name}/{head.key[:80]}"
+                problems.append(Problem(where, f"it is not in its place in index {shape.indexes[place].name}"))
     return problems, rows[-1][0] if rows else None
 
 
