@@ -23,10 +23,12 @@ from holdfast.errors import (
     NoIndex,
     NotDeclared,
     StorageClosed,
+    StorageFull,
     WrongLoop,
 )
 from holdfast.storage import front
 from holdfast.storage.contract import Family, Kernel
+from holdfast.storage.declared import Shape
 from holdfast.storage.hints import LogTopic
 from holdfast.storage.logs import Append, Draft, Log, Trim
 from holdfast.storage.memory import MemoryKernel
@@ -196,6 +198,25 @@ async def test_a_failing_declaration_leaves_it_closed(make: Callable[[], Kernel]
     with pytest.raises(StorageClosed):
         await kernel.flush()
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("holdfast")] == []
+
+
+async def test_what_could_not_be_kept_is_not_declared(
+    make: Callable[[], Kernel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with make() as kernel:
+        await fill(kernel, range(3))
+
+        async def full(_shape: Shape) -> None:
+            raise StorageFull
+
+        monkeypatch.setattr(kernel, "_declare", full)
+        for family in (Collection("new"), Collection("note", {"rank": int})):
+            with pytest.raises(StorageFull):
+                await kernel.declare(family)
+        with pytest.raises(NotDeclared):
+            await kernel.commit("p", Put("new", "a", b""))
+        await fill(kernel, range(3, 6))
+        assert len((await kernel.find("p", Query("note", {"state": "open"}, "rank"))).records) == 6
 
 
 def test_one_that_was_never_closed_warns_when_it_is_collected() -> None:

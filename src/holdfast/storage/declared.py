@@ -66,12 +66,15 @@ class Shape:
         """A checked copy of a record's fields, without those that are None."""
         if not given:
             return NO_FIELDS
+        copy = dict(given)
         types = self.types
         for name, value in given.items():
             # Most are plain strings.
             if type(value) is not str or types.get(name) is not str or not value.isascii():
                 self.check_value(name, value)
-        return {name: value for name, value in given.items() if value is not None}
+                if value is None:
+                    del copy[name]
+        return copy
 
     def checked(self, given: Fields) -> dict[str, Scalar]:
         """A checked copy of some fields, of which None takes one away."""
@@ -180,17 +183,15 @@ class Declared:
         self.shapes: dict[str, Shape] = {}
         self.write_behind: set[str] = set()  # "collection:name" and "log:name"
 
-    def add(self, family: Collection | Log) -> Shape | None:
+    def add(self, family: Collection | Log) -> None:
         if isinstance(family, Log):
             check_name(family.name, "log")
             self._behind(f"log:{family.name}", on=family.write_behind)
-            return None
+            return
         if not isinstance(family, Collection):
             raise InvalidValue(f"declare a Collection or a Log, not {type(family).__name__}")
-        shape = Shape(family)
-        self.shapes[family.name] = shape
+        self.shapes[family.name] = Shape(family)
         self._behind(f"collection:{family.name}", on=family.write_behind)
-        return shape
 
     def _behind(self, family: str, *, on: bool) -> None:
         if on:

@@ -46,7 +46,7 @@ from holdfast.storage.declared import Declared, Shape
 from holdfast.storage.hints import Board, LogTopic, QueueTopic, Topic, Watch
 from holdfast.storage.keys import END, encode
 from holdfast.storage.logs import Append, Entry, LogPage, LogState
-from holdfast.storage.records import Count, Page, Put, Query, Record
+from holdfast.storage.records import Collection, Count, Page, Put, Query, Record
 from holdfast.storage.requests import (
     check_count,
     check_family,
@@ -144,9 +144,9 @@ class Front(Kernel):
     async def declare(self, *families: Family) -> None:
         self._guard()
         for family in families:
-            shape = self.declared.add(family)
-            if shape is not None:
-                await self._declare(shape)
+            if isinstance(family, Collection):  # first where it is kept: what could not be kept is not declared
+                await self._declare(Shape(family))
+            self.declared.add(family)
 
     async def flush(self) -> None:
         self._guard()
@@ -555,9 +555,9 @@ class _Reader(BlobReader):
     async def chunk(self, number: int) -> bytes:
         self._front._guard()  # noqa: SLF001
         found = await self._front._blob_chunk(self._partition, self._upload, number)  # noqa: SLF001
-        if found is None:
+        if found is None and await self._front._blob(self._partition, self.blob.digest) is None:  # noqa: SLF001
             raise BlobNotFound(self.blob.digest)
-        data, digest = found
+        data, digest = found or (b"", b"")
         if hashlib.sha256(data).digest() != digest:
             raise StorageCorrupt(f"blob {self.blob.digest}: chunk {number} is damaged; restore it from a backup")
         return data
