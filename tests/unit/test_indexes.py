@@ -1,0 +1,71 @@
+"""The indexes of the memory engine against a plain model."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.storage.declared import Shape
+from holdfast.storage.keys import END, encode
+from holdfast.storage.ledger import RecordState
+from holdfast.storage.memory.indexes import Indexes
+from holdfast.storage.records import Collection, Fields, Index
+
+SHAPE = Shape(
+    Collection(
+        "note",
+        {"state": str, "rank": int},
+        (Index("by_key"), Index("by_rank", ("state",), "rank")),
+        counters=((), ("state",)),
+    )
+)
+FIELDS = st.fixed_dictionaries({}, optional={"state": st.sampled_from("ab"), "rank": st.integers(0, 3)})
+CHANGES = st.lists(st.tuples(st.sampled_from("xyz"), st.none() | FIELDS), max_size=20)
+
+
+def ordered(rows: dict[str, Fields], state: str) -> list[str]:
+    """By rank, None first, then by key."""
+
+    def place(key: str) -> tuple[int, str]:
+        rank = rows[key].get("rank")
+        return (-1 if rank is None else int(rank), key)
+
+    return sorted((key for key, fields in rows.items() if fields.get("state") == state), key=place)
+
+
+@given(CHANGES)
+def test_they_follow_every_change(changes: list[tuple[str, Fields | None]]) -> None:
+    indexes = Indexes()
+    rows: dict[str, Fields] = {}
+    for key, fields in changes:
+        old = RecordState(1, rows[key], None, b"") if key in rows else None
+        new = RecordState(1, fields, None, b"") if fields is not None else None
+        indexes.change(SHAPE, ("p", "note", key), old, new)
+        if fields is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = fields
+    everything = encode(("p",))
+    by_key = [key[2] for _, key in indexes.scan("note", 0, everything, everything + END, newest_first=False)]
+    assert by_key == sorted(rows)
+    for state in "ab":
+        low = encode(("p", state))
+        found = [key[2] for _, key in indexes.scan("note", 1, low, low + END, newest_first=False)]
+        assert found == ordered(rows, state)
+        back = [key[2] for _, key in indexes.scan("note", 1, low, low + END, newest_first=True)]
+        assert back == found[::-1]
+        assert indexes.totals["note", 1, low] == len(found)
+    assert indexes.totals["note", 0, everything] == len(rows)
+
+
+def test_forgetting_one_collection_leaves_the_others() -> None:
+    indexes = Indexes()
+    other = Shape(Collection("other", indexes=(Index("by_key"),), counters=((),)))
+    for shape in (SHAPE, other):
+        indexes.change(shape, ("p", shape.name, "a"), None, RecordState(1, {}, None, b""))
+    indexes.forget("note")
+    low = encode(("p",))
+    assert list(indexes.scan("note", 0, low, low + END, newest_first=False)) == []
+    assert len(list(indexes.scan("other", 0, low, low + END, newest_first=False))) == 1
+    assert indexes.totals["note", 0, low] == 0
+    assert indexes.totals["other", 0, low] == 1
