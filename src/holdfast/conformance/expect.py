@@ -85,8 +85,19 @@ async def refuses(
     return refusal
 
 
-async def collect(entries: AsyncIterator[T], count: int, *, seconds: float = PATIENCE_SECONDS) -> list[T]:
+async def soon(work: Awaitable[T], what: str, *, seconds: float | None = None) -> T:
+    """What this answers, which must not take long."""
+    seconds = PATIENCE_SECONDS if seconds is None else seconds
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except TimeoutError:
+        broken(f"{what} did not end within {seconds} s")
+
+
+async def collect(entries: AsyncIterator[T], count: int, *, seconds: float | None = None) -> list[T]:
     """The next ``count`` items of an endless iterator."""
+    seconds = PATIENCE_SECONDS if seconds is None else seconds
     items: list[T] = []
     try:
         async with asyncio.timeout(seconds):
@@ -107,10 +118,9 @@ async def following(tail: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
             await tail.aclose()
 
 
-async def eventually(
-    condition: Callable[[], Awaitable[object]], message: str, *, seconds: float = PATIENCE_SECONDS
-) -> None:
+async def eventually(condition: Callable[[], Awaitable[object]], message: str, *, seconds: float | None = None) -> None:
     """The condition becomes true, sooner or later."""
+    seconds = PATIENCE_SECONDS if seconds is None else seconds
     deadline = asyncio.get_running_loop().time() + seconds
     while not await condition():
         if asyncio.get_running_loop().time() > deadline:

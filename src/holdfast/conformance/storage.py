@@ -21,7 +21,8 @@ from holdfast.conformance import laws as _laws  # noqa: F401  (registers the law
 from holdfast.conformance.expect import LawBroken, show
 from holdfast.conformance.law import LAWS, Law
 from holdfast.conformance.report import Finding, Report
-from holdfast.conformance.subject import ByUrl, NotASubject, Place, Subject, load, subject_of
+from holdfast.conformance.subject import ByUrl, Place, Subject, load, subject_of
+from holdfast.errors import InvalidValue
 from holdfast.storage.contract import Kernel
 
 __all__ = [
@@ -29,11 +30,11 @@ __all__ = [
     "Finding",
     "Law",
     "LawBroken",
-    "NotASubject",
     "Place",
     "Report",
     "Subject",
     "all_laws",
+    "laws_as_markdown",
     "load",
     "subject_of",
     "validate",
@@ -43,6 +44,18 @@ __all__ = [
 def all_laws() -> tuple[Law, ...]:
     """Every law, in the order of the groups."""
     return tuple(LAWS)
+
+
+def laws_as_markdown() -> str:
+    """The list of all laws, as the documentation has it; `python -m holdfast.conformance.storage` prints it."""
+    lines = []
+    for group in dict.fromkeys(law.group for law in LAWS):
+        laws = [law for law in LAWS if law.group == group]
+        needs = "" if laws[0].needs == "base" else f" (needs `{laws[0].needs}`)"
+        lines += [f"### {group}{needs}", ""]
+        lines += [f"- `{law.name}`: {law.says}" for law in laws]
+        lines.append("")
+    return "\n".join(lines)
 
 
 async def validate(
@@ -66,7 +79,7 @@ def _chosen(only: Iterable[str]) -> Iterator[Law]:
     names = set(only)
     known = {law.name for law in LAWS} | {law.group for law in LAWS}
     if unknown := names - known:
-        raise NotASubject(f"no such law or group: {', '.join(sorted(unknown))}")
+        raise InvalidValue(f"no such law or group: {', '.join(sorted(unknown))}")
     return (law for law in LAWS if not names or {law.name, law.group} & names)
 
 
@@ -81,3 +94,7 @@ async def _judge(law: Law, subject: Subject) -> Finding:
     except Exception as error:  # noqa: BLE001  (whatever an engine raises is its finding)
         return Finding(law, "failed", f"{type(error).__name__}: {show(str(error))}", time.monotonic() - started)
     return Finding(law, "passed", "", time.monotonic() - started)
+
+
+if __name__ == "__main__":
+    print(laws_as_markdown(), end="")  # noqa: T201

@@ -13,14 +13,10 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from holdfast.conformance.families import FAMILIES
-from holdfast.errors import HoldfastError
+from holdfast.errors import InvalidValue
 from holdfast.storage.contract import Durability, Family, Kernel
 
 Capability = Literal["base", "persistent", "shared"]
-
-
-class NotASubject(HoldfastError):
-    """Name a factory as module:attribute; it is a Subject, or returns a Subject or an unopened Kernel."""
 
 
 class Make(Protocol):
@@ -114,13 +110,13 @@ def subject_of(given: Subject | Callable[..., Subject | Kernel], *, name: str | 
     if isinstance(given, Subject):
         return given
     if not callable(given):
-        raise NotASubject(f"{given!r} is neither a Subject nor a factory")
+        raise InvalidValue(f"{given!r} is neither a Subject nor a factory")
     name = name or getattr(given, "__name__", type(given).__name__)
     made = given(declare=FAMILIES) if "declare" in inspect.signature(given).parameters else given()
     if isinstance(made, Subject):
         return made
     if not isinstance(made, Kernel):
-        raise NotASubject(f"{name} returned {type(made).__name__}; it must return a Subject or an unopened Kernel")
+        raise InvalidValue(f"{name} returned {type(made).__name__}; it must return a Subject or an unopened Kernel")
     return Subject(name, ByFactory(given))  # type: ignore[arg-type]
 
 
@@ -128,13 +124,13 @@ def load(reference: str) -> Subject:
     """The subject that ``module:attribute`` names."""
     module, colon, attribute = reference.partition(":")
     if not (module and colon and attribute):
-        raise NotASubject(f"{reference!r} names no factory; write it as module:attribute")
+        raise InvalidValue(f"{reference!r} names no factory; write it as module:attribute")
     try:
         given: object = importlib.import_module(module)
         for part in attribute.split("."):
             given = getattr(given, part)
     except (ImportError, AttributeError) as error:
-        raise NotASubject(f"{reference!r} can't be loaded: {error}") from error
+        raise InvalidValue(f"{reference!r} can't be loaded: {error}") from error
     if not isinstance(given, Subject) and not callable(given):
-        raise NotASubject(f"{reference!r} is a {type(given).__name__}; it must be a Subject or a factory")
+        raise InvalidValue(f"{reference!r} is a {type(given).__name__}; it must be a Subject or a factory")
     return subject_of(given, name=reference)

@@ -229,9 +229,13 @@ async def attach_and_detach_may_be_repeated(kernel: Kernel) -> None:
     await kernel.commit(P, Attach(blob.digest, "b"))
     await kernel.commit(P, Detach(blob.digest, "a"), Detach(other.digest, "a"))
     await kernel.commit(P, Detach(blob.digest, "a"))
+    mine = await kernel.stage_blob(P, b"mine", keep_seconds=SHORT_SECONDS)
+    await kernel.commit(P, Attach(mine.digest, "me"))
+    await kernel.commit(P, Detach(mine.digest, "stranger"))
     await grace_over()
     await kernel.sweep()
     equal(await read(kernel, blob.digest), b"held", "the blob that b holds")
+    equal(await read(kernel, mine.digest), b"mine", "the blob that a stranger let go")
 
 
 @law

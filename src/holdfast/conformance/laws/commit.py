@@ -122,10 +122,12 @@ async def readers_never_see_a_part(kernel: Kernel) -> None:
                 Append("events", "left", (note(),)),
                 Append("events", "right", (note(),)),
             )
+            await asyncio.sleep(0)
         done = True
 
     async def read() -> None:
         while not done:
+            await asyncio.sleep(0)
             left, right = await kernel.get_many(P, "plain", ["left", "right"])
             expect(left == right or (left and right and left.body == right.body), f"torn: {left} and {right}")
             seen = (await kernel.log_state(P, "events", "left")).head
@@ -273,6 +275,7 @@ async def counting_with_versions_loses_no_update(kernel: Kernel) -> None:
             record = await kernel.get(P, "plain", "counter")
             assert record is not None
             body = str(int(record.body) + 1).encode()
+            await asyncio.sleep(0)
             try:
                 await kernel.commit(P, Replace("plain", "counter", record.version, body))
             except CommitRefused:

@@ -22,6 +22,7 @@ async def pages(kernel: Kernel, query: Query, *, limit: int = 50, partition: str
         page = await kernel.find(partition, query, limit=limit, cursor=cursor)
         expect(len(page.records) <= limit, f"a page of {len(page.records)} records for a limit of {limit}")
         yield page
+        await asyncio.sleep(0)
         cursor = page.cursor
         if cursor is None:
             return

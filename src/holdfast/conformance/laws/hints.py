@@ -68,6 +68,7 @@ async def a_watch_entered_before_reading_misses_nothing(kernel: Kernel) -> None:
     async def write() -> None:
         for _ in range(total // 4):
             await kernel.commit(P, Append("log", "s", (ENTRY,)))
+            await asyncio.sleep(0)
 
     async def follow() -> int:
         seen = 0

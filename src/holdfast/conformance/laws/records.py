@@ -164,10 +164,12 @@ async def get_many_is_of_one_moment(kernel: Kernel) -> None:
         nonlocal done
         for number in range(1, 40):
             await kernel.commit(P, *(Put("plain", key, str(number).encode()) for key in keys))
+            await asyncio.sleep(0)
         done = True
 
     async def read() -> None:
         while not done:
+            await asyncio.sleep(0)
             bodies = {record.body if record else None for record in await kernel.get_many(P, "plain", keys)}
             equal(len(bodies), 1, f"different bodies at one moment {bodies}")
 

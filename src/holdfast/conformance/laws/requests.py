@@ -22,6 +22,7 @@ from holdfast.storage.records import (
     Absent,
     Collection,
     Delete,
+    Expire,
     FieldIn,
     FieldNotIn,
     Index,
@@ -178,6 +179,7 @@ async def values_of_a_wrong_type_are_refused(kernel: Kernel) -> None:
         Append("log", "s", ()),
         Append("log", "s", ("entry",)),  # type: ignore[arg-type]
         Bury("runs", "a", 1, "x" * (MAX_REASON_CHARS + 1)),
+        Expire("passing", "a"),  # an engine's own, for its sweep
         "not an operation",
         None,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from holdfast.conformance.expect import PATIENCE_SECONDS, broken, collect, equal, expect, following, raises
+from holdfast.conformance.expect import broken, collect, equal, expect, following, raises, soon
 from holdfast.conformance.law import law
 from holdfast.errors import LogTrimmed
 from holdfast.storage.contract import Kernel
@@ -60,6 +60,7 @@ async def tail_has_no_gap_and_no_repeat(kernel: Kernel) -> None:
     async def writer(count: int) -> None:
         for number in range(count):
             await kernel.commit(P, Append("log", "s", (Draft("note", b"x" * (number % 50)),)))
+            await asyncio.sleep(0)
 
     async def reader(step: int) -> None:
         seen = 0
@@ -137,8 +138,7 @@ async def a_tail_that_is_overtaken_by_a_trim_is_told(kernel: Kernel) -> None:
         await kernel.commit(P, Append("log", "s", tuple(Draft("note", b"") for _ in range(3))))
         await kernel.commit(P, Trim("log", "s", 5))
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                entry = await anext(tail)
+            entry = await soon(anext(tail), "the tail after the trim")
         except LogTrimmed as trimmed:
             equal((trimmed.floor, trimmed.head), (5, 6), "what LogTrimmed says")
         else:

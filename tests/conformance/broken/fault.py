@@ -1,0 +1,72 @@
+"""What a seeded fault is made of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from holdfast.conformance.storage import Place, Subject
+from holdfast.storage.blobs import Detach
+from holdfast.storage.commits import Operation, Receipt
+from holdfast.storage.contract import Family, Kernel
+from holdfast.storage.memory import MemoryKernel
+
+# Does nothing, in the place of an operation that a broken engine forgets.
+NOTHING = Detach("0" * 64, "nobody")
+
+
+class Broken(MemoryKernel):
+    """The memory engine, with a place to put a fault in. Its receipts name the operations that were asked for."""
+
+    def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
+        changed = tuple(self.change(partition, operation) for operation in operations)
+        end = super()._submit(partition, changed)
+        return end if end.exception() is not None else done(operations, end.result())
+
+    def change(self, partition: str, operation: Operation) -> Operation:
+        """What becomes of an operation."""
+        return operation
+
+
+K = TypeVar("K", bound=type[MemoryKernel])
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    name: str
+    caught_by: str
+    kernel: type[MemoryKernel]
+
+    @property
+    def subject(self) -> Subject:
+        def make(_place: Place, declare: Sequence[Family]) -> Kernel:
+            return self.kernel(declare=declare)
+
+        return Subject(self.name, make)
+
+
+FAULTS: list[Fault] = []
+
+
+def caught_by(law: str) -> Callable[[K], K]:
+    """Seed this fault; its class name says what is broken."""
+
+    def seed(kernel: K) -> K:
+        FAULTS.append(Fault(kernel.__name__, law, kernel))
+        return kernel
+
+    return seed
+
+
+def failed(error: BaseException) -> asyncio.Future[Receipt]:
+    future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
+
+
+def done(operations: tuple[Operation, ...], receipt: Receipt) -> asyncio.Future[Receipt]:
+    future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+    future.set_result(Receipt(operations, receipt.outcomes))
+    return future

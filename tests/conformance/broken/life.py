@@ -1,0 +1,267 @@
+"""Faults of the life of a kernel: requests, hints, write-behind, opening and closing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from holdfast.errors import Forked, InvalidName, InvalidValue, NotDeclared, StorageClosed, TooLarge, WrongLoop
+from holdfast.storage.commits import Operation, Receipt
+from holdfast.storage.contract import Health, Stats, Swept
+from holdfast.storage.declared import Shape
+from holdfast.storage.hints import Board, LogTopic, QueueTopic
+from holdfast.storage.logs import Append
+from holdfast.storage.records import Put
+from tests.conformance.broken.commits import Batched
+from tests.conformance.broken.fault import NOTHING, Broken, caught_by
+
+# ------------------------------------------------------------------------------------------------------------ hints
+
+
+class _Deaf(Board):
+    deaf_to: type[object] = object
+
+    def wake(self, topics: Any) -> None:
+        super().wake([topic for topic in topics if not isinstance(topic, self.deaf_to)])
+
+
+class _DeafToLogs(_Deaf):
+    deaf_to = LogTopic
+
+
+class _DeafToQueues(_Deaf):
+    deaf_to = QueueTopic
+
+
+class _WakesOne(Board):
+    def wake(self, topics: Any) -> None:
+        for topic in topics:
+            for watch in list(self._watches.get(topic, ()))[:1]:
+                watch.wake()
+
+
+class _NeverForgets(Board):
+    def remove(self, watch: Any) -> None:
+        pass
+
+
+class _NeverWakesAll(Board):
+    def wake_all(self) -> None:
+        pass
+
+
+class Boarded(Broken):
+    boards: type[Board]
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.board = self.boards()
+
+
+@caught_by("an_append_wakes_the_watch_of_its_stream")
+class AppendsWakeNobody(Boarded):
+    boards = _DeafToLogs
+
+
+@caught_by("work_that_is_ready_wakes_the_watch_of_its_queue")
+class WorkWakesNobody(Boarded):
+    boards = _DeafToQueues
+
+
+@caught_by("an_append_wakes_the_watch_of_its_stream")
+class OneWatchIsWoken(Boarded):
+    boards = _WakesOne
+
+
+@caught_by("a_watch_that_was_left_is_forgotten")
+class LeftWatchesAreWoken(Boarded):
+    boards = _NeverForgets
+
+
+# ----------------------------------------------------------------------------------------------------- write-behind
+
+
+@caught_by("reads_wait_for_what_was_written_behind")
+class WritesBehindAreLost(Broken):
+    def commit_later(self, partition: str, *operations: Operation) -> None:
+        pass
+
+
+@caught_by("reads_wait_for_what_was_written_behind")
+class ReadsDoNotWait(Broken):
+    def commit_later(self, partition: str, *operations: Operation) -> None:
+        asyncio.get_running_loop().call_later(0.01, self._late, partition, operations)
+
+    def _late(self, partition: str, operations: tuple[Operation, ...]) -> None:
+        with contextlib.suppress(StorageClosed):
+            super().commit_later(partition, *operations)
+
+
+@caught_by("what_is_written_behind_is_copied")
+class WritesBehindAreNotCopied(Broken):
+    def commit_later(self, partition: str, *operations: Operation) -> None:
+        self._waiting = operations
+
+    async def _caught_up(self, *families: str) -> None:
+        super().commit_later("p", *self._waiting)
+
+    async def get_many(self, partition: str, collection: str, keys: Any) -> Any:
+        await self._caught_up()
+        return await super().get_many(partition, collection, keys)
+
+
+@caught_by("only_declared_families_are_written_behind")
+class EverythingCanBeWrittenBehind(Broken):
+    def commit_later(self, partition: str, *operations: Operation) -> None:
+        self.commit(partition, *operations)
+
+
+@caught_by("only_put_and_append_are_written_behind")
+class EveryOperationCanBeWrittenBehind(Broken):
+    def commit_later(self, partition: str, *operations: Operation) -> None:
+        if not all(isinstance(operation, Put | Append) for operation in operations):
+            return
+        super().commit_later(partition, *operations)
+
+
+@caught_by("behind_and_awaited_writes_keep_their_order")
+class WritesBehindComeLast(Broken):
+    def commit_later(self, partition: str, *operations: Operation) -> None:
+        asyncio.get_running_loop().call_soon(super().commit_later, partition, *operations)
+
+    def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        return asyncio.shield(super().commit(partition, *operations))
+
+
+# -------------------------------------------------------------------------------------------------- open and closed
+
+
+@caught_by("a_closed_storage_is_refused")
+class AClosedStorageGoesOn(Broken):
+    def _guard(self) -> asyncio.AbstractEventLoop:
+        with contextlib.suppress(StorageClosed):
+            return super()._guard()
+        return asyncio.get_running_loop()
+
+
+@caught_by("a_second_close_does_nothing")
+class ASecondCloseFails(Broken):
+    async def close(self) -> None:
+        self._guard()
+        await super().close()
+
+
+@caught_by("another_loop_is_refused")
+class AnyLoopWillDo(Broken):
+    def _guard(self) -> asyncio.AbstractEventLoop:
+        with contextlib.suppress(WrongLoop):
+            return super()._guard()
+        return asyncio.get_running_loop()
+
+
+@caught_by("a_forked_child_is_refused")
+class ForkedChildrenGoOn(Broken):
+    def _guard(self) -> asyncio.AbstractEventLoop:
+        with contextlib.suppress(Forked):
+            return super()._guard()
+        return asyncio.get_event_loop_policy().new_event_loop() if os.getpid() else asyncio.get_running_loop()
+
+
+@caught_by("opening_twice_is_refused")
+class OpensTwice(Broken):
+    async def open(self) -> None:
+        self._loop = None
+        await super().open()
+
+
+@caught_by("close_finishes_every_commit")
+class CloseForgetsWhatWasCalled(Batched):
+    async def _close(self) -> None:
+        for _, _, future in self._called:
+            future.set_exception(StorageClosed())
+        self._called.clear()
+
+
+@caught_by("a_closed_storage_lets_its_readers_go")
+class ReadersWaitForEver(Boarded):
+    boards = _NeverWakesAll
+
+
+# ------------------------------------------------------------------------------------------- declaring and looking
+
+
+@caught_by("a_changed_declaration_rebuilds_indexes_and_counters")
+class DeclarationsRebuildNothing(Broken):
+    async def _declare(self, shape: Shape) -> None:
+        pass
+
+
+@caught_by("health_never_raises")
+class HealthRaises(Broken):
+    async def health(self) -> Health:
+        self._guard()
+        return await super().health()
+
+
+@caught_by("stats_count_everything")
+class StatsForgetTheDead(Broken):
+    async def stats(self) -> Stats:
+        stats = await super().stats()
+        return replace(stats, work={queue: {**states, "dead": 0} for queue, states in stats.work.items()})
+
+
+@caught_by("sweep_leaves_living_workers_alone")
+class SweepRetiresTheLiving(Broken):
+    async def _sweep(self, limit: int) -> Swept:
+        for worker in list(self._queues.leases):
+            await self._retire(worker)
+        return await super()._sweep(limit)
+
+
+# -------------------------------------------------------------------------------------------------------- requests
+
+
+@caught_by("bad_keys_are_invalid_names")
+class BadKeysAreDropped(Broken):
+    def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        try:
+            return super().commit(partition, *operations)
+        except InvalidName:
+            return super().commit(partition, NOTHING)
+
+
+@caught_by("what_is_too_large_is_refused")
+class LargeBodiesAreCut(Broken):
+    def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        try:
+            return super().commit(partition, *operations)
+        except TooLarge:
+            return super().commit(partition, *(replace(o, body=o.body[:9]) for o in operations if isinstance(o, Put)))
+
+
+@caught_by("what_is_not_declared_is_refused")
+class UndeclaredCollectionsAreEmpty(Broken):
+    async def get_many(self, partition: str, collection: str, keys: Any) -> Sequence[Any]:
+        try:
+            return await super().get_many(partition, collection, keys)
+        except NotDeclared:
+            return [None for _ in keys]
+
+
+@caught_by("values_of_a_wrong_type_are_refused")
+class WrongTypesAreIgnored(Broken):
+    def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        try:
+            return super().commit(partition, *operations)
+        except InvalidValue:
+            return super().commit(partition, NOTHING)
+
+
+@caught_by("bad_limits_of_reads_are_refused")
+class BadLimitsAreCorrected(Broken):
+    async def claim(self, queue: str, worker: str, *, limit: Any = 1, **how: Any) -> Any:
+        return await super().claim(queue, worker, limit=limit if type(limit) is int and limit > 0 else 1, **how)

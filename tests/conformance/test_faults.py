@@ -1,0 +1,32 @@
+"""The suite is worth something: it catches every engine that was broken on purpose, by the law that is meant to."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.conformance import expect
+from holdfast.conformance import law as laws
+from holdfast.conformance.laws import hints
+from holdfast.conformance.storage import validate
+from tests.conformance.broken import FAULTS, Fault
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broken engine keeps the laws waiting; here they need not be patient."""
+    monkeypatch.setattr(expect, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(hints, "WAKE_SECONDS", 0.2)
+    monkeypatch.setattr(laws, "LAW_SECONDS", 3.0)
+
+
+@pytest.mark.parametrize("fault", [pytest.param(fault, id=fault.name) for fault in FAULTS])
+async def test_fault_is_caught(fault: Fault) -> None:
+    report = await validate(fault.subject, only=[fault.caught_by])
+    assert [finding.law.name for finding in report.failed] == [fault.caught_by], str(report)
+    accidents = ("AttributeError", "KeyError", "TypeError", "NameError", "AssertionError", "no end")
+    assert not report.failed[0].message.startswith(accidents), f"not the fault was caught, but: {report}"
+
+
+def test_faults_are_many_and_different() -> None:
+    assert len(FAULTS) >= 20
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS)

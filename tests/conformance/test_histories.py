@@ -1,0 +1,71 @@
+"""Random histories, compared with an independent model, on every engine; and that they find what is broken."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.conformance.expect import LawBroken
+from holdfast.conformance.machine import check_histories
+from holdfast.conformance.storage import ByUrl, Subject
+from tests.conformance.broken import FAULTS, Fault
+
+URL = "sqlite:///{directory}/histories.db"
+
+# Faults that a random history of these operations must stumble upon.
+FOUND = (
+    "ForgetsVersions",
+    "ForgetsFieldIn",
+    "ForgetsHeads",
+    "ForgetsFences",
+    "InsertOverwrites",
+    "PartOfARefusedCommitStays",
+    "RefusalsHideWhatWasFound",
+    "CommitsInAnyOrder",
+    "TheSecondWriteWins",
+    "PutMergesFields",
+    "PatchForgetsTheOtherFields",
+    "TakeLeavesTheRecord",
+    "ExpiredRecordsStayUntilSwept",
+    "DedupeIsIgnored",
+    "TrimKeepsItsLast",
+    "DropOnlyTrims",
+    "BeforeIsIncluded",
+    "UntilIsIncluded",
+    "CountersForgetDeletes",
+    "NudgesAreLost",
+    "StaleFencesComplete",
+    "ReleaseCountsTheAttempt",
+    "TheBuriedComeBack",
+    "LanesAreNotServedInTurn",
+    "TheBacklogGoesBeforeExpiredLeases",
+    "ATakeoverKeepsTheFence",
+    "EveryEnqueueIsAClaim",
+    "UnknownBlobsCanBeAttached",
+    "WritesBehindAreLost",
+    "RecordsLeakIntoOtherPartitions",
+)
+
+
+def test_memory() -> None:
+    assert check_histories(Subject("memory", ByUrl("memory:")), steps=10_000) >= 10_000
+
+
+def test_sqlite_durable() -> None:
+    assert check_histories(Subject("SQLite", ByUrl(URL), persistent=True), steps=1500) >= 1500
+
+
+def test_sqlite_relaxed() -> None:
+    assert check_histories(Subject("SQLite", ByUrl(URL, "relaxed"), persistent=True), steps=1000) >= 1000
+
+
+@pytest.mark.parametrize("fault", [pytest.param(fault, id=fault.name) for fault in FAULTS if fault.name in FOUND])
+def test_fault_is_found(fault: Fault) -> None:
+    """Without looking for it, by chance alone."""
+    with pytest.raises(Exception) as caught:
+        check_histories(fault.subject, steps=5000, shrink=False, repeatable=True)
+    error = caught.value
+    assert isinstance(error, LawBroken) or (isinstance(error, ExceptionGroup) and error.subgroup(LawBroken)), error
+
+
+def test_the_list_is_of_faults() -> None:
+    assert set(FOUND) <= {fault.name for fault in FAULTS}

@@ -1,0 +1,8 @@
+"""The memory engine obeys every law."""
+
+from __future__ import annotations
+
+from holdfast.conformance.pytest import storage_laws
+from holdfast.conformance.storage import ByUrl, Subject
+
+test_law = storage_laws(Subject("memory", ByUrl("memory:")))
