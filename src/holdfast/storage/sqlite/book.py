@@ -21,7 +21,7 @@ from holdfast.storage.ledger import Key, Ledger, RecordState, StreamState, WorkR
 from holdfast.storage.logs import Append, Drop, Head, Trim
 from holdfast.storage.records import Take
 from holdfast.storage.sqlite.catalog import load_catalog
-from holdfast.storage.sqlite.checksums import body_is_sound, damaged, entry_crc, head_crc
+from holdfast.storage.sqlite.checksums import body_is_sound, damaged, entry_crc, head_crc, work_crc, work_is_sound
 from holdfast.storage.sqlite.connection import SQL, Connection, rows_of_marks
 from holdfast.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
 
@@ -302,18 +302,16 @@ class Book:
 
 
 def work_row(row: Sequence[Any]) -> WorkRow:
-    """A row of the work table, whose first three columns are its key."""
+    """A row of the work table, whose first three columns are its key and whose last is its checksum."""
+    if not work_is_sound(row):
+        raise damaged(f"an item of the queue {row[1]!r}")
     state = row[3]
-    return WorkRow("waiting" if state in ("ready", "later") else state, *row[4:])
+    return WorkRow("waiting" if state in ("ready", "later") else state, *row[4:-1])
 
 
 def work_values(key: Key, row: WorkRow, *, now: int) -> tuple[Any, ...]:
     state: str = row.state
-    if state == "waiting":
-        state = "ready" if row.ready_at <= now else "later"
-    return (
-        *key,
-        state,
+    values = (
         row.lane,
         row.priority,
         row.ready_at,
@@ -324,3 +322,7 @@ def work_values(key: Key, row: WorkRow, *, now: int) -> tuple[Any, ...]:
         row.again_at,
         row.reason,
     )
+    crc = work_crc(*key, state, *values)
+    if state == "waiting":
+        state = "ready" if row.ready_at <= now else "later"
+    return (*key, state, *values, crc)

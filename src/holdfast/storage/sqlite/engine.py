@@ -27,7 +27,7 @@ from holdfast.storage.records import Record
 from holdfast.storage.sqlite import inspect, queues
 from holdfast.storage.sqlite.book import Book, work_row
 from holdfast.storage.sqlite.catalog import declare, load_catalog
-from holdfast.storage.sqlite.checksums import UNREADABLE
+from holdfast.storage.sqlite.checksums import UNREADABLE, damaged
 from holdfast.storage.sqlite.connection import SQL, Connect, Connection, connect, prepare
 from holdfast.storage.sqlite.datagrams import Datagrams
 from holdfast.storage.sqlite.place import Reserve, WriteLock, check_place
@@ -223,6 +223,9 @@ class SQLiteKernel(Front):
             yield problem
         if self._lost_frames:
             yield Problem("the write-ahead log", f"{self._lost_frames} committed frames at its end could not be read")
+        for look in (inspect.references, inspect.work):
+            for problem in await self._readers.run(look):
+                yield problem
         for page in (inspect.records, inspect.streams, inspect.blob_chunks):
             async for problem in self._pages(page):
                 yield problem
@@ -385,10 +388,13 @@ class SQLiteKernel(Front):
         await self._writer.run(lambda turn: _forget_blob(turn, upload), relief=True)
 
     async def _blob(self, partition: str, digest: str) -> tuple[int, int] | None:
-        row: tuple[int, int] | None = await self._readers.run(
-            lambda c: c.execute(SQL["find_blob"], (partition, digest)).fetchone()
-        )
-        return row
+        def read(connection: Connection) -> tuple[int, int] | None:
+            row: tuple[int, int] | None = connection.execute(SQL["find_blob"], (partition, digest)).fetchone()
+            if row is not None and not isinstance(row[1], int):
+                raise damaged("a blob")
+            return row
+
+        return await self._readers.run(read)
 
     async def _blob_chunk(self, partition: str, upload: int, number: int) -> tuple[bytes, bytes] | None:
         row: tuple[bytes, bytes] | None = await self._readers.run(

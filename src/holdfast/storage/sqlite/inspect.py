@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from holdfast.storage.contract import Problem, Stats
 from holdfast.storage.declared import Shape, load_fields
-from holdfast.storage.sqlite.checksums import body_is_sound, entry_is_sound, head_crc
-from holdfast.storage.sqlite.connection import Connection
+from holdfast.storage.sqlite.checksums import body_is_sound, entry_is_sound, head_crc, work_is_sound
+from holdfast.storage.sqlite.connection import SQL, Connection
 from holdfast.storage.sqlite.place import OPEN_SECONDS, WriteLock
 from holdfast.storage.sqlite.readers import only
 from holdfast.storage.work import WorkState
@@ -135,6 +135,24 @@ def blob_chunks(connection: Connection, *, after: int) -> tuple[list[Problem], i
         if not isinstance(data, bytes) or hashlib.sha256(data).digest() != digest
     ]
     return problems, rows[-1][0] if rows else None
+
+
+def references(connection: Connection) -> list[Problem]:
+    """Whether what belongs together is together."""
+    queries = (
+        SQL["check_partitions"],
+        SQL["check_holders"],
+        SQL["check_fences"],
+        SQL["check_blob_sizes"],
+        SQL["check_blob_holders"],
+        SQL["check_holdings"],
+    )
+    return [Problem(where, what) for query in queries for where, what in connection.execute(query)]
+
+
+def work(connection: Connection) -> list[Problem]:
+    rows = connection.execute(SQL["all_work"])
+    return [Problem(f"work {row[1]}/{row[2][:80]}", "its checksum is wrong") for row in rows if not work_is_sound(row)]
 
 
 def index_totals(connection: Connection, *, shape: Shape, base: int) -> list[Problem]:

@@ -19,7 +19,8 @@ SELECT stream, name, seq FROM wanted CROSS JOIN dedupe USING (stream, name)
 
 -- load_work
 WITH wanted (partition, queue, key) AS (VALUES {keys})
-SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
+SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason,
+    crc
 FROM wanted CROSS JOIN work USING (partition, queue, key)
 
 -- load_blobs
@@ -83,8 +84,9 @@ DELETE FROM dedupe WHERE stream = ? AND seq <= ?
 
 -- put_work
 INSERT OR REPLACE INTO work
-    (partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    (partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason,
+     crc)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- delete_work
 DELETE FROM work WHERE partition = ? AND queue = ? AND key = ?
@@ -161,11 +163,13 @@ ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until WHERE lease_un
 SELECT id FROM worker WHERE lease_until <= ?
 
 -- held_by
-SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
+SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason,
+    crc
 FROM work WHERE state = 'held' AND holder = ? AND queue = ? ORDER BY fence LIMIT ?
 
 -- held_anywhere_by
-SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
+SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason,
+    crc
 FROM work WHERE state = 'held' AND holder = ?
 
 -- promote_later
@@ -179,31 +183,37 @@ SELECT value FROM meta WHERE name = ?
 
 -- next_ready
 -- The first item of the lane whose turn is next: the index has lanes in order, and each lane's items in theirs.
-SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
+SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason,
+    crc
 FROM work WHERE state = 'ready' AND queue = ? AND lane > ? ORDER BY lane, priority DESC, ready_at LIMIT 1
 
 -- first_ready
 -- After the last lane the turns begin again.
-SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
+SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason,
+    crc
 FROM work WHERE state = 'ready' AND queue = ? ORDER BY lane, priority DESC, ready_at LIMIT 1
 
 -- delete_worker
 DELETE FROM worker WHERE id = ?
 
 -- get_work
-SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
+SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason,
+    crc
 FROM work WHERE partition = ? AND queue = ? AND key = ?
 
 -- list_dead
-SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
+SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason,
+    crc
 FROM work WHERE partition = ? AND queue = ? AND state = 'dead' AND key > ? ORDER BY key LIMIT ?
 
 -- list_held
-SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
+SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason,
+    crc
 FROM work WHERE partition = ? AND queue = ? AND state = 'held' AND key > ? ORDER BY key LIMIT ?
 
 -- list_waiting
-SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
+SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason,
+    crc
 FROM work WHERE partition = ? AND queue = ? AND state IN ('ready', 'later') AND key > ? ORDER BY key LIMIT ?
 
 -- begin_blob
@@ -255,3 +265,34 @@ DELETE FROM counter WHERE name BETWEEN ? AND ?
 
 -- all_of_collection
 SELECT id, partition, key, fields FROM record WHERE collection = ? AND id > ? ORDER BY id LIMIT ?
+
+-- all_work
+SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason,
+    crc
+FROM work
+
+-- check_partitions
+SELECT 'partition ' || partition, 'it is not in the list of partitions' FROM (
+    SELECT partition FROM record UNION SELECT partition FROM stream UNION SELECT partition FROM work
+    UNION SELECT partition FROM blob WHERE digest IS NOT NULL) WHERE partition NOT IN (SELECT name FROM partition)
+
+-- check_holders
+SELECT 'work ' || queue || '/' || key, 'it is held by a worker that has no lease' FROM work
+WHERE state = 'held' AND holder NOT IN (SELECT id FROM worker)
+
+-- check_fences
+SELECT 'work ' || queue || '/' || key, 'its fence is greater than the last one given' FROM work
+WHERE fence > (SELECT ifnull(max(value), 0) FROM meta WHERE name = 'last_fence')
+
+-- check_blob_sizes
+SELECT 'blob ' || digest, 'its chunks are missing, or too many' FROM blob
+WHERE digest IS NOT NULL AND size IS NOT (SELECT ifnull(sum(length(data)), 0) FROM blob_chunk WHERE blob = blob.id)
+
+-- check_blob_holders
+SELECT 'blob ' || digest, 'its holders are missing, or too many' FROM blob
+WHERE digest IS NOT NULL AND (expires_at IS NULL) IS NOT EXISTS (
+    SELECT 1 FROM holding WHERE holding.partition = blob.partition AND holding.digest = blob.digest)
+
+-- check_holdings
+SELECT 'blob ' || digest, holder || ' holds it, but it is not there' FROM holding
+WHERE NOT EXISTS (SELECT 1 FROM blob WHERE blob.partition = holding.partition AND blob.digest = holding.digest)

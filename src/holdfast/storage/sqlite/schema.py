@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
 from holdfast.errors import CannotOpen, NotHoldfast, StorageCorrupt, StorageError
 from holdfast.storage.clock import Clock
 from holdfast.storage.migrations import Migration, migrations_of, unapplied
+from holdfast.storage.sqlite.checksums import damaged
 from holdfast.storage.sqlite.connection import SQL, Connection, connect, translate
 from holdfast.storage.sqlite.place import OPEN_SECONDS, WriteLock, check_place
 
@@ -133,13 +136,17 @@ def engine_offset(connection: Connection, clock: Clock) -> int:
     It is fixed by the first process of a boot, so that the wall clock may jump afterwards without moving any lease. A
     new boot means that every process of the old one is gone: its leases end. Call it in a transaction.
     """
-    rows = dict(connection.execute("SELECT name, value FROM meta WHERE name IN ('boot', 'offset')").fetchall())
-    if rows.get("boot") != clock.boot():
-        rows["offset"] = clock.wall() - clock.steady()
-        connection.execute(SQL["set_meta"], ("boot", clock.boot()))
-        connection.execute(SQL["set_meta"], ("offset", rows["offset"]))
+    meta: dict[str, Any] = dict(connection.execute("SELECT name, value FROM meta").fetchall())
+    boot, offset = meta.get("boot"), meta.get("offset", 0)
+    if boot is not None and meta.get("clock_crc") != crc32(f"{boot}\0{offset}".encode()):
+        raise damaged("the file's clock")
+    if boot != clock.boot():
+        boot, offset = clock.boot(), clock.wall() - clock.steady()
+        connection.execute(SQL["set_meta"], ("boot", boot))
+        connection.execute(SQL["set_meta"], ("offset", offset))
+        connection.execute(SQL["set_meta"], ("clock_crc", crc32(f"{boot}\0{offset}".encode())))
         connection.execute("UPDATE worker SET lease_until = 0")
-    return int(rows["offset"])
+    return int(offset)
 
 
 def cannot_open(error: BaseException) -> StorageError:

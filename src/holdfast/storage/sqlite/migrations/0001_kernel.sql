@@ -76,7 +76,7 @@ CREATE TABLE dedupe (
 
 CREATE INDEX dedupe_seq ON dedupe (stream, seq);
 
--- state is later (ready_at lies ahead), ready, held or dead.
+-- state is later (ready_at lies ahead), ready, held or dead. For crc, later and ready are the same.
 CREATE TABLE work (
     partition    TEXT NOT NULL,
     queue        TEXT NOT NULL,
@@ -91,6 +91,7 @@ CREATE TABLE work (
     holder       TEXT,
     again_at     INTEGER,
     reason       TEXT,
+    crc          INTEGER NOT NULL,
     PRIMARY KEY (partition, queue, key)
 ) WITHOUT ROWID;
 
