@@ -19,13 +19,14 @@ Key = tuple[str, str, str]  # partition, family, name
 
 @dataclass(slots=True)
 class RecordState:
-    """``body`` is None when it is stored, unchanged, and was not loaded. ``id`` is the engine's own."""
+    """``body`` is None when it is stored, unchanged, and was not loaded. ``id`` and ``text`` are the engine's own."""
 
     version: int
     fields: Fields
     expires_at: int | None
     body: bytes | None
     id: int = 0
+    text: str | None = None  # the fields as they are stored
 
 
 @dataclass(slots=True)

@@ -48,19 +48,18 @@ def checked_operations(declared: Declared, operations: tuple[Operation, ...]) ->
     if len(operations) > MAX_OPERATIONS:
         raise TooLarge(f"a commit has at most {MAX_OPERATIONS} operations; make several commits")
     copies = []
-    size = 0
+    size = kinds = 0
+    once = True
     for operation in operations:
-        handler = _HANDLERS.get(type(operation))
-        if handler is None:
-            raise InvalidValue(
-                f"{brief(operation)} is not an operation of a commit; pass Insert(...), Append(...) and so on"
-            )
+        handler, kind = _HANDLERS.get(type(operation), _UNKNOWN)
         copy, length = handler(declared, operation)
         copies.append(copy)
         size += length
+        once = once and not kinds & kind  # two writes of different kinds can't be of one key
+        kinds |= kind
     if size > MAX_COMMIT_BYTES:
         raise TooLarge(f"a commit carries at most {MAX_COMMIT_BYTES} bytes; put large bytes into a blob")
-    if len(operations) > 1:
+    if not once:
         _check_once(operations)
     return tuple(copies)
 
@@ -156,11 +155,12 @@ def _write(declared: Declared, operation: Insert | Put) -> tuple[Operation, int]
 
 
 def _replace(declared: Declared, operation: Replace) -> tuple[Operation, int]:
-    check_count(operation.version, "an expected version", low=1)
+    version = operation.version
+    if type(version) is not int or version < 1:
+        check_count(version, "an expected version", low=1)
     fields = _content(declared, operation)
     body = operation.body
     if fields is not operation.fields:
-        version = operation.version
         operation = Replace(operation.collection, operation.key, version, body, fields, operation.expires_in)
     return operation, len(body)
 
@@ -282,31 +282,37 @@ def _blob(_declared: Declared, operation: Attach | Detach) -> tuple[Operation, i
     return operation, 0
 
 
-_HANDLERS: dict[type[Operation], Callable[[Declared, Any], tuple[Operation, int]]] = {
-    Version: _record,
-    Absent: _record,
-    FieldIn: _field,
-    FieldNotIn: _field,
-    Insert: _write,
-    Put: _write,
-    Replace: _replace,
-    Patch: _patch,
-    Delete: _record,
-    Take: _record,
-    Head: _stream,
-    Append: _append,
-    Trim: _stream,
-    Drop: _stream,
-    Fence: _work,
-    Enqueue: _enqueue,
-    Complete: _work,
-    Release: _work,
-    Retry: _work,
-    Bury: _work,
-    Requeue: _work,
-    Remove: _work,
-    Attach: _blob,
-    Detach: _blob,
+def _unknown(_declared: Declared, operation: object) -> tuple[Operation, int]:
+    raise InvalidValue(f"{brief(operation)} is not an operation of a commit; pass Insert(...), Append(...) and so on")
+
+
+_CHECK, _RECORD, _LOG, _ITEM, _HOLDING = 0, 1, 2, 4, 8
+_UNKNOWN = (_unknown, _CHECK)
+_HANDLERS: dict[type[Operation], tuple[Callable[[Declared, Any], tuple[Operation, int]], int]] = {
+    Version: (_record, _CHECK),
+    Absent: (_record, _CHECK),
+    FieldIn: (_field, _CHECK),
+    FieldNotIn: (_field, _CHECK),
+    Insert: (_write, _RECORD),
+    Put: (_write, _RECORD),
+    Replace: (_replace, _RECORD),
+    Patch: (_patch, _RECORD),
+    Delete: (_record, _RECORD),
+    Take: (_record, _RECORD),
+    Head: (_stream, _CHECK),
+    Append: (_append, _LOG),
+    Trim: (_stream, _LOG),
+    Drop: (_stream, _LOG),
+    Fence: (_work, _CHECK),
+    Enqueue: (_enqueue, _ITEM),
+    Complete: (_work, _ITEM),
+    Release: (_work, _ITEM),
+    Retry: (_work, _ITEM),
+    Bury: (_work, _ITEM),
+    Requeue: (_work, _ITEM),
+    Remove: (_work, _ITEM),
+    Attach: (_blob, _HOLDING),
+    Detach: (_blob, _HOLDING),
 }
 
 _PLACES: dict[type[Operation], tuple[str, Callable[[Any], tuple[str, str]]]] = {

@@ -38,6 +38,7 @@ class Book:
         self.connection = connection
         self.ledger = Ledger()
         self.catalog = Catalog()
+        self.rows = 0  # written since the last checkpoint
         self._partitions: set[str] = set()
         self._data_version = -1
         self._last_record = 0
@@ -49,7 +50,7 @@ class Book:
         """To be called first in every transaction."""
         (version,) = self.connection.execute("PRAGMA data_version").fetchone()
         if version != self._data_version:
-            self.forget()
+            self._forget_keys()
             self._data_version = version
             ledger = self.ledger
             row = self.connection.execute(SQL["last_ids"]).fetchone()
@@ -58,7 +59,13 @@ class Book:
             self.catalog = load_catalog(self.connection, self.catalog)
 
     def forget(self) -> None:
-        """Know nothing any more; after a rollback, or when another process has written."""
+        """Know nothing any more, after a rollback. The catalog too: a version of it that was never committed may be
+        given to another one by another process.
+        """
+        self._forget_keys()
+        self.catalog = Catalog()
+
+    def _forget_keys(self) -> None:
         self.ledger = Ledger()
         self._data_version = -1
         self._partitions.clear()
@@ -121,7 +128,7 @@ class Book:
         for partition, collection, key, number, version, fields, expires_at, crc in self._rows("load_records", keys):
             if crc != head_crc(partition, collection, key, version, fields, expires_at):
                 raise damaged(f"a record of {collection!r}")
-            state = RecordState(version, load_fields(fields), expires_at, None, number)
+            state = RecordState(version, load_fields(fields), expires_at, None, number, fields)
             records[partition, collection, key] = state
 
     def _load_bodies(self, keys: Iterable[Key]) -> None:
@@ -186,6 +193,7 @@ class Book:
 
     def _many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
         if rows:
+            self.rows += len(rows)
             self.connection.executemany(SQL[query], rows)
 
     def _save_records(self) -> None:
@@ -199,7 +207,10 @@ class Book:
             partition, collection, key = place
             shape, base = self.catalog.shapes[collection]
             if new is not None:
-                fields = dump_fields(new.fields)
+                fields = old.text if old is not None and old.fields == new.fields else None
+                if fields is None:
+                    fields = dump_fields(new.fields)
+                new.text = fields
                 head = head_crc(partition, collection, key, new.version, fields, new.expires_at)
                 body = new.body
                 if old is None:

@@ -21,8 +21,8 @@ from holdfast.storage.migrations import queries_of
 SQL = queries_of("holdfast.storage.sqlite")
 
 BUSY_SECONDS = 10.0
-WAL_PAGES = 1000  # a checkpoint is made when the write-ahead log has so many pages of 4 KiB
-WAL_BYTES = 4 * 1024 * 1024  # after a checkpoint the file is cut to this
+WAL_PAGES = 1000  # after so many pages of 4 KiB the writer makes a checkpoint, beside the commits
+WAL_BYTES = 8 * 1024 * 1024  # after a checkpoint the file is cut to this
 
 
 class Cursor(Protocol):
@@ -52,7 +52,8 @@ def connect(path: str) -> Connection:
 def prepare(connection: Connection, durability: Durability) -> None:
     """Settings of every connection that belong to it, not to the file."""
     connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'durable' else 'NORMAL'}")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+    # A checkpoint beside the commits of other processes may never reach the end of the log: then a commit makes one.
+    connection.execute(f"PRAGMA wal_autocheckpoint = {2 * WAL_PAGES}")
     connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
     connection.execute("PRAGMA cache_size = -16000")
     connection.execute("PRAGMA temp_store = MEMORY")

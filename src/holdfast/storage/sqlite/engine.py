@@ -368,6 +368,7 @@ class SQLiteKernel(Front):
     async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None:
         def write(turn: Turn) -> None:
             turn.connection.execute(SQL["insert_chunk"], (upload, number, digest, data))
+            turn.book.rows += len(data) // 4096 + 2
 
         await self._writer.run(write)
 

@@ -24,7 +24,7 @@ from holdfast.errors import (
 STEP_BACK_SECONDS = 0.0002
 OPEN_SECONDS = 30.0  # how long opening waits for a writer
 ROOM_BYTES = 1024 * 1024  # when so much is free, a disk without a reserve is full no more
-RESERVE_BYTES = 16 * 1024 * 1024  # four times what the write-ahead log keeps
+RESERVE_BYTES = 24 * 1024 * 1024  # three times what the write-ahead log keeps
 
 _NETWORK = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "lustre"))
 _ESCAPED = re.compile(r"\\(\d{3})")  # the list of mounts writes a space as \040

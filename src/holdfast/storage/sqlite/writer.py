@@ -33,7 +33,7 @@ from holdfast.storage.judge import judge
 from holdfast.storage.logs import Append, Drop, Trim
 from holdfast.storage.records import Delete, Insert, Put, Replace
 from holdfast.storage.sqlite.book import Book
-from holdfast.storage.sqlite.connection import Connection, translate
+from holdfast.storage.sqlite.connection import WAL_PAGES, Connection, translate
 from holdfast.storage.sqlite.place import Reserve, WriteLock
 from holdfast.storage.work import Bury, Complete, Release, Remove
 
@@ -124,6 +124,7 @@ class Writer:
         self._queue: SimpleQueue[Commit | Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True, name="holdfast-writer")
         self._looked_at = 0.0
+        self._rows_due = WAL_PAGES
         self._mutex = threading.Lock()
         self._waiting: tuple[float, list[Commit | Job]] | None = None  # at the lock, since when, with which batch
         self.full = False
@@ -210,6 +211,21 @@ class Writer:
                 self._hint(topics)
             self._answer(answers, topics)
             self._probe("acknowledged")
+            if self._book.rows >= self._rows_due:
+                self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Move the write-ahead log into the file, while the callers who were just answered make up their minds."""
+        rows, self._book.rows = self._book.rows, 0
+        try:
+            _, pages, _ = self._book.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            # How many rows fill a page depends on them; the log of this round tells.
+            self._rows_due = min(max(rows * WAL_PAGES // max(pages, 1), WAL_PAGES // 10), WAL_PAGES * 10)
+        except sqlite3.Error as error:
+            translated = translate(error)
+            if isinstance(translated, StorageBroken):  # what the disk has lost, no second try brings back
+                self.broken = translated
+                logger.critical("the storage is broken: %s", translated)
 
     def _transact(self, batch: list[Commit | Job]) -> tuple[list[Answer], tuple[Topic, ...]]:
         if self._lock is not None:
