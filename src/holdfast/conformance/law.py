@@ -32,7 +32,7 @@ class Law:
             async with asyncio.timeout(LAW_SECONDS), subject.place() as place:
                 await self.run(place)
         except TimeoutError as error:
-            message = f"no end within {LAW_SECONDS:.0f} s"
+            message = f"no end within {LAW_SECONDS:g} s"
             raise LawBroken(message) from error
 
 

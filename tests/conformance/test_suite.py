@@ -1,0 +1,197 @@
+"""The suite itself: its subjects, its report, its documentation."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from holdfast.conformance.laws import commit
+from holdfast.conformance.storage import (
+    ByUrl,
+    Finding,
+    LawBroken,
+    Place,
+    Subject,
+    all_laws,
+    laws_as_markdown,
+    load,
+    subject_of,
+    validate,
+)
+from holdfast.errors import InvalidValue
+from holdfast.storage.contract import Family, Kernel
+from holdfast.storage.memory import MemoryKernel
+from tests.conformance.broken.records import TakeLeavesTheRecord
+
+ROOT = Path(__file__).parents[2]
+MEMORY = Subject("memory", ByUrl("memory:"))
+
+
+def plain() -> Kernel:
+    return MemoryKernel()
+
+
+def declaring(*, declare: Sequence[Family] = ()) -> Kernel:
+    return MemoryKernel(declare=declare)
+
+
+def answers_a_subject() -> Subject:
+    return MEMORY
+
+
+def answers_nonsense() -> object:
+    return "a kernel"
+
+
+# ------------------------------------------------------------------------------------------------------------- laws
+
+
+def test_every_law_says_one_sentence() -> None:
+    for law in all_laws():
+        assert law.says.endswith("."), law.name
+        assert len(law.says) <= 120, law.name
+    assert len({law.name for law in all_laws()}) == len(all_laws()) >= 200
+
+
+def test_the_documentation_lists_the_laws() -> None:
+    """When this fails: `python -m holdfast.conformance.storage` prints the list as it should be."""
+    documented = (ROOT / "docs/reference/conformance.md").read_text().split("<!-- laws -->\n")[1]
+    assert documented.split("\n") == [*laws_as_markdown().rstrip().split("\n"), ""]
+
+
+def test_no_file_of_laws_is_long() -> None:
+    for path in (ROOT / "src/holdfast/conformance").rglob("*.py"):
+        assert len(path.read_text().splitlines()) <= 400, path.name
+
+
+def test_the_suite_needs_neither_pytest_nor_hypothesis() -> None:
+    program = (
+        "import sys, holdfast.conformance.storage\n"
+        "print([name for name in ('pytest', 'hypothesis') if name in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
+def test_without_hypothesis_histories_say_what_to_install() -> None:
+    program = "import sys; sys.modules['hypothesis'] = None\nimport holdfast.conformance.machine"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "hypothesis is not installed. Install it with: pip install 'holdfast[dev]'" in answer.stderr
+
+
+# ----------------------------------------------------------------------------------------------------------- report
+
+
+async def test_a_report_of_a_whole_engine() -> None:
+    seen: list[Finding] = []
+    report = await validate(MEMORY, only=["records", "persistence"], progress=seen.append)
+    assert report.ok
+    assert report.findings == tuple(seen)
+    assert {finding.law.group for finding in report.passed} == {"records"}
+    assert {finding.message for finding in report.skipped} == {"memory is not declared persistent"}
+    assert "persistent" in str(report)
+
+
+async def test_a_report_of_a_broken_engine() -> None:
+    report = await validate(TakeLeavesTheRecord, only=["records"])
+    assert not report.ok
+    assert "take_answers_the_record_and_removes_it" in {finding.law.name for finding in report.failed}
+    text = str(report)
+    assert "FAILED  take_answers_the_record_and_removes_it" in text
+    assert "but: the taken record is still there" in text
+    told = json.loads(json.dumps(report.to_dict()))
+    assert (told["ok"], told["failed"]) == (False, len(report.failed))
+    assert {law["verdict"] for law in told["laws"]} == {"passed", "failed"}
+
+
+async def test_an_engine_that_fails_in_its_own_way_is_a_finding() -> None:
+    class Crashing(MemoryKernel):
+        async def open(self) -> None:
+            raise ZeroDivisionError("out of order")
+
+    report = await validate(Crashing, only=["versions_count_from_one"])
+    assert [finding.message for finding in report.failed] == ["ZeroDivisionError: 'out of order'"]
+
+
+async def test_a_law_that_does_not_end_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hanging(MemoryKernel):
+        async def flush(self) -> None:
+            await asyncio.sleep(3600)
+
+    monkeypatch.setattr("holdfast.conformance.law.LAW_SECONDS", 0.1)
+    report = await validate(Hanging, only=["a_caller_who_never_awaits_loses_nothing"])
+    assert [finding.message for finding in report.failed] == ["no end within 0.1 s"]
+
+
+async def test_an_unknown_law_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="no such law or group: lawless"):
+        await validate(MEMORY, only=["lawless"])
+
+
+# ---------------------------------------------------------------------------------------------------------- subjects
+
+
+@pytest.mark.parametrize("given", [plain, declaring, answers_a_subject, MEMORY, MemoryKernel])
+async def test_every_way_to_name_an_engine(given: Subject) -> None:
+    report = await validate(given, only=["one_commit_writes_every_noun"])
+    assert report.ok, str(report)
+
+
+def test_load_finds_what_is_named() -> None:
+    assert load("tests.conformance.test_suite:MEMORY").name == "memory"
+    assert load("holdfast.storage.memory:MemoryKernel").name == "holdfast.storage.memory:MemoryKernel"
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("nothing", "write it as module:attribute"),
+        (":plain", "write it as module:attribute"),
+        ("no_such_module:factory", "can't be loaded"),
+        ("tests.conformance.test_suite:missing", "can't be loaded"),
+        ("tests.conformance.test_suite:ROOT", "must be a Subject or a factory"),
+        ("tests.conformance.test_suite:answers_nonsense", "must return a Subject or an unopened Kernel"),
+    ],
+)
+def test_load_says_what_is_wrong(reference: str, message: str) -> None:
+    with pytest.raises(InvalidValue, match=message):
+        load(reference)
+
+
+def test_what_is_no_subject_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="neither a Subject nor a factory"):
+        subject_of("memory:")  # type: ignore[arg-type]
+
+
+async def test_places_are_new_and_are_removed() -> None:
+    discarded: list[Place] = []
+
+    async def discard(place: Place) -> None:
+        assert place.directory.exists()
+        discarded.append(place)
+
+    subject = Subject("memory", ByUrl("memory:"), discard=discard)
+    async with subject.place() as one, subject.place() as two:
+        assert one.name != two.name
+        assert list(one.directory.iterdir()) == []
+    assert discarded == [two, one]
+    assert not one.directory.exists()
+
+
+async def test_laws_leave_no_threads_behind() -> None:
+    before = threading.active_count()
+    await validate(MEMORY, only=["commit"])
+    assert threading.active_count() <= before + 1  # the loop's own pool may have begun
+
+
+def test_laws_are_plain_functions() -> None:
+    """A law can be called with a kernel, by whoever writes an engine and looks for what is wrong."""
+    assert commit.call_order_is_commit_order.__doc__
+    assert issubclass(LawBroken, AssertionError)
