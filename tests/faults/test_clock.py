@@ -101,22 +101,23 @@ async def test_a_process_with_a_wrong_wall_clock_steals_nothing(
         assert abs(wall - time.time() - float(offset[:-1])) < 60, "faketime has no effect"
         until = time.monotonic() + (12.0 if full else 1.5)
         looks = 0
+        last_beat = 0.0
         while time.monotonic() < until:
+            last_beat = time.monotonic()
             await kernel.heartbeat("holder", lease_seconds=LEASE_SECONDS)
             child.tell("look")
             assert json.loads(child.line()) == [{}, True]
             looks += 1
             await asyncio.sleep(0.05)
-        ended = time.monotonic()
         stolen: dict[str, int] = {}
-        while len(stolen) < len(held) and time.monotonic() < ended + 30:
+        while len(stolen) < len(held) and time.monotonic() < last_beat + 30:
             child.tell("look")
             claims, sees = json.loads(child.line())
             assert sees
             stolen |= claims
             await asyncio.sleep(0.05)
-        takeover = time.monotonic() - ended
+        takeover = time.monotonic() - last_beat
         assert sorted(stolen) == sorted(held)
-        assert LEASE_SECONDS - 0.2 < takeover < LEASE_SECONDS + 1.0
+        assert LEASE_SECONDS <= takeover < LEASE_SECONDS + 1.0
         assert await claimed(kernel, "holder") == [], "claimed twice"
     figures(f"wall clock {offset}", looks=looks, stolen=0, s_until_takeover_after_the_last_heartbeat=takeover)

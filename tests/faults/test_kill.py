@@ -113,8 +113,6 @@ async def test_every_crash_point_is_passed_in_order(tmp_path: Path) -> None:
     """Each named point is on the way of a commit, and no other."""
     passed: list[str] = []
     async with SQLiteKernel(str(tmp_path / "kernel.db"), probe=passed.append) as kernel:
-        await kernel.flush()
-        passed.clear()
-        await kernel.commit(PARTITION, Append("log", "s", (Draft("a", b""),)))
-        await kernel.flush()
-    assert passed[: len(POINTS)] == list(POINTS)
+        for _ in range(3):
+            await kernel.commit(PARTITION, Append("log", "s", (Draft("a", b""),)))
+    assert passed == list(POINTS) * 3

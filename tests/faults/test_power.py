@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from holdfast.storage import Append, Attach, Collection, Draft, Durability, Enqueue, Kernel, Operation, Put
-from holdfast.storage.sqlite import SQLiteKernel, connection
+from holdfast.storage.sqlite import SQLiteKernel, connection, writer
 from tests.faults.conftest import Figures
 from tests.faults.disk import Cut, Disk, Write, anything, nothing
 
@@ -103,6 +103,7 @@ async def lost_after(cut: Cut, acknowledged: list[tuple[int, int]], keep: Callab
 def _small_wal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checkpoints come often, so that cuts fall into them too."""
     monkeypatch.setattr(connection, "WAL_PAGES", 60)
+    monkeypatch.setattr(writer, "WAL_PAGES", 60, raising=False)
 
 
 @pytest.mark.timeout(900)
