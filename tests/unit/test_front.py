@@ -149,6 +149,13 @@ async def test_opening_twice_is_refused_and_harms_nothing(make: Callable[[], Ker
         await kernel.commit("p", Put("note", "a", b""))
 
 
+async def test_opening_twice_at_once_is_refused_too(make: Callable[[], Kernel]) -> None:
+    kernel = make()
+    answers = await asyncio.gather(kernel.open(), kernel.open(), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [type(None), InvalidRequest]
+    await kernel.close()
+
+
 async def test_another_loop_is_refused(make: Callable[[], Kernel]) -> None:
     async with make() as kernel:
         await asyncio.to_thread(lambda: asyncio.run(refused(kernel, WrongLoop)))

@@ -90,6 +90,7 @@ class Front(Kernel):
         self.board = Board()
         self._to_declare = _families(declare)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening = False
         self._forks = _forks
         self._behind: dict[str, asyncio.Future[Receipt]] = {}
         self._behind_pending = 0
@@ -122,10 +123,14 @@ class Front(Kernel):
             )
 
     async def open(self) -> None:
-        if self._loop is not None:
-            raise InvalidRequest("this storage is open already")
+        if self._loop is not None or self._opening:
+            raise InvalidRequest("this storage is open already; use it, or open another one")
         self._forks = _forks
-        await self._open()
+        self._opening = True
+        try:
+            await self._open()
+        finally:
+            self._opening = False
         self._loop = asyncio.get_running_loop()
         try:
             await self.declare(*self._to_declare)
