@@ -156,7 +156,7 @@ def _write(declared: Declared, operation: Insert | Put) -> tuple[Operation, int]
 
 def _replace(declared: Declared, operation: Replace) -> tuple[Operation, int]:
     version = operation.version
-    if type(version) is not int or version < 1:
+    if type(version) is not int or not 1 <= version < _INT_LIMIT:
         check_count(version, "an expected version", low=1)
     fields = _content(declared, operation)
     body = operation.body
