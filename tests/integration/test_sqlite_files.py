@@ -451,8 +451,12 @@ PLANTED: dict[str, tuple[str, Callable[[list[Problem]], bool]]] = {
         lambda found: len(found) > 0,
     ),
     "a chunk was changed": (
-        "UPDATE blob_chunk SET data = x'00'",
+        "UPDATE blob_chunk SET data = x'00' || substr(data, 2)",
         lambda found: [problem.what for problem in found] == ["chunk 0: its checksum is wrong"],
+    ),
+    "a chunk is gone": (
+        "DELETE FROM blob_chunk",
+        lambda found: [problem.what for problem in found] == ["its chunks are missing, or too many"],
     ),
 }
 
