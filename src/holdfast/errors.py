@@ -175,7 +175,9 @@ class BlobNotFound(StorageError):
 
     def __init__(self, digest: str) -> None:
         self.digest = digest
-        super().__init__(f"no blob {_short(digest)} in this partition: it was never written, or it expired")
+        super().__init__(
+            f"no blob {_short(digest)} in this partition: it was never written, or it expired; stage it again"
+        )
 
 
 class CannotOpen(StorageError):
