@@ -451,7 +451,7 @@ PLANTED: dict[str, tuple[str, Callable[[list[Problem]], bool]]] = {
         lambda found: len(found) > 0,
     ),
     "a chunk was changed": (
-        "UPDATE blob_chunk SET data = x'00' || substr(data, 2)",
+        "UPDATE blob_chunk SET data = CAST('X' || substr(data, 2) AS BLOB)",
         lambda found: [problem.what for problem in found] == ["chunk 0: its checksum is wrong"],
     ),
     "a chunk is gone": (
