@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from holdfast.conformance import expect
 from holdfast.conformance import law as laws
 from holdfast.conformance.laws import hints
-from holdfast.conformance.storage import validate
+from holdfast.conformance.storage import all_laws, validate
 from tests.conformance.broken import FAULTS, Fault
+from tests.conformance.broken.alone import ALONE
+from tests.conformance.broken.kept import Kept, kept
 
 
 @pytest.fixture(autouse=True)
@@ -30,3 +34,17 @@ async def test_fault_is_caught(fault: Fault) -> None:
 def test_faults_are_many_and_different() -> None:
     assert len(FAULTS) >= 20
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+
+
+async def test_every_shared_law_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each process has a file of its own, no law of several processes holds."""
+    monkeypatch.setattr(laws, "LAW_SECONDS", 8.0)
+    names = [law.name for law in all_laws() if law.needs == "shared"]
+    reports = await asyncio.gather(*(validate(ALONE, only=[name]) for name in names))
+    assert [report.failed[0].law.name for report in reports if report.failed] == names
+
+
+async def test_the_engine_that_keeps_is_whole_without_a_fault() -> None:
+    """Nothing is caught that would be caught anyway."""
+    report = await validate(kept(Kept), only=["persistence"])
+    assert report.ok, str(report)

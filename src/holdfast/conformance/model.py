@@ -57,7 +57,8 @@ class Item:
     since: int  # the step at which it became ready
     attempt: int = 0
     holder: str | None = None
-    again: bool | None = None  # enqueued while held, for now (True) or later
+    nudged: bool = False  # enqueued while held: comes back when it is completed
+    nudged_since: int | None = None  # ... the step at which it is ready again; None: later
     reason: str | None = None
 
 
@@ -207,11 +208,13 @@ class Model:
             if old.ready:
                 new = replace(new, ready=True, since=old.since)
         elif old is not None and old.state == "held":
-            again = ready or bool(old.again)
-            new = replace(old, lane=o.lane, priority=o.priority, max_attempts=o.max_attempts, again=again)
+            since = self.step if ready and old.nudged_since is None else old.nudged_since
+            new = replace(old, lane=o.lane, priority=o.priority, max_attempts=o.max_attempts)
+            new = replace(new, nudged=True, nudged_since=since)
         if o.worker is None:
             self.items[key] = new
             return 0
+        self.expired.discard(o.worker)  # a worker without a running lease gets one
         self.items[key] = replace(new, state="held", holder=o.worker, attempt=new.attempt + 1)
         return self._fenced(key, outcome)
 
@@ -228,21 +231,24 @@ class Model:
             self.items.pop(key, None)
             return None
         now = isinstance(o, Release | Retry | Requeue) and o.ready_in == 0
-        free = replace(item, state="waiting", holder=None, again=None, reason=None, ready=now, since=self.step)
+        free = replace(item, state="waiting", holder=None, nudged=False, nudged_since=None, reason=None)
+        free = replace(free, ready=now, since=self.step)
+        if isinstance(o, Complete | Release) and item.nudged_since is not None:
+            free = replace(free, ready=True, since=item.nudged_since)
         match o:
-            case Complete() if item.again is None:
+            case Complete() if not item.nudged:
                 del self.items[key]
             case Complete():
-                self.items[key] = replace(free, attempt=0, ready=bool(item.again))
+                self.items[key] = replace(free, attempt=0)
             case Release():
-                self.items[key] = replace(free, attempt=item.attempt - 1, ready=now or bool(item.again))
+                self.items[key] = replace(free, attempt=item.attempt - 1)
             case Requeue():
                 self.items[key] = replace(free, attempt=0)
             case Retry() if item.attempt < item.max_attempts:
                 self.items[key] = replace(free, reason=o.reason)
                 return 0
             case Retry() | Bury():
-                self.items[key] = replace(item, state="dead", holder=None, again=None, reason=o.reason)
+                self.items[key] = replace(free, state="dead", ready=False, reason=o.reason)
                 return 1 if isinstance(o, Retry) else None
         return None
 

@@ -16,7 +16,7 @@ CHECKS = (Version, Absent, FieldIn, FieldNotIn, Head, Fence)
 
 
 def resolve(model: Model, partition: str, operation: Operation, *, steered: bool) -> Operation:
-    """Put real versions, seqs and fences where RIGHT and WRONG stand, and only living workers.
+    """Put real versions, seqs and fences where RIGHT and WRONG stand.
 
     Steered, an operation that would be refused becomes one that is not: most histories shall get somewhere.
     """
@@ -33,8 +33,6 @@ def resolve(model: Model, partition: str, operation: Operation, *, steered: bool
         case Fence() | Complete() | Release() | Retry() | Bury():
             fence = model.fences[partition, operation.queue, operation.key]
             return replace(operation, fence=max(fence if operation.fence == RIGHT else fence - 1, 1))
-        case Enqueue(worker=str(worker)) if worker in model.expired:
-            return replace(operation, worker=None)
         case _:
             return operation
 

@@ -5,7 +5,7 @@ A fault names the law that must catch it; a suite that lets one of them pass is 
 
 from __future__ import annotations
 
-from tests.conformance.broken import blobs, commits, finding, life, logs, queues, records, work
+from tests.conformance.broken import blobs, commits, finding, kept, life, logs, queues, records, work
 from tests.conformance.broken.fault import FAULTS, Broken, Fault
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "blobs",
     "commits",
     "finding",
+    "kept",
     "life",
     "logs",
     "queues",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import BlobNotFound, HoldfastError, InvalidValue
 from holdfast.storage.blobs import Attach, Blob, BlobReader, BlobSource, Detach
 from holdfast.storage.commits import Operation, Receipt
 from holdfast.storage.contract import Swept
@@ -135,3 +136,40 @@ class ABrokenStreamIsABlob(Broken):
         except OSError:
             await super().stage_blob(partition, b"what came before", **how)
             raise
+
+
+class _Splits(_OneTooFew):
+    async def lines(self) -> AsyncIterator[bytes]:
+        async for chunk in self.chunks():
+            for line in chunk.split(b"\n"):
+                yield line
+
+
+@caught_by("lines_are_read_one_by_one")
+class LinesEndWithTheChunk(Broken):
+    async def open_blob(self, partition: str, digest: str) -> BlobReader:
+        return _Splits(await super().open_blob(partition, digest))
+
+
+@caught_by("an_unknown_blob_is_not_found")
+class UnknownBlobsAreEmpty(Broken):
+    async def open_blob(self, partition: str, digest: str) -> BlobReader:
+        try:
+            return await super().open_blob(partition, digest)
+        except BlobNotFound:
+            return await super().open_blob(partition, (await self.stage_blob(partition, b"")).digest)
+
+
+@caught_by("what_is_no_source_is_refused")
+class AnythingIsASource(Broken):
+    async def stage_blob(self, partition: str, source: Any, **how: Any) -> Blob:
+        try:
+            return await super().stage_blob(partition, source, **how)
+        except InvalidValue:
+            return await super().stage_blob(partition, str(source), **how)
+
+
+@caught_by("a_sweep_removes_up_to_its_limit_of_blobs")
+class ASweepRemovesAllBlobs(Broken):
+    async def _sweep(self, limit: int) -> Swept:
+        return await super()._sweep(limit * 10)

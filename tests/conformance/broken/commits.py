@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import CommitRefused, InvalidRequest
+from holdfast.errors import CommitRefused, InvalidRequest, WrittenTwice
 from holdfast.storage.commits import Operation, Receipt, address
 from holdfast.storage.logs import Append, Head
 from holdfast.storage.records import Absent, Delete, FieldIn, FieldNotIn, Insert, Put, Record, Replace, Take, Version
@@ -290,3 +290,42 @@ class AbsentIsNotCheckedBesideAVersion(Broken):
 class DeleteIgnoresItsVersion(Broken):
     def change(self, partition: str, operation: Operation) -> Operation:
         return replace(operation, version=None) if isinstance(operation, Delete) else operation
+
+
+@caught_by("insert_raced_by_many_has_one_winner")
+class InsertChecksWhatWasThereAMomentAgo(Broken):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self._new: set[str] = set()
+
+    def change(self, partition: str, operation: Operation) -> Operation:
+        if isinstance(operation, Insert):
+            if operation.key in self._new:
+                return Put(operation.collection, operation.key, operation.body, operation.fields)
+            self._new.add(operation.key)
+            asyncio.get_running_loop().call_soon(self._new.clear)
+        return operation
+
+
+@caught_by("the_same_name_elsewhere_is_not_the_same_key")
+class NamesAreOneAcrossFamilies(Broken):
+    def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        names = [address(operation)[1] for operation in operations if not isinstance(operation, Version | Absent)]
+        if len(set(names)) < len(names):
+            raise WrittenTwice
+        return super().commit(partition, *operations)
+
+
+@caught_by("a_fence_check_and_a_write_may_share_a_key")
+class ChecksCountAsWrites(Broken):
+    def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        if len({address(operation) for operation in operations}) < len(operations):
+            raise WrittenTwice
+        return super().commit(partition, *operations)
+
+
+@caught_by("an_acknowledged_commit_is_seen")
+class AcknowledgesTooEarly(Batched):
+    def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
+        asyncio.get_running_loop().call_soon(super()._submit, partition, operations)
+        return done(operations, Receipt(operations, tuple(1 for _ in operations)))

@@ -160,3 +160,52 @@ class CountersForgetDeletes(Broken):
 class CappedCountsClaimToBeExact(Broken):
     async def count(self, partition: str, query: Query, *, cap: int = 10_000) -> Count:
         return replace(await super().count(partition, query, cap=cap), exact=True)
+
+
+@caught_by("whole_numbers_are_ordered_by_value")
+class NumbersAreOrderedAsText(Broken):
+    async def find(self, partition: str, query: Query, *, limit: int = 50, cursor: str | None = None) -> Page:
+        page = await super().find(partition, query, limit=limit, cursor=cursor)
+        if query.order != "whole":
+            return page
+        return replace(page, records=tuple(sorted(page.records, key=lambda r: str(r.fields.get("whole")))))
+
+
+@caught_by("real_numbers_are_ordered_by_value")
+class SmallNumbersAreZero(Broken):
+    def change(self, partition: str, operation: Operation) -> Operation:
+        if isinstance(operation, Put) and type(operation.fields.get("real")) is float:
+            return replace(operation, fields={"real": round(float(operation.fields["real"] or 0), 6)})
+        return operation
+
+
+@caught_by("keys_are_ordered_by_their_characters")
+class KeysAreOrderedWithoutCase(Broken):
+    async def find(self, partition: str, query: Query, *, limit: int = 50, cursor: str | None = None) -> Page:
+        page = await super().find(partition, query, limit=limit, cursor=cursor)
+        return replace(page, records=tuple(sorted(page.records, key=lambda record: record.key.lower())))
+
+
+@caught_by("long_texts_come_exactly_once")
+class LongTextsAreOne(Broken):
+    async def find(self, partition: str, query: Query, *, limit: int = 50, cursor: str | None = None) -> Page:
+        page = await super().find(partition, query, limit=limit, cursor=cursor)
+        return replace(page, records=tuple({record.key[:200]: record for record in page.records}.values()))
+
+
+@caught_by("flags_filter")
+class FalseIsNone(Broken):
+    def change(self, partition: str, operation: Operation) -> Operation:
+        if isinstance(operation, Put) and operation.fields.get("flag") is False:
+            return replace(operation, fields={**operation.fields, "flag": None})
+        return operation
+
+
+@caught_by("a_cursor_survives_what_moves")
+class MovesShiftThePages(CursorsAreOffsets):
+    pass
+
+
+@caught_by("paging_beside_writers_is_exact")
+class WritersShiftThePages(CursorsAreOffsets):
+    pass

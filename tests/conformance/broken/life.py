@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Sequence
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import Forked, InvalidName, InvalidValue, NotDeclared, StorageClosed, TooLarge, WrongLoop
 from holdfast.storage.commits import Operation, Receipt
-from holdfast.storage.contract import Health, Stats, Swept
+from holdfast.storage.contract import Family, Health, Problem, Stats, Swept
 from holdfast.storage.declared import Shape
 from holdfast.storage.hints import Board, LogTopic, QueueTopic
 from holdfast.storage.logs import Append
@@ -265,3 +267,77 @@ class WrongTypesAreIgnored(Broken):
 class BadLimitsAreCorrected(Broken):
     async def claim(self, queue: str, worker: str, *, limit: Any = 1, **how: Any) -> Any:
         return await super().claim(queue, worker, limit=limit if type(limit) is int and limit > 0 else 1, **how)
+
+
+@caught_by("bad_partitions_are_invalid_names")
+class AnyPartitionWillDo(Broken):
+    def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        return super().commit(str(partition)[:200].encode(errors="replace").decode() or "p", *operations)
+
+
+@caught_by("bad_workers_are_invalid_names")
+class AnyWorkerWillDo(Broken):
+    async def claim(self, queue: str, worker: Any, **how: Any) -> Any:
+        return await super().claim(queue, worker if worker and isinstance(worker, str) else "w", **how)
+
+
+@caught_by("bad_names_of_families_are_invalid_names")
+class AnyQueueWillDo(Broken):
+    async def claim(self, queue: str, worker: str, **how: Any) -> Any:
+        try:
+            return await super().claim(queue, worker, **how)
+        except InvalidName:
+            return []
+
+
+@caught_by("a_commit_without_operations_is_refused")
+class AnEmptyCommitIsACommit(Broken):
+    def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        return super().commit(partition, *(operations or (NOTHING,)))
+
+
+@caught_by("bad_declarations_are_refused")
+class BadDeclarationsAreIgnored(Broken):
+    async def declare(self, *families: Family) -> None:
+        with contextlib.suppress(InvalidValue):
+            await super().declare(*families)
+
+
+@caught_by("flush_finishes_what_was_written_behind")
+class FlushReturnsAtOnce(Batched):
+    async def flush(self) -> None:
+        pass
+
+
+@caught_by("a_family_written_behind_can_be_committed_too")
+class CommitsOvertakeWritesBehind(WritesBehindComeLast):
+    pass
+
+
+@caught_by("a_tail_sees_what_is_written_behind")
+class WritesBehindWakeNobody(Broken):
+    def commit_later(self, partition: str, *operations: Operation) -> None:
+        board, self.board = self.board, Board()
+        super().commit_later(partition, *operations)
+        self.board = board
+
+
+@caught_by("no_threads_are_left_behind")
+class ThreadsAreLeftBehind(Broken):
+    async def _open(self) -> None:
+        await super()._open()
+        threading.Thread(target=time.sleep, args=(2.0,), daemon=True).start()
+
+
+@caught_by("check_finds_nothing_in_good_order")
+class CheckSeesGhosts(Broken):
+    async def _check(self) -> AsyncIterator[Problem]:
+        yield Problem("somewhere", "a ghost")
+
+
+@caught_by("a_collection_can_be_declared_later")
+class DeclaredAgainIsDeclaredEmpty(Broken):
+    async def _declare(self, shape: Shape) -> None:
+        await super()._declare(shape)
+        for key in [key for key in self._ledger.records if key[1] == shape.name]:
+            del self._ledger.records[key]

@@ -211,3 +211,62 @@ class TailsJumpOverTrimmedEntries(Broken):
                     after = entry.seq
             except LogTrimmed as trimmed:
                 after = trimmed.floor
+
+
+@caught_by("tail_sees_only_its_stream")
+class TailsMixPartitions(Broken):
+    async def tail(self, partition: str, log: str, stream: str, *, after: int | None = None) -> AsyncIterator[Entry]:
+        while True:
+            for each in await self.partitions():
+                for entry in (await self.read_log(each, log, stream, after=after)).entries:
+                    yield entry
+            await asyncio.sleep(0.01)
+
+
+@caught_by("tail_below_the_floor_is_told")
+class TailsBeginAtTheFloor(Broken):
+    async def tail(self, partition: str, log: str, stream: str, *, after: int | None = None) -> AsyncIterator[Entry]:
+        floor = (await self.log_state(partition, log, stream)).floor
+        async for entry in super().tail(partition, log, stream, after=max(after or 0, floor)):
+            yield entry
+
+
+@caught_by("tail_sees_no_refused_entry")
+class TailsSeeRefusedEntries(Broken):
+    def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
+        end = super()._submit(partition, operations)
+        if end.exception() is not None and (kept := tuple(o for o in operations if isinstance(o, Append))):
+            super()._submit(partition, kept)
+        return end
+
+
+@caught_by("every_tail_sees_the_same")
+class TailsShareTheEntries(Broken):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self._seen: set[int] = set()
+
+    async def tail(self, partition: str, log: str, stream: str, *, after: int | None = None) -> AsyncIterator[Entry]:
+        async for entry in super().tail(partition, log, stream, after=after):
+            if entry.seq not in self._seen:
+                self._seen.add(entry.seq)
+                yield entry
+
+
+@caught_by("dedupe_holds_against_a_race")
+class DedupeForgetsWhatIsOnItsWay(Broken):
+    """Knows only dedupe keys that were there when this moment began."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self._now: set[str] = set()
+
+    def change(self, partition: str, operation: Operation) -> Operation:
+        if isinstance(operation, Append):
+            keys = {draft.dedupe for draft in operation.entries if draft.dedupe}
+            known = keys & self._now
+            self._now |= keys
+            asyncio.get_running_loop().call_soon(self._now.clear)
+            entries = (replace(draft, dedupe=None) if draft.dedupe in known else draft for draft in operation.entries)
+            return replace(operation, entries=tuple(entries))
+        return operation

@@ -215,3 +215,43 @@ class EveryEnqueueIsAClaim(Broken):
     async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:
         claims = await super()._claim(queue, worker, limit, lease_seconds)
         return [*claims, *claims][:limit]
+
+
+@caught_by("enqueue_with_a_worker_gives_a_new_worker_its_lease")
+class NewWorkersHaveNoLease(Broken):
+    def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
+        before = set(self._queues.leases)
+        end = super()._submit(partition, operations)
+        for worker in set(self._queues.leases) - before:
+            del self._queues.leases[worker]
+        return end
+
+
+@caught_by("racing_takeovers_have_one_heir")
+class EverybodyInherits(RacingClaimsGetTheSame):
+    async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:
+        keys = list(islice(self._queues.expired(queue, self._ledger.work, now=self.clock.steady()), limit))
+        await asyncio.sleep(0)
+        claims = await Broken._claim(self, queue, worker, limit, lease_seconds)
+        return claims or [Claim(*key, self._ledger.next_fence(), 1, 5, "", 0) for key in keys]
+
+
+@caught_by("retry_of_an_exhausted_item_is_its_end")
+class TheExhaustedAreTriedAgain(Broken):
+    async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:
+        claims = await super()._claim(queue, worker, limit, lease_seconds)
+        return [replace(claim, max_attempts=claim.max_attempts + 1) for claim in claims]
+
+
+@caught_by("a_claim_holds_the_item")
+class ClaimsDoNotHold(Broken):
+    async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:
+        claims = await super()._claim(queue, worker, limit, lease_seconds)
+        await self._retire(worker)
+        return claims
+
+
+@caught_by("an_enqueued_item_waits")
+class LanesAreForgotten(Broken):
+    def change(self, partition: str, operation: Operation) -> Operation:
+        return replace(operation, lane="") if isinstance(operation, Enqueue) else operation

@@ -10,8 +10,9 @@ from typing import Any
 
 from holdfast.storage.commits import Operation, Receipt
 from holdfast.storage.contract import Swept
-from holdfast.storage.logs import Append
+from holdfast.storage.logs import Append, LogState
 from holdfast.storage.records import Delete, Insert, Patch, Put, Record, Replace, Take, Version
+from holdfast.storage.work import WorkItem
 from tests.conformance.broken.fault import Broken, caught_by, done
 
 
@@ -260,3 +261,79 @@ class PartitionsIgnoreCase(Broken):
 class PartitionsComeInAnyOrder(Broken):
     async def _partitions(self, after: str, limit: int) -> Sequence[str]:
         return sorted(await super()._partitions(after, limit), reverse=True)
+
+
+@caught_by("a_fence_of_another_partition_does_not_exist")
+class WorkLeaksIntoOtherPartitions(Broken):
+    async def work(self, partition: str, queue: str, key: str) -> WorkItem | None:
+        return await super().work(partition, queue, key) or await super().work("p", queue, key)
+
+
+@caught_by("a_stream_of_another_partition_does_not_exist")
+class StreamsLeakIntoOtherPartitions(Broken):
+    async def log_state(self, partition: str, log: str, stream: str) -> LogState:
+        return await super().log_state("p", log, stream)
+
+
+@caught_by("a_key_can_not_reach_into_another_partition")
+class PartitionAndKeyRunTogether(Broken):
+    async def _get_many(self, partition: str, collection: str, keys: Sequence[str]) -> Sequence[Record | None]:
+        first, _, rest = partition.partition("/")
+        joined = [f"{rest}/{key}" if rest else key for key in keys]
+        return await super()._get_many(first, collection, joined)
+
+
+@caught_by("collections_do_not_mix")
+class CollectionsMix(Broken):
+    def change(self, partition: str, operation: Operation) -> Operation:
+        if isinstance(operation, Delete):
+            other = "things" if operation.collection == "plain" else "plain"
+            super()._submit(partition, (Delete(other, operation.key),))
+        return operation
+
+
+@caught_by("replace_writes_only_over_its_version")
+class ReplaceWritesOverNewerVersions(Broken):
+    def change(self, partition: str, operation: Operation) -> Operation:
+        if isinstance(operation, Replace):
+            stored = self._ledger.records.get((partition, operation.collection, operation.key))
+            if stored is not None and stored.version > operation.version:
+                return replace(operation, version=stored.version)
+        return operation
+
+
+@caught_by("dedupe_keys_are_their_own")
+class DedupeKeysIgnoreCase(Broken):
+    def change(self, partition: str, operation: Operation) -> Operation:
+        if isinstance(operation, Append):
+            low = tuple(replace(draft, dedupe=draft.dedupe and draft.dedupe.lower()) for draft in operation.entries)
+            return replace(operation, entries=low)
+        return operation
+
+
+@caught_by("a_patched_body_stays_byte_for_byte")
+class PatchStripsTheBody(Broken):
+    def change(self, partition: str, operation: Operation) -> Operation:
+        if isinstance(operation, Patch):
+            stored = self._ledger.records.get((partition, operation.collection, operation.key))
+            if stored is not None and stored.body is not None:
+                fields = {**stored.fields, **operation.fields}
+                return Put(operation.collection, operation.key, stored.body.strip(), fields)
+        return operation
+
+
+@caught_by("a_record_written_anew_is_not_swept")
+class SweepRemovesWhatWasWrittenAnew(Broken):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self._once: set[tuple[str, str, str]] = set()
+
+    def change(self, partition: str, operation: Operation) -> Operation:
+        if isinstance(operation, Put) and operation.expires_in is not None:
+            self._once.add((partition, operation.collection, operation.key))
+        return operation
+
+    async def _sweep(self, limit: int) -> Swept:
+        for partition, collection, key in self._once:
+            super()._submit(partition, (Delete(collection, key),))
+        return await super()._sweep(limit)

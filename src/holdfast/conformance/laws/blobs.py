@@ -17,7 +17,7 @@ from holdfast.storage.contract import Kernel
 from holdfast.storage.records import Insert, Put
 
 P = "p"
-SHORT_SECONDS = 0.05
+SHORT_SECONDS = 0.15
 SIZES = (0, 1, 100, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES + 17)
 
 

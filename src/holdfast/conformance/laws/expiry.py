@@ -59,17 +59,17 @@ async def an_expired_record_is_gone_for_every_check(kernel: Kernel) -> None:
 @law
 async def patch_leaves_the_expiry_alone(kernel: Kernel) -> None:
     """A patched record expires when it would have expired without the patch."""
-    await kernel.commit(P, Put("passing", "a", b"", {"rank": 1}, expires_in=SOON_SECONDS * 2))
+    await kernel.commit(P, Put("passing", "a", b"", {"rank": 1}, expires_in=SOON_SECONDS * 3))
     await kernel.commit(P, Patch("passing", "a", {"rank": 2}))
     expect(await kernel.get(P, "passing", "a"), "the patched record is gone before its time")
-    await asyncio.sleep(SOON_SECONDS * 2 + 0.05)
+    await asyncio.sleep(SOON_SECONDS * 3 + 0.05)
     expect(await kernel.get(P, "passing", "a") is None, "the patched record outlived its expiry")
 
 
 @law
 async def put_and_replace_set_the_expiry_anew(kernel: Kernel) -> None:
     """Put and Replace replace the expiry: with a new one, or with none."""
-    await kernel.commit(P, *(Put("passing", key, b"", expires_in=SOON_SECONDS * 2) for key in ("a", "b", "c")))
+    await kernel.commit(P, *(Put("passing", key, b"", expires_in=SOON_SECONDS * 3) for key in ("a", "b", "c")))
     await kernel.commit(
         P,
         Put("passing", "a", b""),
@@ -77,7 +77,7 @@ async def put_and_replace_set_the_expiry_anew(kernel: Kernel) -> None:
         Put("passing", "d", b"", expires_in=LATER_SECONDS),
     )
     await kernel.commit(P, Put("passing", "d", b"", expires_in=SOON_SECONDS))
-    await asyncio.sleep(SOON_SECONDS * 2 + 0.05)
+    await asyncio.sleep(SOON_SECONDS * 3 + 0.05)
     found = await kernel.get_many(P, "passing", ["a", "b", "c", "d"])
     equal([record.key if record else None for record in found], ["a", "b", None, None], "what is left")
 

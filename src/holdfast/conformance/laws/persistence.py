@@ -34,6 +34,7 @@ async def a_reopened_storage_has_everything(place: Place) -> None:
         await kernel.commit(P, Put("passing", "a", b"", expires_in=600.0), Put("passing", "b", b"", expires_in=0.01))
         before = await kernel.get(P, "counted", "a")
         claims = await kernel.claim("runs", "w", lease_seconds=600.0)
+        await asyncio.sleep(0.02)
     async with place.open() as kernel:
         equal(await kernel.get(P, "counted", "a"), before, "the record")
         equal(await kernel.count(P, Query("counted", {"state": "b"})), Count(1, exact=True), "the counter")

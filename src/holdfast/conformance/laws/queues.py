@@ -152,7 +152,7 @@ async def an_expired_lease_lets_others_claim(kernel: Kernel) -> None:
 async def before_its_lease_ends_nobody_takes_over(kernel: Kernel) -> None:
     """While a lease runs, nobody else can claim its items."""
     await kernel.commit(P, Enqueue("runs", "a"))
-    await kernel.claim("runs", "w", lease_seconds=0.5)
+    await kernel.claim("runs", "w", lease_seconds=0.8)
     for _ in range(4):
         equal(list(await kernel.claim("runs", "other")), [], "what others can claim")
         await asyncio.sleep(0.05)
@@ -174,15 +174,15 @@ async def one_heartbeat_renews_everything(kernel: Kernel) -> None:
     """One heartbeat renews the lease of all items a worker holds, in all queues and partitions."""
     await kernel.commit(P, Enqueue("runs", "a"), Enqueue("other", "a"))
     await kernel.commit("q", Enqueue("runs", "a"))
-    held = [*await kernel.claim("runs", "w", limit=2, lease_seconds=0.3)]
-    held += await kernel.claim("other", "w", limit=2, lease_seconds=0.3)
+    held = [*await kernel.claim("runs", "w", limit=2, lease_seconds=0.6)]
+    held += await kernel.claim("other", "w", limit=2, lease_seconds=0.6)
     equal(len(held), 3, "the number of held items")
-    for _ in range(4):
-        await asyncio.sleep(0.12)
-        await kernel.heartbeat("w", lease_seconds=0.3)
+    for _ in range(3):
+        await asyncio.sleep(0.25)
+        await kernel.heartbeat("w", lease_seconds=0.6)
     equal(list(await kernel.claim("runs", "v", limit=9)), [], "what others can claim of one queue")
     equal(list(await kernel.claim("other", "v", limit=9)), [], "what others can claim of the other queue")
-    await asyncio.sleep(0.35)
+    await asyncio.sleep(0.65)
     equal(len(await kernel.claim("runs", "v", limit=9)), 2, "what others can claim after the last heartbeat ran out")
 
 

@@ -1,0 +1,17 @@
+"""An engine that claims to be shared, though each process has a file of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from holdfast.conformance.storage import Place, Subject
+from holdfast.storage import open_storage
+from holdfast.storage.contract import Family, Kernel
+
+
+def make(place: Place, declare: Sequence[Family], /) -> Kernel:
+    return open_storage(f"sqlite:///{place.directory}/{os.getpid()}.db", declare=declare)
+
+
+ALONE = Subject("EachProcessIsAlone", make, persistent=True, shared=True)

@@ -1,0 +1,70 @@
+"""Faults of persistence: a memory engine that keeps its data for the next kernel of the place, and loses some."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+from holdfast.conformance.storage import Place, Subject
+from holdfast.storage.commits import Operation, Receipt
+from holdfast.storage.contract import Family, Kernel
+from holdfast.storage.declared import Shape
+from holdfast.storage.logs import Append
+from holdfast.storage.memory import MemoryKernel
+from tests.conformance.broken.fault import Broken, caught_by
+
+STATE = ("_ledger", "_indexes", "_queues", "_entries", "_uploads", "_last_upload", "_blobs", "_holders", "_names")
+
+
+class Kept(Broken):
+    """Whole: takes over what the kernel before it at this place has kept."""
+
+    persistent = True
+
+    def take_over(self, other: MemoryKernel) -> None:
+        for name in (*STATE, "_expiring"):
+            setattr(self, name, getattr(other, name))
+
+
+def kept(kind: type[Kept]) -> Subject:
+    places: dict[str, Kept] = {}
+
+    def make(place: Place, declare: Sequence[Family]) -> Kernel:
+        kernel = kind(declare=declare)
+        if place.name in places:
+            kernel.take_over(places[place.name])
+        places[place.name] = kernel
+        return kernel
+
+    return Subject(kind.__name__, make, persistent=True)
+
+
+@caught_by("a_reopened_storage_has_everything")
+class EverythingIsGoneAfterReopening(Kept):
+    def take_over(self, other: MemoryKernel) -> None:
+        pass
+
+
+@caught_by("seqs_and_fences_go_on_after_reopening")
+class FencesStartAnewAfterReopening(Kept):
+    def take_over(self, other: MemoryKernel) -> None:
+        super().take_over(other)
+        self._ledger.last_fence = 0
+
+
+@caught_by("unawaited_and_behind_writes_survive_close")
+class CloseLosesWhatIsOnItsWay(Kept):
+    def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        if not isinstance(operations[0], Append):
+            return super().commit(partition, *operations)
+        asyncio.get_running_loop().call_later(60.0, super().commit, partition, *operations)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future.set_result(None)
+        return future
+
+
+@caught_by("declarations_are_kept_in_step")
+class NewIndexesAreEmpty(Kept):
+    async def _declare(self, shape: Shape) -> None:
+        pass
