@@ -25,10 +25,19 @@
         │   ├── SchemaTooNew         a newer Holdfast wrote it
         │   └── SchemaMismatch       a migration or declaration is not what was applied
         ├── StorageCorrupt           stored bytes are not the bytes that were written
+        ├── TransferError
+        │   ├── NotTransferable      this engine can't be copied
+        │   ├── DestinationInUse     the destination holds data of its own
+        │   ├── CopyOutdated         the source was changed meanwhile
+        │   ├── CopyMismatch         the copy is not what was copied
+        │   └── BadBackup            not a backup, or a damaged one
         └── StorageUnavailable
             ├── StorageClosed        closed, or never opened
             ├── StorageUnreachable   the server does not answer (retry)
             ├── StorageBusy          another process holds it too long (retry)
+            │   └── StoragePaused    a copy of it is being finished (retry)
+            ├── StorageMoved         another storage has taken its place
+            ├── StorageFilling       a copy or a restore into it is not finished
             ├── StorageFull          no space left (retry when there is)
             └── StorageBroken        the disk failed; open it anew
                 └── CommitInDoubt    ... and this commit may or may not have been written
@@ -216,6 +225,30 @@ class StorageCorrupt(StorageError):
     """Stored bytes are not the bytes that were written; run `holdfast storage check` and restore from a backup."""
 
 
+class TransferError(StorageError):
+    """A copy, backup or restore can't be done."""
+
+
+class NotTransferable(TransferError):
+    """This engine can't be copied: it offers no way to read and write a whole store."""
+
+
+class DestinationInUse(TransferError):
+    """The destination holds data of its own; choose an empty one. Nothing was changed."""
+
+
+class CopyOutdated(TransferError):
+    """The source was changed while it was copied; copy it with --follow, or anew with --restart."""
+
+
+class CopyMismatch(TransferError):
+    """The copy is not what was copied; do not use it. Copy anew with --restart."""
+
+
+class BadBackup(TransferError):
+    """This file is not a backup, or it is damaged; nothing was restored from it. Use another backup."""
+
+
 class StorageUnavailable(StorageError):
     """The storage can't be used now."""
 
@@ -234,6 +267,18 @@ class StorageBusy(StorageUnavailable):
     """Another process holds the storage for too long; nothing was written. Try again."""
 
     retryable = True
+
+
+class StoragePaused(StorageBusy):
+    """Writing pauses while a copy of this storage is being finished; nothing was written. Try again in a moment."""
+
+
+class StorageMoved(StorageUnavailable):
+    """This storage was moved: a copy has taken its place, so nothing is written here any more. Use the copy's URL."""
+
+
+class StorageFilling(StorageUnavailable):
+    """A copy or a restore into this storage is not finished, so it can't be used yet. Finish it, or choose another."""
 
 
 class StorageFull(StorageUnavailable):
