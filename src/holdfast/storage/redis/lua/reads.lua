@@ -1,0 +1,142 @@
+-- reads: everything a reader sees in one answer is of one moment.
+
+local Reads = {}
+
+local RECORD = {'v', 'f', 'b', 'c', 'e'}
+
+local function live(row, now)
+  return row[1] and (not row[5] or tonumber(row[5]) > now)
+end
+
+-- args: collection, keys…; answers {version, fields, body, checksum} or 0 for each.
+function Reads.records(keys, args)
+  local now = Turn.now()
+  local found = {}
+  for place = 2, #args do
+    local row = redis.call('HMGET', Records.key(keys[1], args[1], args[place]), unpack(RECORD))
+    found[place - 1] = live(row, now) and {row[1], row[2], row[3], row[4]} or 0
+  end
+  return found
+end
+
+-- The shape under which this partition's records can be found, or nil and why not.
+local function shape_of(base, collection, wanted)
+  local row = redis.call('HMGET', base .. 'shapes', collection, collection .. '!')
+  if not row[1] then
+    return nil, {0}
+  end
+  local shape = Shapes.parse(row[1])
+  if row[2] ~= shape.version or tonumber(shape.version) < wanted then
+    return nil, {-1, row[1]}
+  end
+  if tonumber(shape.version) > wanted then
+    return nil, {-2, row[1]}
+  end
+  return shape
+end
+
+local function key_of(base, collection, index, entry)
+  local at = 1
+  for _ = 1, #index.equal + (index.order ~= '' and 1 or 0) do
+    at = Values.skip(entry, at)
+  end
+  local stop = string.find(entry, '\0', at, true) -- a key has no NUL
+  if stop < #entry then
+    return redis.call('HGET', base .. 'long', collection .. '/' .. string.sub(entry, stop + 2))
+  end
+  return string.sub(entry, at + 1, -2)
+end
+
+local function range(place, low, high, backward, offset, count)
+  if backward then
+    return redis.call('ZRANGE', place, '(' .. high, '[' .. low, 'BYLEX', 'REV', 'LIMIT', offset, count)
+  end
+  return redis.call('ZRANGE', place, '[' .. low, '(' .. high, 'BYLEX', 'LIMIT', offset, count)
+end
+
+-- args: collection, version, number, low, high, backward, limit, what ('records' or 'count').
+-- Answers {1, entry, key, version, fields, body, checksum, …} or {1, count}; {0}: nothing was ever written;
+-- {-1, shape}: not indexed that way yet; {-2, shape}: somebody declared it anew.
+function Reads.scan(keys, args)
+  local base, collection = keys[1], args[1]
+  local shape, why = shape_of(base, collection, tonumber(args[2]))
+  if not shape then
+    return why
+  end
+  local number, low, high = tonumber(args[3]), args[4], args[5]
+  local backward, limit, counting = args[6] == '1', tonumber(args[7]), args[8] == 'count'
+  local index = shape.indexes[number]
+  local place = Shapes.index_key(base, collection, shape, number)
+  local now = Turn.now()
+  local found, count, offset = {1}, 0, 0
+  while count < limit do
+    local wanted = math.min(limit - count, 500)
+    local entries = range(place, low, high, backward, offset, wanted)
+    for _, entry in ipairs(entries) do
+      local key = key_of(base, collection, index, entry)
+      local record = Records.key(base, collection, key)
+      if counting then
+        local expires_at = redis.call('HGET', record, 'e')
+        if not expires_at or tonumber(expires_at) > now then
+          count = count + 1
+        end
+      else
+        local row = redis.call('HMGET', record, unpack(RECORD))
+        if live(row, now) then
+          count = count + 1
+          found[#found + 1] = {entry, key, row[1], row[2], row[3], row[4]}
+        end
+      end
+    end
+    if #entries < wanted then
+      break
+    end
+    offset = offset + wanted
+  end
+  if counting then
+    return {1, count}
+  end
+  return found
+end
+
+-- args: collection, version, number, low, high, limit. Where nothing expires the entries are counted as they are.
+function Reads.length(keys, args)
+  local shape, why = shape_of(keys[1], args[1], tonumber(args[2]))
+  if not shape then
+    return why
+  end
+  local place = Shapes.index_key(keys[1], args[1], shape, tonumber(args[3]))
+  return {1, math.min(redis.call('ZLEXCOUNT', place, '[' .. args[4], '(' .. args[5]), tonumber(args[6]))}
+end
+
+-- args: collection, version, number, group.
+function Reads.counter(keys, args)
+  local shape, why = shape_of(keys[1], args[1], tonumber(args[2]))
+  if not shape then
+    return why
+  end
+  local place = Shapes.counter_key(keys[1], args[1], shape, tonumber(args[3]))
+  return {1, tonumber(redis.call('HGET', place, args[4]) or 0)}
+end
+
+-- args: queue, keys…; answers the time, and a row (or 0) for each.
+function Reads.work(keys, args)
+  local found = {Turn.now()}
+  for place = 2, #args do
+    local row = redis.call('HMGET', keys[1] .. 'w/' .. args[1] .. '/' .. args[place], unpack(Work.NAMES))
+    found[place] = row[1] and row or 0
+  end
+  return found
+end
+
+-- args: queue, state, after, limit; answers the time, then key and row of each.
+function Reads.list_work(keys, args)
+  local place = keys[1] .. 'keys/' .. args[1] .. '/' .. args[2]
+  local low = args[3] == '' and '-' or '(' .. args[3]
+  local found = {Turn.now()}
+  for _, key in ipairs(redis.call('ZRANGE', place, low, '+', 'BYLEX', 'LIMIT', 0, tonumber(args[4]))) do
+    found[#found + 1] = key
+    found[#found + 1] = redis.call('HMGET', keys[1] .. 'w/' .. args[1] .. '/' .. key, unpack(Work.NAMES))
+  end
+  return found
+end

@@ -1,0 +1,111 @@
+-- shapes: which indexes and counters the records of a collection stand in.
+--
+-- A partition keeps the shape of each collection that it has ("version|equal,equal>order;…|field,field;…"), so all
+-- processes write the same indexes, whatever they have declared themselves. A new shape has indexes under new names;
+-- a record says under which version it was last indexed.
+
+local Shapes = {}
+
+local parsed = {}
+local parsed_count = 0
+
+local function names(text)
+  local list = {}
+  for name in string.gmatch(text, '[^,]+') do
+    list[#list + 1] = name
+  end
+  return list
+end
+
+function Shapes.parse(text)
+  local shape = parsed[text]
+  if shape then
+    return shape
+  end
+  local version, indexes, counters = string.match(text, '^(%d+)|([^|]*)|([^|]*)$')
+  shape = {version = version, indexes = {}, counters = {}, text = text}
+  for index in string.gmatch(indexes, '([^;]*);') do
+    local equal, order = string.match(index, '^([^>]*)>?(.*)$')
+    shape.indexes[#shape.indexes + 1] = {equal = names(equal), order = order}
+  end
+  for group in string.gmatch(counters, '([^;]*);') do
+    shape.counters[#shape.counters + 1] = names(group)
+  end
+  if parsed_count > 1000 then
+    parsed, parsed_count = {}, 0
+  end
+  parsed[text] = shape
+  parsed_count = parsed_count + 1
+  return shape
+end
+
+-- The shape of this partition; the first writer of a collection brings it.
+function Shapes.of(turn, collection)
+  local shape = turn.shapes[collection]
+  if shape then
+    return shape
+  end
+  local text = redis.call('HGET', turn.base .. 'shapes', collection)
+  if not text then
+    text = turn.given[collection]
+    shape = Shapes.parse(text)
+    redis.call('HSET', turn.base .. 'shapes', collection, text, collection .. '!', shape.version)
+  end
+  shape = Shapes.parse(text)
+  turn.shapes[collection] = shape
+  return shape
+end
+
+function Shapes.index_key(base, collection, shape, number)
+  return base .. 'i/' .. collection .. '/' .. shape.version .. '/' .. number
+end
+
+function Shapes.counter_key(base, collection, shape, number)
+  return base .. 'c/' .. collection .. '/' .. shape.version .. '/' .. number
+end
+
+local function group(fields, list)
+  local parts = {}
+  for place, name in ipairs(list) do
+    parts[place] = Values.piece(fields[name])
+  end
+  return table.concat(parts)
+end
+
+local function entry(fields, index, tail)
+  local parts = group(fields, index.equal)
+  if index.order ~= '' then
+    parts = parts .. Values.piece(fields[index.order])
+  end
+  return parts .. tail
+end
+
+-- Move a record from its old places to its new ones; either may be nil.
+function Shapes.move(base, collection, shape, tail, old, new)
+  for number, index in ipairs(shape.indexes) do
+    local was = old and entry(old, index, tail)
+    local is = new and entry(new, index, tail)
+    if was ~= is then
+      local place = Shapes.index_key(base, collection, shape, number)
+      if was then
+        redis.call('ZREM', place, was)
+      end
+      if is then
+        redis.call('ZADD', place, 0, is)
+      end
+    end
+  end
+  for number, list in ipairs(shape.counters) do
+    local was = old and group(old, list)
+    local is = new and group(new, list)
+    if was ~= is then
+      local place = Shapes.counter_key(base, collection, shape, number)
+      if was and redis.call('HINCRBY', place, was, -1) == 0 then
+        redis.call('HDEL', place, was)
+      end
+      if is then
+        redis.call('HINCRBY', place, is, 1)
+      end
+    end
+  end
+end

@@ -1,0 +1,61 @@
+-- turn: what every call shares. A writing call is answered once: its result is kept until its session's next batch, so
+-- that a caller whose connection broke learns what became of it by asking again.
+
+local Turn = {}
+
+local KEEP_MS = 3600000
+
+function Turn.now()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+
+-- args: session, number, mode (f: first of its batch here, a: asked again), registry ('' in a cluster), partition, …
+function Turn.once(keys, args, act)
+  local place = keys[1] .. 'x/' .. args[1]
+  local number = args[2]
+  if args[3] == 'a' then
+    local kept = redis.call('HGET', place, number)
+    if kept then
+      return cmsgpack.unpack(kept)
+    end
+  elseif args[3] == 'f' then
+    redis.call('DEL', place)
+  end
+  local turn = {
+    base = keys[1],
+    now = Turn.now(),
+    registry = args[4],
+    partition = args[5],
+    at = 6,
+    args = args,
+    notes = {},
+    records = {},
+    streams = {},
+    work = {},
+    shapes = {},
+    given = {},
+  }
+  local answer = act(turn)
+  Registry.settle(turn)
+  local result = {answer, turn.notes}
+  redis.call('HSET', place, number, cmsgpack.pack(result))
+  if args[3] ~= '' then
+    redis.call('PEXPIRE', place, KEEP_MS)
+  end
+  return result
+end
+
+function Turn.next(turn)
+  local at = turn.at
+  turn.at = at + 1
+  return turn.args[at]
+end
+
+function Turn.number(turn)
+  return tonumber(Turn.next(turn))
+end
+
+function Turn.note(turn, kind, ...)
+  turn.notes[#turn.notes + 1] = {kind, ...}
+end

@@ -1,0 +1,86 @@
+-- values: numbers as text, and the fields of a record.
+--
+-- A field is kept as a token: its order-preserving encoding, from which it can be read back. Two kinds of token carry
+-- more: "L" + four digits + encoding + text (a long string, whose encoding holds a hash), and "Z" + encoding (-0.0).
+
+local Values = {}
+
+local NONE = '\1'
+
+-- Lua's own conversion would round large numbers.
+function Values.text(number)
+  return string.format('%.0f', number)
+end
+
+function Values.piece(token)
+  if token == nil then
+    return NONE
+  end
+  local mark = string.byte(token)
+  if mark == 76 then
+    return string.sub(token, 6, 5 + tonumber(string.sub(token, 2, 5)))
+  end
+  if mark == 90 then
+    return string.sub(token, 2)
+  end
+  return token
+end
+
+-- name=length:token, one after the other.
+function Values.unpack(text)
+  local fields = {}
+  local at = 1
+  while at <= #text do
+    local equals = string.find(text, '=', at, true)
+    local colon = string.find(text, ':', equals, true)
+    local size = tonumber(string.sub(text, equals + 1, colon - 1))
+    fields[string.sub(text, at, equals - 1)] = string.sub(text, colon + 1, colon + size)
+    at = colon + size + 1
+  end
+  return fields
+end
+
+function Values.pack(fields)
+  local names = {}
+  for name in pairs(fields) do
+    names[#names + 1] = name
+  end
+  table.sort(names)
+  local parts = {}
+  for _, name in ipairs(names) do
+    local token = fields[name]
+    parts[#parts + 1] = name .. '=' .. #token .. ':' .. token
+  end
+  return table.concat(parts)
+end
+
+-- The end of the encoded value that begins at this place.
+function Values.skip(entry, at)
+  local tag = string.byte(entry, at)
+  if tag <= 3 then
+    return at + 1
+  end
+  if tag < 32 then
+    return at + 9
+  end
+  local place = at + 1
+  while true do
+    place = string.find(entry, '\0', place, true)
+    local after = string.byte(entry, place + 1)
+    if after == 255 then
+      place = place + 2
+    elseif after == 254 then
+      return place + 34
+    else
+      return place + 1
+    end
+  end
+end
+
+-- The key as the last part of an index entry; a long one has its hash there.
+function Values.key(key, hash)
+  if hash == '' then
+    return ' ' .. key .. '\0'
+  end
+  return ' ' .. string.sub(key, 1, 200) .. '\0\254' .. hash
+end

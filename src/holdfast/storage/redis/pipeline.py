@@ -1,0 +1,273 @@
+"""Sends whatever has queued in one round trip, in call order, and resolves what a broken connection left in doubt.
+
+There is no timer: while one batch is on its way, the next one gathers. A writing call carries its session and number,
+and the server keeps its result until the session's next batch; so after a reconnect it is asked again, and is either
+told what it did or does it now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import CommitInDoubt, HoldfastError, StorageClosed, StorageUnavailable
+from holdfast.storage.ids import new_id
+from holdfast.storage.redis.connection import Reply, Wire
+from holdfast.storage.redis.failures import Disconnected, failure_of, is_moved, lacks_functions, passes
+
+logger = logging.getLogger("holdfast.storage")
+
+BATCH_CALLS = 512
+BATCH_BYTES = 8 * 1024 * 1024
+FIRST_PAUSE_SECONDS = 0.02
+LONGEST_PAUSE_SECONDS = 0.5
+
+MODE = 6  # the place of the mode among the words of a writing call
+_FIRST, _AGAIN, _PLAIN = b"f", b"a", b""
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """``read`` turns the reply into the result, or raises."""
+
+    words: list[bytes]
+    read: Callable[[Reply], Any]
+    future: asyncio.Future[Any]
+    until: float
+    writes: bool
+    size: int
+    sent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Assurance:
+    """What is asked of the server after each batch of writes, and checked: WAITAOF or WAIT."""
+
+    words: tuple[bytes, ...]
+    enough: tuple[int, ...]
+
+    def holds(self, reply: Reply) -> bool:
+        found = reply if isinstance(reply, list) else [reply]
+        return all(isinstance(have, int) and have >= want for have, want in zip(found, self.enough, strict=True))
+
+
+class Pipeline:
+    """Calls to one server, in order. ``connect`` opens and prepares a connection; ``moved`` takes calls elsewhere."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Wire]],
+        *,
+        patience_seconds: float,
+        assurance: Assurance | None = None,
+        moved: Callable[[Call], None] | None = None,
+    ) -> None:
+        self._connect = connect
+        self._patience = patience_seconds
+        self._assurance = assurance
+        self._moved = moved
+        self._queue: list[Call] = []
+        self._busy = False
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._wire: Wire | None = None
+        self._session = new_id().encode()
+        self._number = 0
+        self._closing = False
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="holdfast-redis-pipeline")
+
+    # ---------------------------------------------------------------------------------------------------- calling
+
+    def call(self, words: list[bytes], read: Callable[[Reply], Any]) -> asyncio.Future[Any]:
+        """A call that may be repeated."""
+        return self._add(words, read, writes=False)
+
+    def write(
+        self, function: bytes, base: bytes, words: Sequence[bytes], read: Callable[[Reply], Any]
+    ) -> asyncio.Future[Any]:
+        """A call of a writing function, done once."""
+        self._number += 1
+        head = [b"FCALL", function, b"1", base, self._session, b"%d" % self._number, _PLAIN]
+        return self._add([*head, *words], read, writes=True)
+
+    def _add(self, words: list[bytes], read: Callable[[Reply], Any], *, writes: bool) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        size = sum(map(len, words)) if len(words) < 64 else sum(map(len, words)) + 16 * len(words)
+        self.take(Call(words, read, future, time.monotonic() + self._patience, writes, size))
+        return future
+
+    def take(self, call: Call) -> None:
+        if self._closing:
+            call.future.set_exception(StorageClosed())
+            return
+        self._queue.append(call)
+        self._idle.clear()
+        self._wake.set()
+
+    async def drained(self) -> None:
+        """Everything that was called before this is answered."""
+        while self._queue or self._busy:
+            await self._idle.wait()
+
+    async def close(self) -> None:
+        await self.drained()
+        self._closing = True
+        self._wake.set()
+        await self._task
+        if self._wire is not None:
+            await self._wire.close()
+
+    # ----------------------------------------------------------------------------------------------------- sending
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._wake.wait()
+            except asyncio.CancelledError:
+                if not self._queue:
+                    raise
+            self._wake.clear()
+            while self._queue:
+                self._busy = True
+                await self._serve(self._next_batch())
+                self._busy = False
+            self._idle.set()
+            if self._closing:
+                return
+
+    def _next_batch(self) -> list[Call]:
+        count = size = 0
+        for call in self._queue:
+            size += call.size
+            if count and (size > BATCH_BYTES or count >= BATCH_CALLS):
+                break
+            count += 1
+        batch, self._queue = self._queue[:count], self._queue[count:]
+        return batch
+
+    async def _serve(self, batch: list[Call]) -> None:
+        bases = set()
+        for call in batch:
+            if call.writes:
+                base = call.words[3]
+                call.words[MODE] = _AGAIN if call.sent else _PLAIN if base in bases else _FIRST
+                bases.add(base)
+        pause = FIRST_PAUSE_SECONDS
+        while batch:
+            try:
+                left = await self._once(batch)
+            except Disconnected as error:
+                self._wire = None
+                left = self._still_patient(batch, error)
+            except HoldfastError as error:  # it can be reached, and can't be used
+                self._wire = None
+                _fail(batch, error)
+                return
+            except BaseException as error:
+                self._wire = None
+                _fail(batch, StorageClosed("the storage was closed while this was being written"))
+                if isinstance(error, Exception):
+                    logger.exception("a batch of calls failed")
+                    return
+                raise
+            for call in left:
+                if call.writes:
+                    call.words[MODE] = _AGAIN
+            batch = left
+            if batch:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+                self._queue = self._still_patient(self._queue, Disconnected())
+
+    async def _once(self, batch: list[Call]) -> list[Call]:
+        """Send a batch and answer it; answers which calls have to be sent again."""
+        if self._wire is None:
+            self._wire = await self._connect()
+        words: list[Sequence[bytes]] = [call.words for call in batch]
+        assured = self._assurance if any(call.writes for call in batch) else None
+        if assured is not None:
+            words.append(assured.words)
+        for call in batch:
+            call.sent = True
+        replies = await self._wire.run(words, seconds=self._patience)
+        if assured is not None and not assured.holds(replies.pop()):
+            self._doubt(batch, replies)
+            return []
+        left = []
+        for call, reply in zip(batch, replies, strict=True):
+            if isinstance(reply, Exception):
+                text = str(reply)
+                if is_moved(text) and self._moved is not None:
+                    self._moved(call)
+                elif lacks_functions(text) or passes(text):
+                    left.append(call)
+                else:
+                    _fail([call], failure_of(text))
+            else:
+                _answer(call, reply)
+        if left:  # perhaps a server that was emptied: prepare it anew
+            await self._wire.close()
+            self._wire = None
+            left = self._still_patient(left, Disconnected("the server is not ready"))
+        return left
+
+    def _doubt(self, batch: Sequence[Call], replies: Sequence[Reply]) -> None:
+        """Written, but the server did not confirm that it will keep it."""
+        for call, reply in zip(batch, replies, strict=True):
+            if isinstance(reply, Exception):
+                _fail([call], failure_of(str(reply)))
+            elif call.writes:
+                _fail(
+                    [call],
+                    CommitInDoubt(
+                        "the server did not confirm in time that this is on disk (and on the replicas asked for): it "
+                        "may or may not be there after a failure. Look, and check the server"
+                    ),
+                )
+            else:
+                _answer(call, reply)
+
+    def _still_patient(self, calls: list[Call], error: Disconnected) -> list[Call]:
+        """Those that may wait for a new connection; the others fail."""
+        now = time.monotonic()
+        left = []
+        for call in calls:
+            if call.until > now:
+                left.append(call)
+            elif call.writes and call.sent:
+                _fail(
+                    [call],
+                    CommitInDoubt(
+                        "the connection broke while this was being written, and the server can't be reached again: it "
+                        "may or may not be there. Look when it can"
+                    ),
+                )
+            else:
+                _fail([call], StorageUnavailable(f"{error}; nothing was written. Try again"))
+        return left
+
+
+def _answer(call: Call, reply: Reply) -> None:
+    """Also for a caller who no longer waits: others may have to be woken."""
+    result = error = None
+    try:
+        result = call.read(reply)
+    except Exception as raised:  # noqa: BLE001 - whatever reading it raises belongs to its caller
+        error = raised
+    if call.future.done():
+        return
+    if error is not None:
+        call.future.set_exception(error)
+    else:
+        call.future.set_result(result)
+
+
+def _fail(calls: Sequence[Call], error: HoldfastError) -> None:
+    for call in calls:
+        if not call.future.done():
+            call.future.set_exception(error)
