@@ -116,8 +116,13 @@ async def test_a_stopped_writer_does_not_make_others_hang(
         assert child.line() == "ready"
         child.stopped()
         began = time.monotonic()
-        with pytest.raises(StorageBusy):
-            await kernel.commit(PARTITION, append)
+        try:
+            with pytest.raises(StorageBusy):
+                async with asyncio.timeout(10):
+                    await kernel.commit(PARTITION, append)
+        except BaseException:
+            child.kill()  # or closing would wait for it too
+            raise
         waited = time.monotonic() - began
         assert (await kernel.log_state(PARTITION, "events", "others")).head == 1
         assert not (await kernel.health()).writes
