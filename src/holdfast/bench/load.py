@@ -25,11 +25,21 @@ class Load:
     p99: float
 
 
-async def commits(kernel: Kernel, *, seconds: float, callers: int = CALLERS, starts_at: float | None = None) -> Load:
-    """Let so many callers commit for so long, each one as fast as it is answered."""
-    partition = f"bench/{new_id()}"
+async def commits(
+    kernel: Kernel,
+    *,
+    seconds: float,
+    callers: int = CALLERS,
+    starts_at: float | None = None,
+    partition: str | None = None,
+) -> Load:
+    """Let so many callers commit for so long, each one as fast as it is answered.
+
+    In a partition that is named, the records and logs are called 0, 1, …, so that others can find them.
+    """
     fields = {"state": "working"}
-    keys = [new_id() for _ in range(callers)]
+    keys = [new_id() if partition is None else str(number) for number in range(callers)]
+    partition = partition or f"bench/{new_id()}"
     await asyncio.gather(*(kernel.commit(partition, Insert("bench-task", key, BODY, fields)) for key in keys))
     if starts_at is not None:
         await asyncio.sleep(max(starts_at - time.monotonic(), 0))

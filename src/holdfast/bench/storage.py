@@ -48,19 +48,18 @@ async def _run(url: str, *, quick: bool, progress: Progress) -> Report:
     seconds = 1.0 if quick else 3.0
     progress("the import")
     _import_time(report)
+    progress("group commit beside a bare loop and one transaction per call")
+    if kernel_path(url):
+        await _group_commit_sqlite(report, url, seconds)
+    elif url.startswith("postgres"):
+        await _group_commit_postgres(report, url, seconds)
     async with open_storage(url, declare=[TASKS, NOTES]) as kernel:
-        if kernel_path(url):
-            progress("group commit beside a bare loop and one transaction per call")
-            await _group_commit(report, url, seconds)
-        else:
-            load = await commits(kernel, seconds=seconds)
-            report.note("commits, 64 callers", load.rate, "/s")
-            report.note("acknowledged, p99", load.p99, "ms")
-        if kernel_path(url):
-            progress("three processes")
+        if kernel.engine != "memory":
+            progress("several processes")
             await _processes(report, url, seconds)
             progress("wake-ups in another process")
             await _wake_ups(report, kernel, url, 100 if quick else 500)
+            await _tails(report, kernel, url, seconds)
         progress("long logs")
         await _long_log(report, kernel, 10_000 if quick else 100_000)
         progress("a large blob")
@@ -84,7 +83,7 @@ def _import_time(report: Report) -> None:
 # -------------------------------------------------------------------------------------------------------- commits
 
 
-async def _group_commit(report: Report, url: str, seconds: float) -> None:
+async def _group_commit_sqlite(report: Report, url: str, seconds: float) -> None:
     """The engine, a bare loop of the same statements, and one transaction per call: in turns, medians compared."""
     from holdfast.bench.bare import bare_rate  # noqa: PLC0415
     from holdfast.storage.sqlite import SQLiteKernel  # noqa: PLC0415
@@ -110,14 +109,40 @@ async def _group_commit(report: Report, url: str, seconds: float) -> None:
     report.at_least("group commit ÷ bare loop in batches", rate / statistics.median(bares), "×", 0.6)
 
 
+async def _group_commit_postgres(report: Report, url: str, seconds: float) -> None:
+    """As on SQLite, with 32 callers, each in a schema of its own."""
+    from holdfast.bench.bare_postgres import bare_rate  # noqa: PLC0415
+    from holdfast.storage.postgres import PostgresKernel  # noqa: PLC0415
+
+    loads, singles, bares = [], [], []
+    for number in range(3):
+        async with PostgresKernel(url, schema=f"bench_group_{number}", declare=[TASKS]) as kernel:
+            loads.append(await commits(kernel, seconds=seconds, callers=32))
+        bares.append(await bare_rate(url, f"bench_bare_{number}", seconds=seconds, rows=32))
+        async with PostgresKernel(url, schema=f"bench_single_{number}", declare=[TASKS], batch=1) as kernel:
+            singles.append((await commits(kernel, seconds=seconds, callers=32)).rate)
+    rate, p99 = statistics.median(load.rate for load in loads), statistics.median(load.p99 for load in loads)
+    report.note("durable commits, 32 callers", rate, "/s")
+    report.note("acknowledged, p50", statistics.median(load.p50 for load in loads), "ms")
+    report.note("acknowledged, p99", p99, "ms")
+    report.at_least("group commit ÷ one transaction per call", rate / statistics.median(singles), "×", 2)
+    bare = statistics.median(bare.rate for bare in bares)
+    report.at_least("group commit ÷ bare loop of multi-row statements", rate / bare, "×", 0.4)
+    bare_p99 = statistics.median(bare.p99 for bare in bares)
+    report.at_most("acknowledged, p99 ÷ a bare transaction's", p99 / bare_p99, "×", 3)
+
+
 async def _processes(report: Report, url: str, seconds: float) -> None:
     one = await asyncio.to_thread(_in_processes, url, seconds, 1)
     three = await asyncio.to_thread(_in_processes, url, seconds, 3)
     total, single = sum(load.rate for load in three), one[0].rate
     worst = max(load.p99 for load in three)
     report.note("durable commits, 3 processes together", total, "/s")
-    report.at_least("3 processes ÷ 1 process", total / single, "×", 0.8)
-    report.at_most("p99 of 3 processes ÷ of 1", worst / one[0].p99, "×", 3)
+    if kernel_path(url):
+        report.at_least("3 processes ÷ 1 process", total / single, "×", 0.8)
+        report.at_most("p99 of 3 processes ÷ of 1", worst / one[0].p99, "×", 3)
+    else:
+        report.note("3 processes ÷ 1 process", total / single, "×")
 
 
 def _in_processes(url: str, seconds: float, processes: int) -> list[Load]:
@@ -142,8 +167,23 @@ async def _wake_ups(report: Report, kernel: Kernel, url: str, count: int) -> Non
                 break
     await child.wait()
     times.sort()
-    report.at_most("a tail in another process sees a commit, p50", times[count // 2], "ms", 2)
+    most = {"sqlite": 2, "postgresql": 20, "redis": 5}[kernel.engine]
+    report.at_most("a tail in another process sees a commit, p50", times[count // 2], "ms", most)
     report.note("a tail in another process sees a commit, p99", times[int(count * 0.99)], "ms")
+
+
+async def _tails(report: Report, kernel: Kernel, url: str, seconds: float) -> None:
+    """What 100 tails in four other processes, on logs that are being written, cost the writers."""
+    alone = (await commits(kernel, seconds=seconds, callers=32)).rate
+    command = (sys.executable, "-m", "holdfast.bench.tails", url, "25", str(seconds + 2))
+    children = [await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE) for _ in range(4)]
+    for child in children:
+        assert child.stdout is not None
+        await child.stdout.readline()  # it is ready
+    watched = (await commits(kernel, seconds=seconds, callers=32, partition="bench/tailed")).rate
+    for child in children:
+        await child.communicate()
+    report.at_least("commits with 100 tails in 4 processes ÷ without", watched / alone, "×", 0.8)
 
 
 async def _entries(kernel: Kernel, stream: str) -> AsyncGenerator[bytes, None]:

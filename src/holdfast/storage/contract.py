@@ -114,8 +114,11 @@ class Problem:
 class Kernel(ABC):
     """One open storage. Made by `holdfast.storage.open_storage`, used as an async context manager.
 
-    It belongs to the event loop that opened it; use from another loop or after fork() is refused.
+    It belongs to the event loop that opened it; use from another loop or after fork() is refused. ``engine`` is its
+    name: memory, sqlite, postgresql, redis, or whatever a third party calls its own.
     """
+
+    engine: str
 
     # -------------------------------------------------------------------------------------------------- lifecycle
 

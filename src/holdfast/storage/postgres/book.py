@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
+from uuid import UUID
 
 from holdfast.storage.blobs import STAGED_SECONDS, Attach, Detach
 from holdfast.storage.catalog import Catalog
@@ -26,17 +27,20 @@ _BLOBS = (Attach, Detach)
 class Book:
     """One batch: a fresh ledger, on a connection in a transaction that holds the locks."""
 
-    def __init__(self, connection: Connection, sql: dict[str, str], catalog: Catalog, *, ids: int, shard: int) -> None:
+    def __init__(self, connection: Connection, sql: dict[str, str], *, shard: int) -> None:
         self.connection = connection
-        self.ledger = Ledger(last_stream=ids, last_fence=ids)
+        self.ledger = Ledger()
+        self.catalog = Catalog()
         self._sql = sql
-        self._catalog = catalog
         self._shard = shard
 
     # ------------------------------------------------------------------------------------------------------- load
 
-    async def load(self, commits: Iterable[tuple[str, Sequence[Operation]]]) -> None:
-        """Make the ledger know every key that these commits touch."""
+    async def load(self, batch: UUID, commits: Iterable[tuple[str, Sequence[Operation]]]) -> tuple[int, int] | None:
+        """Make the ledger know every key that these commits touch.
+
+        Answers the database's time and the version of the catalog; None when this batch was committed already.
+        """
         records: dict[Key, None] = {}
         takes: dict[Key, None] = {}
         streams: dict[Key, None] = {}
@@ -59,12 +63,14 @@ class Book:
                     records[key] = None
                     if isinstance(operation, Take):
                         takes[key] = None
-        if records:
-            await self._load_records(records, takes)
-        if streams:
-            self.ledger.streams.update(streams)
-            for key, row in await self._rows("load_streams", streams):
-                self.ledger.streams[key] = StreamState(*row)
+        begun = await self._begin(batch, records, streams)
+        if begun is None:
+            return None
+        if takes:
+            for key, (body,) in await self._rows("load_bodies", takes):
+                state = self.ledger.records[key]
+                assert state is not None
+                state.body = body
         if appends:
             await self._load_dedupes(appends)
         if work:
@@ -76,17 +82,26 @@ class Book:
             columns = ([partition for partition, _ in blobs], [digest for _, digest in blobs])
             for partition, digest in await self.connection.fetch(self._sql["load_blobs"], *columns):
                 self.ledger.blobs[partition, digest] = True
+        return begun
 
-    async def _load_records(self, keys: dict[Key, None], takes: dict[Key, None]) -> None:
-        records = self.ledger.records
-        records.update(keys)
-        for key, (version, fields, expires_at) in await self._rows("load_records", keys):
-            records[key] = RecordState(version, load_fields(fields), expires_at, None)
-        if takes:
-            for key, (body,) in await self._rows("load_bodies", takes):
-                state = records[key]
-                assert state is not None
-                state.body = body
+    async def _begin(self, batch: UUID, records: dict[Key, None], streams: dict[Key, None]) -> tuple[int, int] | None:
+        ledger = self.ledger
+        ledger.records.update(records)
+        ledger.streams.update(streams)
+        by_name = {1: _named(records), 2: _named(streams)}
+        columns = (*_columns(tuple(by_name[1]), 3), *_columns(tuple(by_name[2]), 3))
+        begun: tuple[int, int] | None = None
+        for kind, partition, family, name, a, b, c, text in await self.connection.fetch(
+            self._sql["begin"], batch, *columns
+        ):
+            if kind == 0:
+                begun = (a, int(text))
+                ledger.last_stream = ledger.last_fence = b
+            elif kind == 1:
+                ledger.records[by_name[1][partition, family, name]] = RecordState(a, load_fields(text), b, None)
+            else:
+                ledger.streams[by_name[2][partition, family, name]] = StreamState(a, b, c)
+        return begun
 
     async def _load_dedupes(self, appends: Iterable[tuple[Key, Append]]) -> None:
         wanted = {
@@ -102,9 +117,8 @@ class Book:
 
     async def _rows(self, query: str, keys: Iterable[Key]) -> list[tuple[Key, Sequence[Any]]]:
         """The rows of these keys, each with its key and without the three columns that name it."""
-        by_name = {(partition, family, short(key)): (partition, family, key) for partition, family, key in keys}
-        partitions, families, names = zip(*by_name, strict=True)
-        rows = await self.connection.fetch(self._sql[query], partitions, families, names)
+        by_name = _named(keys)
+        rows = await self.connection.fetch(self._sql[query], *_columns(tuple(by_name), 3))
         return [(by_name[tuple(row[:3])], row[3:]) for row in rows]
 
     # ------------------------------------------------------------------------------------------------------- save
@@ -113,10 +127,9 @@ class Book:
         """Write what the ledger has changed. Counters come last: they are the only rows that others may hold."""
         ledger = self.ledger
         totals: Counter[tuple[int, bytes]] = Counter()
-        if ledger.changed_records:
-            await self._save_records(totals)
-        if ledger.entries or ledger.changed_streams:
-            await self._save_logs()
+        replaced = await self._save_records(totals) if ledger.changed_records else []
+        if replaced or ledger.entries or ledger.changed_streams:
+            await self._save_logs(replaced)
         if ledger.changed_work:
             await self._save_work(now)
         if ledger.holdings:
@@ -132,7 +145,8 @@ class Book:
         if rows:
             await self.connection.execute(self._sql[query], *zip(*rows, strict=True))
 
-    async def _save_records(self, totals: Counter[tuple[int, bytes]]) -> None:
+    async def _save_records(self, totals: Counter[tuple[int, bytes]]) -> list[tuple[Any, ...]]:
+        """Write what is new, patched or gone; answers the rows whose body is replaced, for `replace_and_append`."""
         inserts, updates, patches, deletes = [], [], [], []
         unindexed: list[tuple[int, bytes]] = []
         indexed: list[tuple[int, bytes, str]] = []
@@ -140,7 +154,7 @@ class Book:
             new = self.ledger.records[partition, collection, key]
             if old is None and new is None:
                 continue
-            shape, base = self._catalog.shapes[collection]
+            shape, base = self.catalog.shapes[collection]
             name = short(key)
             place = (partition, collection, name)
             if new is None:
@@ -163,12 +177,12 @@ class Book:
                 totals.update([(base + at, group) for at, group in enumerate(shape.groups(partition, new.fields))])
         await self._many("delete_records", deletes)
         await self._many("insert_records", inserts)
-        await self._many("update_records", updates)
         await self._many("patch_records", patches)
         await self._many("delete_index", unindexed)
         await self._many("insert_index", indexed)
+        return updates
 
-    async def _save_logs(self) -> None:
+    async def _save_logs(self, replaced: Sequence[tuple[Any, ...]]) -> None:
         ledger = self.ledger
         dropped = [(number, 1 << 62) for number in ledger.drops]
         await self._many("delete_streams", [(number,) for number in ledger.drops])
@@ -182,9 +196,10 @@ class Book:
             else:
                 inserts.append((new.id, partition, log, short(key), long(key), new.head, new.floor))
         await self._many("insert_streams", inserts)
-        if updates or ledger.entries:
+        if replaced or updates or ledger.entries:
             rows = [(new.stream, new.seq, new.at, new.kind, new.data) for new in ledger.entries]
-            await self.connection.execute(self._sql["append"], *_columns(updates, 3), *_columns(rows, 5))
+            columns = (*_columns(replaced, 7), *_columns(updates, 3), *_columns(rows, 5))
+            await self.connection.execute(self._sql["replace_and_append"], *columns)
         await self._many(
             "insert_dedupes",
             [(new.stream, short(new.dedupe), new.seq) for new in ledger.entries if new.dedupe is not None],
@@ -220,6 +235,11 @@ class Book:
         partitions, digests = zip(*blobs, strict=True)
         grace = now + int(STAGED_SECONDS * MICROSECONDS)
         await self.connection.execute(self._sql["settle_blobs"], partitions, digests, grace)
+
+
+def _named(keys: Iterable[Key]) -> dict[tuple[str, str, str], Key]:
+    """The keys by their names in the tables."""
+    return {(partition, family, short(key)): (partition, family, key) for partition, family, key in keys}
 
 
 def _columns(rows: Sequence[Sequence[Any]], count: int) -> Sequence[Sequence[Any]]:

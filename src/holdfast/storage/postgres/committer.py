@@ -97,8 +97,7 @@ class Committer:
         self._settings = (
             f"SET LOCAL statement_timeout = {int(STATEMENT_SECONDS * 1000)}; "
             f"SET LOCAL lock_timeout = {int(LOCK_SECONDS * 1000)}; "
-            f"SET LOCAL synchronous_commit = {'on' if durability == 'durable' else 'off'}; "
-            f"SELECT pg_advisory_xact_lock_shared({catalog_lock(schema)})"
+            f"SET LOCAL synchronous_commit = {'on' if durability == 'durable' else 'off'}"
         )
         self._task = asyncio.get_running_loop().create_task(self._run(), name="holdfast-committer")
 
@@ -183,17 +182,18 @@ class Committer:
         commits = [(commit.partition, commit.operations) for commit in batch.commits]
         locks = ",".join(map(str, locks_of(self._schema, commits)))
         await connection.execute(
-            f"BEGIN; {self._settings}; SELECT pg_advisory_xact_lock(n) FROM unnest('{{{locks}}}'::bigint[]) AS n"
+            f"BEGIN; {self._settings}; SELECT pg_advisory_xact_lock_shared({catalog_lock(self._schema)}) "
+            f"UNION ALL SELECT pg_advisory_xact_lock(n) FROM unnest('{{{locks}}}'::bigint[]) AS n"
         )
-        row = await connection.fetchrow(self._sql["begin"], batch.id)
-        if row is None:  # an earlier attempt was committed
+        book = Book(connection, self._sql, shard=self._shard)
+        begun = await book.load(batch.id, commits)
+        if begun is None:  # an earlier attempt was committed
             await connection.execute("ROLLBACK")
             return
-        now, ids, version = row
-        if int(version) != self.catalog.version:
+        now, version = begun
+        if version != self.catalog.version:
             self.catalog = await load_catalog(connection, self._sql, self.catalog)
-        book = Book(connection, self._sql, self.catalog, ids=ids, shard=self._shard)
-        await book.load(commits)
+        book.catalog = self.catalog
         answers, partitions = self._judge(batch, book, now)
         new = partitions - self._partitions
         await book.save(new, now=now)

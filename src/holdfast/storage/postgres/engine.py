@@ -18,7 +18,7 @@ from holdfast.storage.front import Front
 from holdfast.storage.hints import QueueTopic
 from holdfast.storage.judge import MICROSECONDS
 from holdfast.storage.ledger import work_item
-from holdfast.storage.logs import Entry, LogPage, LogState
+from holdfast.storage.logs import LogPage, LogState
 from holdfast.storage.postgres import queues
 from holdfast.storage.postgres.book import work_row
 from holdfast.storage.postgres.catalog import declare, load_catalog
@@ -39,6 +39,7 @@ from holdfast.storage.postgres.connection import (
 )
 from holdfast.storage.postgres.hints import Hints
 from holdfast.storage.postgres.locks import catalog_lock
+from holdfast.storage.postgres.pages import Pages
 from holdfast.storage.postgres.schema import prepare_schema
 from holdfast.storage.records import Expire, Record
 from holdfast.storage.work import Claim, WorkItem, WorkState
@@ -89,6 +90,7 @@ class PostgresKernel(Front):
             await close_quietly(connection)
         for name, (shape, _) in self._catalog.shapes.items():
             self.declared.shapes.setdefault(name, shape)
+        self._pages = Pages(self._rows)
         self._hints = Hints(
             connect=self._connect,
             pool=self._pool,
@@ -303,20 +305,10 @@ class PostgresKernel(Front):
         max_bytes: int,
         backward: bool,
     ) -> LogPage:
-        place = (partition, log, short(stream), after, ENDLESS if before is None else before, limit)
-        rows = await self._rows("read_down" if backward else "read_up", *place)
-        if not rows:
-            return LogPage((), 0, 0)
-        entries: list[Entry] = []
-        size = 0
-        for _, _, seq, kind, data, at in rows:
-            if seq is None:
-                break
-            size += len(data)
-            if entries and size > max_bytes:
-                break
-            entries.append(Entry(seq, kind, data, at))
-        return LogPage(tuple(entries), rows[0][0], rows[0][1])
+        before = ENDLESS if before is None else before
+        return await self._pages.read(
+            partition, log, stream, after, before, limit=limit, max_bytes=max_bytes, backward=backward
+        )
 
     async def _log_state(self, partition: str, log: str, stream: str) -> LogState:
         row = await self._row("get_stream", partition, log, short(stream))

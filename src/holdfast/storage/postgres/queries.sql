@@ -1,29 +1,31 @@
 -- Named statements; {schema} is filled in when a storage is opened. Arrays go in by unnest, one statement for a batch.
 
 -- begin
--- Called after the locks are held, so that a later batch gets later ids. No row comes back when this very batch was
--- committed already, by a connection that broke before it could say so.
-INSERT INTO {schema}.batch (id, at) VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-ON CONFLICT DO NOTHING
-RETURNING at, nextval('{schema}.ids'), (SELECT value FROM {schema}.meta WHERE name = 'catalog')
+-- Called after the locks are held, so that a later batch gets later ids. The first row is missing when this very batch
+-- was committed already, by a connection that broke before it could say so. With it come the records and the heads that
+-- the batch touches: one round trip for what nearly every batch needs.
+WITH batch AS (
+    INSERT INTO {schema}.batch (id, at) VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+    ON CONFLICT DO NOTHING
+    RETURNING at, nextval('{schema}.ids') AS ids, (SELECT value FROM {schema}.meta WHERE name = 'catalog') AS catalog)
+SELECT 0 AS kind, NULL AS partition, NULL AS family, NULL AS name, at AS a, ids AS b, NULL::bigint AS c, catalog AS text
+FROM batch
+UNION ALL
+SELECT 1, partition, collection, name, version, expires_at, NULL, fields
+FROM unnest($2::text[], $3::text[], $4::text[]) AS wanted (partition, collection, name)
+JOIN {schema}.record USING (partition, collection, name)
+UNION ALL
+SELECT 2, partition, log, name, id, head, floor, NULL
+FROM unnest($5::text[], $6::text[], $7::text[]) AS wanted (partition, log, name)
+JOIN {schema}.stream USING (partition, log, name)
 
 -- now
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
-
--- load_records
-SELECT partition, collection, name, version, fields, expires_at
-FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted (partition, collection, name)
-JOIN {schema}.record USING (partition, collection, name)
 
 -- load_bodies
 SELECT partition, collection, name, body
 FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted (partition, collection, name)
 JOIN {schema}.record USING (partition, collection, name)
-
--- load_streams
-SELECT partition, log, name, id, head, floor
-FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted (partition, log, name)
-JOIN {schema}.stream USING (partition, log, name)
 
 -- load_dedupes
 SELECT stream, name, seq FROM unnest($1::bigint[], $2::text[]) AS wanted (stream, name)
@@ -48,12 +50,6 @@ INSERT INTO {schema}.partition (name) SELECT * FROM unnest($1::text[]) ON CONFLI
 -- insert_records
 INSERT INTO {schema}.record (partition, collection, name, key, version, fields, expires_at, body)
 SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::bigint[], $8::bytea[])
-
--- update_records
-UPDATE {schema}.record AS r SET version = n.version, fields = n.fields, expires_at = n.expires_at, body = n.body
-FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::bytea[])
-    AS n (partition, collection, name, version, fields, expires_at, body)
-WHERE r.partition = n.partition AND r.collection = n.collection AND r.name = n.name
 
 -- patch_records
 UPDATE {schema}.record AS r SET version = n.version, fields = n.fields
@@ -81,13 +77,18 @@ ON CONFLICT (index, grp, shard) DO UPDATE SET total = c.total + excluded.total
 INSERT INTO {schema}.stream (id, partition, log, name, key, head, floor)
 SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[])
 
--- append
--- Heads and entries in one round trip: this is what most commits are made of.
-WITH heads AS (
+-- replace_and_append
+-- Bodies, heads and entries in one round trip: this is what most commits are made of.
+WITH bodies AS (
+    UPDATE {schema}.record AS r SET version = n.version, fields = n.fields, expires_at = n.expires_at, body = n.body
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::bytea[])
+        AS n (partition, collection, name, version, fields, expires_at, body)
+    WHERE r.partition = n.partition AND r.collection = n.collection AND r.name = n.name
+), heads AS (
     UPDATE {schema}.stream AS s SET head = n.head, floor = n.floor
-    FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS n (id, head, floor) WHERE s.id = n.id)
+    FROM unnest($8::bigint[], $9::bigint[], $10::bigint[]) AS n (id, head, floor) WHERE s.id = n.id)
 INSERT INTO {schema}.entry (stream, seq, at, kind, data)
-SELECT * FROM unnest($4::bigint[], $5::bigint[], $6::bigint[], $7::text[], $8::bytea[])
+SELECT * FROM unnest($11::bigint[], $12::bigint[], $13::bigint[], $14::text[], $15::bytea[])
 
 -- insert_dedupes
 INSERT INTO {schema}.dedupe (stream, name, seq) SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[])
@@ -146,24 +147,25 @@ JOIN {schema}.record AS r ON r.partition = $1 AND r.collection = $2 AND r.name =
 WHERE expires_at IS NULL OR expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 
 -- scan_up
--- The catalog of the same moment comes with the rows, and comes alone when there are none.
+-- The catalog of the same moment comes with the rows, and comes alone when there are none. OFFSET 0 keeps the planner
+-- from any other way than along the index, entry by entry.
 SELECT catalog.value, found.* FROM (SELECT value FROM {schema}.meta WHERE name = 'catalog') AS catalog LEFT JOIN LATERAL (
-    SELECT i.entry, coalesce(r.key, r.name), r.version, r.body, r.fields
-    FROM {schema}.record_index AS i
-    JOIN {schema}.record AS r ON r.partition = $4 AND r.collection = $5 AND r.name = i.record
-    WHERE i.index = $1 AND i.entry >= $2 AND i.entry < $3
-      AND (r.expires_at IS NULL OR r.expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-    ORDER BY i.entry LIMIT $6) AS found ON true ORDER BY found.entry
+    SELECT i.entry, r.key, r.version, r.body, r.fields FROM {schema}.record_index AS i CROSS JOIN LATERAL (
+        SELECT coalesce(key, name) AS key, version, body, fields FROM {schema}.record
+        WHERE partition = $4 AND collection = $5 AND name = i.record
+          AND (expires_at IS NULL OR expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+        OFFSET 0) AS r
+    WHERE i.index = $1 AND i.entry >= $2 AND i.entry < $3 ORDER BY i.entry LIMIT $6) AS found ON true ORDER BY found.entry
 
 -- scan_down
 -- As scan_up, backwards.
 SELECT catalog.value, found.* FROM (SELECT value FROM {schema}.meta WHERE name = 'catalog') AS catalog LEFT JOIN LATERAL (
-    SELECT i.entry, coalesce(r.key, r.name), r.version, r.body, r.fields
-    FROM {schema}.record_index AS i
-    JOIN {schema}.record AS r ON r.partition = $4 AND r.collection = $5 AND r.name = i.record
-    WHERE i.index = $1 AND i.entry >= $2 AND i.entry < $3
-      AND (r.expires_at IS NULL OR r.expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-    ORDER BY i.entry DESC LIMIT $6) AS found ON true ORDER BY found.entry DESC
+    SELECT i.entry, r.key, r.version, r.body, r.fields FROM {schema}.record_index AS i CROSS JOIN LATERAL (
+        SELECT coalesce(key, name) AS key, version, body, fields FROM {schema}.record
+        WHERE partition = $4 AND collection = $5 AND name = i.record
+          AND (expires_at IS NULL OR expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+        OFFSET 0) AS r
+    WHERE i.index = $1 AND i.entry >= $2 AND i.entry < $3 ORDER BY i.entry DESC LIMIT $6) AS found ON true ORDER BY found.entry DESC
 
 -- count_range
 SELECT (SELECT value FROM {schema}.meta WHERE name = 'catalog'), count(*) FROM (
@@ -172,30 +174,43 @@ SELECT (SELECT value FROM {schema}.meta WHERE name = 'catalog'), count(*) FROM (
 -- count_live
 -- Records that may expire have to be looked at one by one.
 SELECT (SELECT value FROM {schema}.meta WHERE name = 'catalog'), count(*) FROM (
-    SELECT 1 FROM {schema}.record_index AS i
-    JOIN {schema}.record AS r ON r.partition = $5 AND r.collection = $6 AND r.name = i.record
-    WHERE i.index = $1 AND i.entry >= $2 AND i.entry < $3
-      AND (r.expires_at IS NULL OR r.expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-    LIMIT $4) AS counted
+    SELECT 1 FROM {schema}.record_index AS i CROSS JOIN LATERAL (
+        SELECT 1 FROM {schema}.record WHERE partition = $5 AND collection = $6 AND name = i.record
+          AND (expires_at IS NULL OR expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+        OFFSET 0) AS r
+    WHERE i.index = $1 AND i.entry >= $2 AND i.entry < $3 LIMIT $4) AS counted
 
 -- get_counter
 SELECT (SELECT value FROM {schema}.meta WHERE name = 'catalog'), coalesce(sum(total), 0)::bigint
 FROM {schema}.counter WHERE index = $1 AND grp = $2
 
 -- read_up
--- The head and the entries of one moment, also when there are none.
-SELECT s.head, s.floor, e.seq, e.kind, e.data, e.at FROM {schema}.stream AS s
+-- Pages of many logs at once. The head and the entries of a log are of one moment, also when there are none.
+SELECT n.place, s.head, s.floor, e.seq, e.kind, e.data, e.at
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[]) WITH ORDINALITY
+    AS n (partition, log, name, after, before, most, bytes, place)
+JOIN {schema}.stream AS s USING (partition, log, name)
 LEFT JOIN LATERAL (
-    SELECT seq, kind, data, at FROM {schema}.entry
-    WHERE stream = s.id AND seq > greatest($4, s.floor) AND seq < $5 ORDER BY seq LIMIT $6) AS e ON true
-WHERE s.partition = $1 AND s.log = $2 AND s.name = $3 ORDER BY e.seq
+    SELECT seq, kind, data, at FROM (
+        SELECT seq, kind, data, at, sum(octet_length(data)) OVER (ORDER BY seq) - octet_length(data) AS before_it
+        FROM {schema}.entry WHERE stream = s.id AND seq > greatest(n.after, s.floor) AND seq < n.before
+        ORDER BY seq LIMIT n.most) AS page
+    WHERE before_it < n.bytes OR before_it = 0) AS e ON true
+ORDER BY n.place, e.seq
 
 -- read_down
-SELECT s.head, s.floor, e.seq, e.kind, e.data, e.at FROM {schema}.stream AS s
+-- As read_up, backwards.
+SELECT n.place, s.head, s.floor, e.seq, e.kind, e.data, e.at
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[]) WITH ORDINALITY
+    AS n (partition, log, name, after, before, most, bytes, place)
+JOIN {schema}.stream AS s USING (partition, log, name)
 LEFT JOIN LATERAL (
-    SELECT seq, kind, data, at FROM {schema}.entry
-    WHERE stream = s.id AND seq > greatest($4, s.floor) AND seq < $5 ORDER BY seq DESC LIMIT $6) AS e ON true
-WHERE s.partition = $1 AND s.log = $2 AND s.name = $3 ORDER BY e.seq DESC
+    SELECT seq, kind, data, at FROM (
+        SELECT seq, kind, data, at, sum(octet_length(data)) OVER (ORDER BY seq DESC) - octet_length(data) AS before_it
+        FROM {schema}.entry WHERE stream = s.id AND seq > greatest(n.after, s.floor) AND seq < n.before
+        ORDER BY seq DESC LIMIT n.most) AS page
+    WHERE before_it < n.bytes OR before_it = 0) AS e ON true
+ORDER BY n.place, e.seq DESC
 
 -- get_stream
 SELECT head, floor FROM {schema}.stream WHERE partition = $1 AND log = $2 AND name = $3
