@@ -21,7 +21,6 @@ from holdfast.errors import CommitInDoubt, HoldfastError, StorageUnavailable, St
 from holdfast.storage.catalog import Catalog
 from holdfast.storage.clock import Clock
 from holdfast.storage.commits import Operation, Receipt
-from holdfast.storage.contract import Durability
 from holdfast.storage.hints import Topic
 from holdfast.storage.ids import new_id
 from holdfast.storage.judge import judge
@@ -74,7 +73,7 @@ class Committer:
         connect: Callable[[], Awaitable[Connection]],
         sql: dict[str, str],
         schema: str,
-        durability: Durability,
+        settings: dict[str, str],
         clock: Clock,
         hint: Callable[[Sequence[Topic]], None],
         batch: int = BATCH_COMMITS,
@@ -94,11 +93,7 @@ class Committer:
         self._idle.set()
         self._closing = False
         self.catalog = Catalog()
-        self._settings = (
-            f"SET LOCAL statement_timeout = {int(STATEMENT_SECONDS * 1000)}; "
-            f"SET LOCAL lock_timeout = {int(LOCK_SECONDS * 1000)}; "
-            f"SET LOCAL synchronous_commit = {'on' if durability == 'durable' else 'off'}"
-        )
+        self._begin = "".join(["BEGIN; ", *(f"SET LOCAL {name} = {value}; " for name, value in settings.items())])
         self._task = asyncio.get_running_loop().create_task(self._run(), name="holdfast-committer")
 
     def commit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
@@ -182,7 +177,7 @@ class Committer:
         commits = [(commit.partition, commit.operations) for commit in batch.commits]
         locks = ",".join(map(str, locks_of(self._schema, commits)))
         await connection.execute(
-            f"BEGIN; {self._settings}; SELECT pg_advisory_xact_lock_shared({catalog_lock(self._schema)}) "
+            f"{self._begin}SELECT pg_advisory_xact_lock_shared({catalog_lock(self._schema)}) "
             f"UNION ALL SELECT pg_advisory_xact_lock(n) FROM unnest('{{{locks}}}'::bigint[]) AS n"
         )
         book = Book(connection, self._sql, shard=self._shard)

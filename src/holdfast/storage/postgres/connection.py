@@ -21,6 +21,7 @@ from holdfast.errors import (
     StorageReadOnly,
     StorageUnreachable,
 )
+from holdfast.storage.contract import Durability
 from holdfast.storage.keys import LONG_BYTES
 from holdfast.storage.migrations import queries_of
 
@@ -65,10 +66,29 @@ def plain_url(url: str) -> str:
     return urlunsplit(("postgresql", parts.netloc, parts.path, "", ""))
 
 
-async def connect(url: str, *, pooled: bool = False) -> Connection:
-    """A connection; ``pooled`` when a pooler may hand each transaction to another backend."""
-    cache = 0 if pooled else 200
-    return await asyncpg.connect(url, timeout=CONNECT_SECONDS, statement_cache_size=cache, command_timeout=None)
+async def connect(url: str, *, pooled: bool = False, settings: dict[str, str] | None = None) -> Connection:
+    """A connection; ``pooled`` when a pooler may hand each transaction to another backend, which has no settings."""
+    return await asyncpg.connect(
+        url,
+        timeout=CONNECT_SECONDS,
+        statement_cache_size=0 if pooled else 200,
+        server_settings=None if pooled else settings,
+    )
+
+
+def writer_settings(durability: Durability) -> dict[str, str]:
+    """How the committer's transactions run."""
+    return {
+        "statement_timeout": str(int(STATEMENT_SECONDS * 1000)),
+        "lock_timeout": str(int(LOCK_SECONDS * 1000)),
+        "synchronous_commit": "on" if durability == "durable" else "off",
+        # Its statements look up a few rows by their keys, always. Young tables have no statistics yet, and reading all
+        # of a table looks cheap to a planner that takes it for empty.
+        "enable_seqscan": "off",
+        "enable_hashjoin": "off",
+        "enable_mergejoin": "off",
+        "jit": "off",
+    }
 
 
 async def create_pool(url: str, *, size: int, pooled: bool) -> Any:

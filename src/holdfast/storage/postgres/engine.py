@@ -36,6 +36,7 @@ from holdfast.storage.postgres.connection import (
     short,
     statements,
     translate,
+    writer_settings,
 )
 from holdfast.storage.postgres.hints import Hints
 from holdfast.storage.postgres.locks import catalog_lock
@@ -100,10 +101,10 @@ class PostgresKernel(Front):
             pooled=self._pooled,
         )
         self._committer = Committer(
-            connect=self._connect,
+            connect=self._connect_writer,
             sql=self._sql,
             schema=self._schema,
-            durability=self.durability,
+            settings=writer_settings(self.durability) if self._pooled else {},
             clock=self.clock,
             hint=self._hints.hint,
             batch=self._batch,
@@ -111,6 +112,9 @@ class PostgresKernel(Front):
 
     async def _connect(self) -> Connection:
         return await connect(self._url, pooled=self._pooled)
+
+    async def _connect_writer(self) -> Connection:
+        return await connect(self._url, pooled=self._pooled, settings=writer_settings(self.durability))
 
     async def _check_server(self, connection: Connection) -> None:
         """Refuse a server that can't keep what is promised."""
