@@ -23,6 +23,7 @@ from holdfast.errors import (
     InvalidValue,
     LogTrimmed,
     NotDeclared,
+    NotTransferable,
     StorageClosed,
     StorageCorrupt,
     WrongLoop,
@@ -56,6 +57,7 @@ from holdfast.storage.requests import (
     checked_operations,
 )
 from holdfast.storage.staging import chunks_of
+from holdfast.storage.transfer.ports import Transfer
 from holdfast.storage.work import Claim, WorkItem, WorkPage, WorkState
 
 logger = logging.getLogger("holdfast.storage")
@@ -444,6 +446,16 @@ class Front(Kernel):
         if not isinstance(topic, LogTopic | QueueTopic):
             raise InvalidValue(f"watch a LogTopic or a QueueTopic, not {type(topic).__name__}")
         return Watch(self.board, topic)
+
+    # ----------------------------------------------------------------------------------------------------- copies
+
+    def transfer(self) -> Transfer:
+        """The whole store, for copies and backups. An engine that can't be copied leaves `_transfer` alone."""
+        self._guard()
+        return self._transfer()
+
+    def _transfer(self) -> Transfer:
+        raise NotTransferable(f"the engine {self.engine!r} can't be copied: it offers no way to read a whole store")
 
     # ----------------------------------------------------------------------------------- what an engine fills in
 

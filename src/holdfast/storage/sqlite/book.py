@@ -19,6 +19,7 @@ from holdfast.storage.declared import dump_fields, load_fields
 from holdfast.storage.judge import MICROSECONDS
 from holdfast.storage.ledger import Key, Ledger, RecordState, StreamState, WorkRow
 from holdfast.storage.logs import Append, Drop, Head, Trim
+from holdfast.storage.marks import Mark
 from holdfast.storage.records import Take
 from holdfast.storage.sqlite.catalog import load_catalog
 from holdfast.storage.sqlite.checksums import body_is_sound, damaged, entry_crc, head_crc, work_crc, work_is_sound
@@ -38,6 +39,7 @@ class Book:
         self.connection = connection
         self.ledger = Ledger()
         self.catalog = Catalog()
+        self.mark: Mark | None = None
         self.rows = 0  # written since the last checkpoint
         self._partitions: set[str] = set()
         self._data_version = -1
@@ -57,6 +59,8 @@ class Book:
             self._last_record, ledger.last_stream, ledger.last_fence = row
             self._saved_fence = ledger.last_fence
             self.catalog = load_catalog(self.connection, self.catalog)
+            mark = self.connection.execute(SQL["get_mark"]).fetchone()
+            self.mark = Mark.load(mark[0]) if mark else None
 
     def forget(self) -> None:
         """Know nothing any more, after a rollback. The catalog too: a version of it that was never committed may be
@@ -104,9 +108,7 @@ class Book:
         if takes:
             self._load_bodies(takes)
         if wanted_streams:
-            streams.update(wanted_streams)
-            for *key3, number, head, floor in self._rows("load_streams", tuple(wanted_streams)):
-                streams[tuple(key3)] = StreamState(number, head, floor)
+            self.load_streams(tuple(wanted_streams))
         if appends:
             self._load_dedupes(appends)
         if wanted_work:
@@ -121,6 +123,14 @@ class Book:
     def load_keys(self, keys: Iterable[Key]) -> None:
         """Make the ledger know these records."""
         self._load_records([key for key in keys if key not in self.ledger.records])
+
+    def load_streams(self, keys: Iterable[Key]) -> None:
+        """Make the ledger know these streams."""
+        streams = self.ledger.streams
+        unknown = [key for key in keys if key not in streams]
+        streams.update(dict.fromkeys(unknown))
+        for *key, number, head, floor in self._rows("load_streams", unknown):
+            streams[tuple(key)] = StreamState(number, head, floor)
 
     def _load_records(self, keys: Sequence[Key]) -> None:
         records = self.ledger.records
@@ -165,6 +175,8 @@ class Book:
     def save(self, partitions: Iterable[str], *, now: int) -> None:
         """Write what the ledger has changed."""
         ledger = self.ledger
+        if self.mark is not None and self.mark.follows(now):
+            self._many("touch", ledger.touched())
         new = set(partitions) - self._partitions
         if new:
             self.connection.executemany(SQL["insert_partition"], [(name,) for name in new])

@@ -34,7 +34,9 @@ from holdfast.storage.sqlite.place import Reserve, WriteLock, check_place
 from holdfast.storage.sqlite.poll import POLL_SECONDS, Poll
 from holdfast.storage.sqlite.readers import ReadByWriter, Readers, ReaderThreads, only, read_log, read_records, scan
 from holdfast.storage.sqlite.schema import cannot_open, check_file, engine_offset, known_boot, prepare_file
+from holdfast.storage.sqlite.transfer import FileTransfer
 from holdfast.storage.sqlite.writer import BATCH_COMMITS, Probe, Turn, Writer
+from holdfast.storage.transfer.ports import Transfer
 from holdfast.storage.work import Claim, WorkItem, WorkState
 
 logger = logging.getLogger("holdfast.storage")
@@ -208,9 +210,11 @@ class SQLiteKernel(Front):
         if self._writer.broken is not None:
             return True, False, str(self._writer.broken)
         try:
-            await self._writer.run(_nothing, relief=True)
+            refusal: StorageError | None = await self._writer.run(_refusal, relief=True)
         except StorageError as error:
             return True, False, str(error)
+        if refusal is not None:
+            return True, False, str(refusal)
         if self._writer.full:
             return True, False, "the disk is full: only reading, deleting and releasing go on"
         return True, True, "reads and writes work"
@@ -245,7 +249,11 @@ class SQLiteKernel(Front):
                 yield problem
 
     async def _sweep(self, limit: int) -> Swept:
-        swept: Swept = await self._writer.run(lambda turn: queues.sweep(turn, limit), relief=True)
+        swept: Swept | StorageError = await self._writer.run(
+            lambda turn: _refusal(turn) or queues.sweep(turn, limit), relief=True
+        )
+        if isinstance(swept, StorageError):
+            raise swept
         return swept
 
     async def _partitions(self, after: str, limit: int) -> Sequence[str]:
@@ -382,6 +390,7 @@ class SQLiteKernel(Front):
                 turn.connection.execute(SQL["name_blob"], (blob.digest, blob.size, expires_at, upload))
                 turn.book.ledger.blobs[partition, blob.digest] = True
                 turn.connection.execute(SQL["insert_partition"], (partition,))
+            turn.touch("blob", (partition, "", blob.digest))
 
         await self._writer.run(done)
 
@@ -403,6 +412,20 @@ class SQLiteKernel(Front):
         )
         return row
 
+    # ----------------------------------------------------------------------------------------------------- copies
+
+    def _transfer(self) -> Transfer:
+        if not self._shared:
+            return super()._transfer()
+        return FileTransfer(
+            path=self._path,
+            connect=self._connect,
+            writer=self._writer,
+            readers=self._readers,
+            now=self._now,
+            declared=self.declared,
+        )
+
     # ------------------------------------------------------------------------------------------------------ hints
 
     def _hear(self, digests: list[bytes]) -> None:
@@ -412,6 +435,11 @@ class SQLiteKernel(Front):
 
 def _nothing(_turn: Turn) -> None:
     """A job that only takes its turn."""
+
+
+def _refusal(turn: Turn) -> StorageError | None:
+    """Answered, not raised: it is no failure of the batch."""
+    return turn.book.mark.refusal(turn.now) if turn.book.mark is not None else None
 
 
 def _forget_blob(turn: Turn, number: int) -> None:

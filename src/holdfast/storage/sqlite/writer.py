@@ -30,10 +30,11 @@ from holdfast.storage.blobs import Detach
 from holdfast.storage.commits import Operation, Receipt
 from holdfast.storage.hints import Topic
 from holdfast.storage.judge import judge
+from holdfast.storage.ledger import Key
 from holdfast.storage.logs import Append, Drop, Trim
 from holdfast.storage.records import Delete, Insert, Put, Replace
 from holdfast.storage.sqlite.book import Book
-from holdfast.storage.sqlite.connection import WAL_PAGES, Connection, translate
+from holdfast.storage.sqlite.connection import SQL, WAL_PAGES, Connection, translate
 from holdfast.storage.sqlite.place import Reserve, WriteLock
 from holdfast.storage.work import Bury, Complete, Release, Remove
 
@@ -91,6 +92,12 @@ class Turn:
     book: Book
     now: int  # the engine's time
     topics: set[Topic]
+
+    def touch(self, kind: str, place: Key) -> None:
+        """Note what a job has changed past the ledger, for a copy that follows."""
+        mark = self.book.mark
+        if mark is not None and mark.follows(self.now):
+            self.connection.execute(SQL["touch"], (kind, *place, False))
 
 
 Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
@@ -290,9 +297,12 @@ class Writer:
         book = self._book
         book.begin()
         now, at = self._now(), self._wall()
+        answers: list[Answer] = []
+        if book.mark is not None and (refusal := book.mark.refusal(now)) is not None:
+            answers = [(item.future, None, refusal) for item in batch if type(item) is Commit or not item.relieves()]
+            batch = [item for item in batch if type(item) is Job and item.relieves()]
         commits = [(item.partition, item.operations) for item in batch if type(item) is Commit]
         book.load(commits)
-        answers: list[Answer] = []
         partitions: set[str] = set()
         topics: set[Topic] = set()
         ledger = book.ledger

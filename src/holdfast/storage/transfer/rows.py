@@ -1,0 +1,149 @@
+"""The rows in which a store travels from one engine to another, and into a backup.
+
+They carry no ids of an engine and no times of its clock: what ends some day carries how long it still has, in
+microseconds. Everything else is as it is stored, so that versions, seqs and fences stay what clients know.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Table = Literal["collection", "partition", "record", "stream", "entry", "work", "blob", "chunk", "holding"]
+Kind = Literal["record", "stream", "work", "blob"]
+
+# In this order they are written: a record needs its collection, an entry its stream, a chunk its blob.
+TABLES: tuple[Table, ...] = (
+    "collection",
+    "partition",
+    "record",
+    "stream",
+    "entry",
+    "work",
+    "blob",
+    "chunk",
+    "holding",
+)
+
+
+class CollectionRow(NamedTuple):
+    name: str
+    declaration: str
+
+
+class PartitionRow(NamedTuple):
+    name: str
+
+
+class RecordRow(NamedTuple):
+    """``fields`` is the JSON that engines store; ``expires_in`` may lie in the past: gone, but not yet swept."""
+
+    partition: str
+    collection: str
+    key: str
+    version: int
+    fields: str
+    expires_in: int | None
+    body: bytes
+
+
+class StreamRow(NamedTuple):
+    partition: str
+    log: str
+    stream: str
+    head: int
+    floor: int
+
+
+class EntryRow(NamedTuple):
+    partition: str
+    log: str
+    stream: str
+    seq: int
+    at: int
+    kind: str
+    data: bytes
+    dedupe: str | None
+
+
+class ItemRow(NamedTuple):
+    """A work item that waits or is dead: one that somebody holds travels as one that waits, its attempt uncounted."""
+
+    partition: str
+    queue: str
+    key: str
+    state: Literal["waiting", "dead"]
+    lane: str
+    priority: int
+    ready_in: int
+    attempt: int
+    max_attempts: int
+    fence: int
+    reason: str | None
+
+
+class BlobRow(NamedTuple):
+    """``grace`` is None while somebody holds it."""
+
+    partition: str
+    digest: str
+    size: int
+    grace: int | None
+
+
+class ChunkRow(NamedTuple):
+    partition: str
+    digest: str
+    number: int
+    data: bytes
+
+
+class HoldingRow(NamedTuple):
+    partition: str
+    digest: str
+    holder: str
+
+
+Row = CollectionRow | PartitionRow | RecordRow | StreamRow | EntryRow | ItemRow | BlobRow | ChunkRow | HoldingRow
+
+ROW_TYPES: dict[Table, type[Row]] = {
+    "collection": CollectionRow,
+    "partition": PartitionRow,
+    "record": RecordRow,
+    "stream": StreamRow,
+    "entry": EntryRow,
+    "work": ItemRow,
+    "blob": BlobRow,
+    "chunk": ChunkRow,
+    "holding": HoldingRow,
+}
+
+
+class Touched(NamedTuple):
+    """Something that a commit changed while the store is followed. ``reset``: a stream was dropped on the way."""
+
+    number: int
+    kind: Kind
+    partition: str
+    family: str
+    name: str
+    reset: bool
+
+
+def item_row(
+    place: tuple[str, str, str],
+    state: str,
+    lane: str,
+    priority: int,
+    ready_in: int,
+    attempt: int,
+    max_attempts: int,
+    fence: int,
+    again_in: int | None,
+    reason: str | None,
+) -> ItemRow:
+    """A stored item as it travels. Whoever holds it does not come along, so it is as if he had given it back."""
+    if state == "held":
+        ready_in = 0 if again_in is None else min(0, again_in)
+        attempt -= 1
+    kept: Literal["waiting", "dead"] = "dead" if state == "dead" else "waiting"
+    return ItemRow(*place, kept, lane, priority, ready_in, attempt, max_attempts, fence, reason)
