@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.errors import InvalidName, InvalidRequest, InvalidValue, NoIndex, NotDeclared
+from holdfast.errors import InvalidName, InvalidRequest, InvalidValue, NoIndex, NotDeclared, TooLarge
 from holdfast.storage.declared import Declared, Shape, dump_fields, load_fields
 from holdfast.storage.keys import encode
 from holdfast.storage.logs import Log
-from holdfast.storage.records import NO_FIELDS, Collection, Index, Query, Scalar
+from holdfast.storage.records import MAX_FIELD_CHARS, NO_FIELDS, Collection, Index, Query, Scalar
 
 TASKS = Collection(
     "tasks",
@@ -239,3 +239,11 @@ def test_fields_come_back_equal_and_of_their_types(fields: dict[str, Scalar]) ->
 def test_no_fields_are_no_text() -> None:
     assert dump_fields({}) == ""
     assert load_fields("") is NO_FIELDS
+
+
+def test_a_text_field_has_a_limit() -> None:
+    """Fields are for finding; what is longer belongs into the body."""
+    shape = Shape(Collection("note", fields={"title": str}))
+    assert shape.fields({"title": "x" * MAX_FIELD_CHARS}) == {"title": "x" * MAX_FIELD_CHARS}
+    with pytest.raises(TooLarge, match="put it into the body"):
+        shape.fields({"title": "x" * (MAX_FIELD_CHARS + 1)})

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from json.encoder import encode_basestring_ascii as _quote
 from typing import Any
 
-from holdfast.errors import InvalidName, InvalidValue, NoIndex, NotDeclared
+from holdfast.errors import InvalidName, InvalidValue, NoIndex, NotDeclared, TooLarge
 from holdfast.storage.keys import encode
 from holdfast.storage.logs import Log
-from holdfast.storage.records import MAX_INDEXES, NO_FIELDS, Collection, Fields, Index, Query, Scalar
+from holdfast.storage.records import MAX_FIELD_CHARS, MAX_INDEXES, NO_FIELDS, Collection, Fields, Index, Query, Scalar
 
 _NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 _TYPES: dict[str, type[Any]] = {"str": str, "int": int, "float": float, "bool": bool}
@@ -70,7 +70,7 @@ class Shape:
         types = self.types
         for name, value in given.items():
             # Most are plain strings.
-            if type(value) is not str or types.get(name) is not str or not value.isascii():
+            if type(value) is not str or types.get(name) is not str or not value.isascii() or len(value) > 200:
                 self.check_value(name, value)
                 if value is None:
                     del copy[name]
@@ -90,6 +90,10 @@ class Shape:
             return
         if type(value) is not kind:
             raise InvalidValue(f"field {name!r} of {self.name!r} must be {kind.__name__}, not {type(value).__name__}")
+        if kind is str and len(value) > MAX_FIELD_CHARS:  # type: ignore[arg-type]
+            raise TooLarge(
+                f"field {name!r} of {self.name!r} has at most {MAX_FIELD_CHARS} characters; put it into the body"
+            )
         if kind is str and not value.isascii() and _PAIR.search(value):  # type: ignore[union-attr, arg-type]
             # Two surrogates side by side come back from JSON as the one character they stand for.
             raise InvalidValue(f"field {name!r} of {self.name!r} must be valid text; it holds a pair of surrogates")

@@ -17,6 +17,7 @@ def _no_fields() -> Fields:
 
 
 MAX_INDEXES = 4
+MAX_FIELD_CHARS = 4000
 
 
 @dataclass(frozen=True, slots=True)
