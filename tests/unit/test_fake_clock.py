@@ -1,0 +1,32 @@
+"""The clock that tests own."""
+
+from __future__ import annotations
+
+from holdfast.testing.clock import FakeClock
+
+
+def test_it_stands_still_until_it_is_told_otherwise() -> None:
+    clock = FakeClock(wall=10, steady=5)
+    assert (clock.wall(), clock.steady()) == (clock.wall(), clock.steady()) == (10, 5)
+
+
+def test_time_goes_by_for_both_clocks() -> None:
+    clock = FakeClock(wall=10, steady=5)
+    clock.advance(1.5)
+    assert (clock.wall(), clock.steady()) == (1_500_010, 1_500_005)
+
+
+def test_a_jump_moves_the_wall_clock_alone() -> None:
+    clock = FakeClock(wall=10_000_000, steady=5)
+    clock.jump(-2.0)
+    assert (clock.wall(), clock.steady()) == (8_000_000, 5)
+
+
+def test_a_reboot_has_a_name_of_its_own_and_starts_the_steady_clock_anew() -> None:
+    clock = FakeClock()
+    clock.advance(5000.0)
+    wall, steady, boot = clock.wall(), clock.steady(), clock.boot()
+    clock.reboot(seconds=60.0)
+    assert clock.boot() != boot
+    assert clock.steady() < steady
+    assert clock.wall() == wall + 60_000_000
