@@ -12,7 +12,6 @@ import hashlib
 import logging
 import os
 import warnings
-from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 
 from holdfast.errors import (
@@ -37,7 +36,6 @@ from holdfast.storage.contract import (
     Durability,
     Family,
     Health,
-    Kernel,
     Problem,
     Stats,
     Swept,
@@ -45,6 +43,7 @@ from holdfast.storage.contract import (
 from holdfast.storage.cursors import Cursor, read_cursor, write_cursor
 from holdfast.storage.declared import Declared, Shape
 from holdfast.storage.hints import Board, LogTopic, QueueTopic, Topic, Watch
+from holdfast.storage.hooks import Hooks
 from holdfast.storage.keys import END, encode
 from holdfast.storage.logs import Append, Entry, LogPage, LogState
 from holdfast.storage.records import Collection, Count, Page, Put, Query, Record
@@ -76,7 +75,7 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-class Front(Kernel):
+class Front(Hooks):
     """The face of an engine."""
 
     engine: str
@@ -456,110 +455,6 @@ class Front(Kernel):
 
     def _transfer(self) -> Transfer:
         raise NotTransferable(f"the engine {self.engine!r} can't be copied: it offers no way to read a whole store")
-
-    # ----------------------------------------------------------------------------------- what an engine fills in
-
-    @abstractmethod
-    async def _open(self) -> None: ...
-
-    @abstractmethod
-    async def _close(self) -> None: ...
-
-    @abstractmethod
-    async def _declare(self, shape: Shape) -> None: ...
-
-    @abstractmethod
-    async def _flush(self) -> None: ...
-
-    @abstractmethod
-    async def _health(self) -> tuple[bool, bool, str]: ...
-
-    @abstractmethod
-    async def _stats(self) -> Stats: ...
-
-    @abstractmethod
-    def _check(self) -> AsyncIterator[Problem]: ...
-
-    @abstractmethod
-    async def _sweep(self, limit: int) -> Swept: ...
-
-    @abstractmethod
-    async def _partitions(self, after: str, limit: int) -> Sequence[str]: ...
-
-    @abstractmethod
-    def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
-        """Take the commit's place in the order now; the future ends when it is committed or refused."""
-
-    @abstractmethod
-    async def _get_many(self, partition: str, collection: str, keys: Sequence[str]) -> Sequence[Record | None]: ...
-
-    @abstractmethod
-    async def _scan(
-        self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
-    ) -> list[tuple[bytes, Record]]:
-        """The live records whose index entry lies in low ≤ entry < high, in the order of the entries or backwards."""
-
-    @abstractmethod
-    async def _count(self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int: ...
-
-    @abstractmethod
-    async def _counter(self, partition: str, shape: Shape, counter: int, group: bytes) -> int: ...
-
-    @abstractmethod
-    async def _read_log(
-        self,
-        partition: str,
-        log: str,
-        stream: str,
-        after: int,
-        before: int | None,
-        *,
-        limit: int,
-        max_bytes: int,
-        backward: bool,
-    ) -> LogPage: ...
-
-    @abstractmethod
-    async def _log_state(self, partition: str, log: str, stream: str) -> LogState: ...
-
-    @abstractmethod
-    async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]: ...
-
-    @abstractmethod
-    async def _heartbeat(self, worker: str, lease_seconds: float) -> None: ...
-
-    @abstractmethod
-    async def _retire(self, worker: str) -> int: ...
-
-    @abstractmethod
-    async def _work(self, partition: str, queue: str, key: str) -> WorkItem | None: ...
-
-    @abstractmethod
-    async def _list_work(
-        self, partition: str, queue: str, state: WorkState, after: str, limit: int
-    ) -> Sequence[WorkItem]: ...
-
-    @abstractmethod
-    async def _stage(self, partition: str, keep_seconds: float) -> int:
-        """Begin an upload; answers its number."""
-
-    @abstractmethod
-    async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None: ...
-
-    @abstractmethod
-    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
-        """Give the upload its name; where the partition has the blob already, keep that one and prolong it."""
-
-    @abstractmethod
-    async def _stage_undo(self, partition: str, upload: int) -> None: ...
-
-    @abstractmethod
-    async def _blob(self, partition: str, digest: str) -> tuple[int, int] | None:
-        """(number of its upload, size), or None."""
-
-    @abstractmethod
-    async def _blob_chunk(self, partition: str, upload: int, number: int) -> tuple[bytes, bytes] | None:
-        """(data, SHA-256), or None."""
 
 
 class _Reader(BlobReader):
