@@ -15,6 +15,7 @@ from holdfast.storage.declared import dump_fields, load_fields
 from holdfast.storage.judge import MICROSECONDS
 from holdfast.storage.ledger import Key, Ledger, RecordState, StreamState, WorkRow
 from holdfast.storage.logs import Append, Drop, Head, Trim
+from holdfast.storage.marks import Mark
 from holdfast.storage.postgres.connection import Connection, long, short
 from holdfast.storage.records import Take
 from holdfast.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
@@ -31,6 +32,7 @@ class Book:
         self.connection = connection
         self.ledger = Ledger()
         self.catalog = Catalog()
+        self.mark: Mark | None = None
         self._sql = sql
         self._shard = shard
 
@@ -96,6 +98,7 @@ class Book:
         ):
             if kind == 0:
                 begun = (a, int(text))
+                self.mark = Mark.load(partition)
                 ledger.last_stream = ledger.last_fence = b
             elif kind == 1:
                 ledger.records[by_name[1][partition, family, name]] = RecordState(a, load_fields(text), b, None)
@@ -126,6 +129,8 @@ class Book:
     async def save(self, partitions: Iterable[str], *, now: int) -> None:
         """Write what the ledger has changed. Counters come last: they are the only rows that others may hold."""
         ledger = self.ledger
+        if self.mark is not None and self.mark.follows(now):
+            await self._many("touch", ledger.touched())
         totals: Counter[tuple[int, bytes]] = Counter()
         replaced = await self._save_records(totals) if ledger.changed_records else []
         if replaced or ledger.entries or ledger.changed_streams:
@@ -202,7 +207,11 @@ class Book:
             await self.connection.execute(self._sql["replace_and_append"], *columns)
         await self._many(
             "insert_dedupes",
-            [(new.stream, short(new.dedupe), new.seq) for new in ledger.entries if new.dedupe is not None],
+            [
+                (new.stream, short(new.dedupe), long(new.dedupe), new.seq)
+                for new in ledger.entries
+                if new.dedupe is not None
+            ],
         )
         await self._many("trim_entries", ledger.trims + dropped)
         await self._many("trim_dedupes", ledger.trims + dropped)
@@ -227,11 +236,12 @@ class Book:
 
     async def _save_holdings(self, now: int) -> None:
         held = {
-            (partition, digest, short(holder)): on for (partition, digest, holder), on in self.ledger.holdings.items()
+            (partition, digest, short(holder), long(holder)): on
+            for (partition, digest, holder), on in self.ledger.holdings.items()
         }
         await self._many("insert_holdings", [place for place, on in held.items() if on])
-        await self._many("delete_holdings", [place for place, on in held.items() if not on])
-        blobs = sorted({(partition, digest) for partition, digest, _ in held})
+        await self._many("delete_holdings", [place[:3] for place, on in held.items() if not on])
+        blobs = sorted({(partition, digest) for partition, digest, *_ in held})
         partitions, digests = zip(*blobs, strict=True)
         grace = now + int(STAGED_SECONDS * MICROSECONDS)
         await self.connection.execute(self._sql["settle_blobs"], partitions, digests, grace)

@@ -186,6 +186,8 @@ class Committer:
             await connection.execute("ROLLBACK")
             return
         now, version = begun
+        if book.mark is not None and (refusal := book.mark.refusal(now)) is not None:
+            raise refusal
         if version != self.catalog.version:
             self.catalog = await load_catalog(connection, self._sql, self.catalog)
         book.catalog = self.catalog

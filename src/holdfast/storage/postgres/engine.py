@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast.errors import CannotOpen, StorageError
+from holdfast.errors import CannotOpen, StorageError, StorageUnavailable, StorageUnreachable
 from holdfast.storage.blobs import STAGED_SECONDS, Blob
 from holdfast.storage.catalog import Catalog
 from holdfast.storage.clock import Clock
@@ -169,6 +169,10 @@ class PostgresKernel(Front):
         try:
             async with self._writing() as connection:
                 replica = await connection.fetchval("SELECT pg_is_in_recovery()")
+                if not replica:
+                    await queues.obey(connection, self._sql)
+        except StorageUnavailable as refusal:
+            return not isinstance(refusal, StorageUnreachable), False, str(refusal)
         except StorageError as error:
             return False, False, str(error)
         if replica:
@@ -365,6 +369,8 @@ class PostgresKernel(Front):
                     else:
                         await connection.execute(self._sql["name_blob"], upload, blob.digest, blob.size, keep)
                         await connection.execute(self._sql["insert_partitions"], [partition])
+                    if await queues.obey(connection, self._sql):
+                        await queues.touch(connection, self._sql, "blob", [(partition, "", blob.digest)])
             except StorageError as error:
                 if isinstance(error.__cause__, UniqueViolationError):
                     continue  # another process has just named the same bytes

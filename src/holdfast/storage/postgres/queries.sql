@@ -7,8 +7,9 @@
 WITH batch AS (
     INSERT INTO {schema}.batch (id, at) VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
     ON CONFLICT DO NOTHING
-    RETURNING at, nextval('{schema}.ids') AS ids, (SELECT value FROM {schema}.meta WHERE name = 'catalog') AS catalog)
-SELECT 0 AS kind, NULL AS partition, NULL AS family, NULL AS name, at AS a, ids AS b, NULL::bigint AS c, catalog AS text
+    RETURNING at, nextval('{schema}.ids') AS ids, (SELECT value FROM {schema}.meta WHERE name = 'catalog') AS catalog,
+        (SELECT value FROM {schema}.meta WHERE name = 'mark') AS mark)
+SELECT 0 AS kind, mark AS partition, NULL AS family, NULL AS name, at AS a, ids AS b, NULL::bigint AS c, catalog AS text
 FROM batch
 UNION ALL
 SELECT 1, partition, collection, name, version, expires_at, NULL, fields
@@ -21,6 +22,14 @@ JOIN {schema}.stream USING (partition, log, name)
 
 -- now
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+
+-- get_mark
+-- Asked for after the first write of a transaction, which waits for whoever sets the mark.
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, (SELECT value FROM {schema}.meta WHERE name = 'mark')
+
+-- touch
+INSERT INTO {schema}.touched (kind, partition, family, name, reset)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::boolean[])
 
 -- load_bodies
 SELECT partition, collection, name, body
@@ -91,7 +100,8 @@ INSERT INTO {schema}.entry (stream, seq, at, kind, data)
 SELECT * FROM unnest($11::bigint[], $12::bigint[], $13::bigint[], $14::text[], $15::bytea[])
 
 -- insert_dedupes
-INSERT INTO {schema}.dedupe (stream, name, seq) SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[])
+INSERT INTO {schema}.dedupe (stream, name, key, seq)
+SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[])
 ON CONFLICT (stream, name) DO UPDATE SET seq = excluded.seq
 
 -- trim_entries
@@ -125,7 +135,8 @@ INSERT INTO {schema}.worker AS w (id, lease_until) SELECT id, $2 FROM unnest($1:
 ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until WHERE w.lease_until <= $3
 
 -- insert_holdings
-INSERT INTO {schema}.holding (partition, digest, holder) SELECT * FROM unnest($1::text[], $2::text[], $3::text[])
+INSERT INTO {schema}.holding (partition, digest, holder, key)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
 ON CONFLICT DO NOTHING
 
 -- delete_holdings
@@ -223,7 +234,7 @@ JOIN {schema}.stream AS s USING (partition, log, name)
 INSERT INTO {schema}.worker (id, lease_until)
 VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + $2)
 ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until
-RETURNING lease_until - $2
+RETURNING lease_until - $2, (SELECT value FROM {schema}.meta WHERE name = 'mark')
 
 -- claim_expired
 -- Expired leases first, so that a backlog never starves an orphan.
@@ -314,7 +325,7 @@ SELECT data, sha256 FROM {schema}.blob_chunk WHERE blob = $1 AND number = $2
 
 -- delete_blob
 WITH chunks AS (DELETE FROM {schema}.blob_chunk WHERE blob = ANY($1::bigint[]))
-DELETE FROM {schema}.blob WHERE id = ANY($1::bigint[])
+DELETE FROM {schema}.blob WHERE id = ANY($1::bigint[]) RETURNING partition, digest
 
 -- expired_blobs
 SELECT id FROM {schema}.blob WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
