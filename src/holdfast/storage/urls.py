@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from holdfast.errors import InvalidValue, UnknownScheme
+from holdfast.errors import InvalidValue, MissingExtra, UnknownScheme
 from holdfast.storage.contract import Durability, Family, Kernel
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ def open_storage(url: str, *, durability: Durability | None = None, declare: Ite
 
         async with open_storage("sqlite:///holdfast.db") as kernel: ...
 
-    ``memory:`` keeps everything in this process; ``sqlite:///path`` in a file (``sqlite:////path`` is absolute).
+    ``memory:`` keeps everything in this process; ``sqlite:///path`` in a file (``sqlite:////path`` is absolute);
+    ``postgresql://…`` and ``redis://…`` on a server.
     ``durability`` is ``durable`` unless said otherwise here or in the URL (``?durability=relaxed``).
     """
     scheme, path, options = _split(url)
@@ -34,16 +36,42 @@ def open_storage(url: str, *, durability: Durability | None = None, declare: Ite
         schema = options.pop("schema", "holdfast")
         _refuse_unknown(options, "schema")
         return PostgresKernel(path, schema=schema, durability=chosen, declare=declare)
+    if scheme == "redis":
+        return _redis(url, options, chosen, declare)
     from holdfast.storage.sqlite import SQLiteKernel
 
     _refuse_unknown(options)
     return SQLiteKernel(path, durability=chosen, declare=declare)
 
 
+def _redis(url: str, options: dict[str, str], durability: Durability, declare: Iterable[Family]) -> Kernel:
+    if find_spec("redis") is None:
+        raise MissingExtra("redis", "redis")
+    from holdfast.storage.redis import RedisKernel, address_of
+
+    address = address_of(urlsplit(url), options)
+    try:
+        replicas, timeout = int(options.pop("replicas", "0")), float(options.pop("timeout", "10"))
+    except ValueError:
+        raise InvalidValue(
+            "replicas and timeout are numbers, as in redis://host:6379/0?replicas=1&timeout=10"
+        ) from None
+    namespace = options.pop("namespace", "holdfast")
+    _refuse_unknown(options, "namespace", "replicas", "timeout", "db", "ca_file")
+    return RedisKernel(
+        address,
+        namespace=namespace,
+        replicas=replicas,
+        timeout_seconds=timeout,
+        durability=durability,
+        declare=declare,
+    )
+
+
 def pending_migrations(url: str) -> list[Migration]:
     """The migrations that `migrate` would apply; changes nothing."""
     scheme, path, options = _split(url)
-    if scheme == "memory":
+    if scheme in ("memory", "redis"):  # what Redis keeps has a format, and no schema
         return []
     if scheme == "postgresql":
         from holdfast.storage.postgres.schema import migrate as migrate_server
@@ -57,7 +85,7 @@ def pending_migrations(url: str) -> list[Migration]:
 def migrate(url: str) -> list[Migration]:
     """Bring the database to this program's schema; answers what was applied."""
     scheme, path, options = _split(url)
-    if scheme == "memory":
+    if scheme in ("memory", "redis"):  # what Redis keeps has a format, and no schema
         return []
     if scheme == "postgresql":
         from holdfast.storage.postgres.schema import migrate as migrate_server
@@ -76,7 +104,7 @@ def _split(url: str) -> tuple[str, str, dict[str, str]]:
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise UnknownScheme("this is not a URL; use memory:, sqlite:///path or postgresql://…") from None
+        raise UnknownScheme("this is not a URL; use memory:, sqlite:///path, postgresql://… or redis://…") from None
     scheme = parts.scheme.split("+")[0].lower()
     if scheme == "memory":
         if parts.netloc or parts.path:
@@ -84,10 +112,12 @@ def _split(url: str) -> tuple[str, str, dict[str, str]]:
         return "memory", "", _options(parts)
     if scheme in ("postgresql", "postgres"):
         return "postgresql", url, _options(parts)
+    if scheme in ("redis", "rediss", "valkey", "valkeys", "unix"):
+        return "redis", url, _options(parts)
     if scheme != "sqlite":
         raise UnknownScheme(
             f"{repr(parts.scheme) if scheme else 'a URL without a scheme'} names no engine; "
-            "use memory:, sqlite:///path or postgresql://…"
+            "use memory:, sqlite:///path, postgresql://… or redis://…"
         )
     path = unquote(parts.path)
     if parts.netloc or not path.startswith("/") or path == "/":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.storage.redis.connection import Address
+from holdfast.storage.redis.address import Address, address_of
 from holdfast.storage.redis.engine import RedisKernel
 
-__all__ = ["Address", "RedisKernel"]
+__all__ = ["Address", "RedisKernel", "address_of"]

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.errors import SchemaMismatch
+from holdfast.errors import SchemaMismatch, SchemaTooNew
 from holdfast.storage.declared import Shape
 from holdfast.storage.redis.store import Store
 
+FORMAT = 1  # of keys and values, as the Lua files lay them out
 REINDEX_KEYS = 200
 
 
@@ -32,6 +33,14 @@ class Catalog:
         self.entries: dict[str, Entry] = {}
 
     async def load(self) -> None:
+        """What is declared; refuses what a newer program has laid out in another way."""
+        format_ = await self._store.read_registry(b"GET", b"format")
+        if format_ is None:
+            await self._store.write_registry("found", b"%d" % FORMAT)
+        elif int(format_) > FORMAT:
+            raise SchemaTooNew(
+                f"the data has format {int(format_)}, this program knows {FORMAT}; upgrade it. Nothing was changed."
+            )
         rows: Sequence[bytes] = await self._store.read_registry(b"HGETALL", b"catalog")
         for name, stored in zip(rows[::2], rows[1::2], strict=True):
             self._keep(name.decode(), stored)

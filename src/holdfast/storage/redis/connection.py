@@ -5,37 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
 
 from holdfast.errors import CannotOpen
+from holdfast.storage.redis.address import Address
 from holdfast.storage.redis.failures import Disconnected
 
 Reply = Any
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a server is, and how to log in."""
-
-    host: str = "127.0.0.1"
-    port: int = 6379
-    path: str = ""  # of a unix socket; then there is no host
-    database: int = 0
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    tls: bool = False
-    ca_file: str | None = None
-
-    def at(self, host: str, port: int) -> Address:
-        """The same login on another server."""
-        return replace(self, host=host, port=port, path="")
-
-    def __str__(self) -> str:
-        return self.path or f"{self.host}:{self.port}"
 
 
 class Wire:

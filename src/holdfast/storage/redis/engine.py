@@ -21,8 +21,8 @@ from holdfast.storage.ledger import WorkRow, work_item
 from holdfast.storage.logs import Entry, LogPage, LogState
 from holdfast.storage.records import Record
 from holdfast.storage.redis import inspect
+from holdfast.storage.redis.address import Address
 from holdfast.storage.redis.catalog import Catalog
-from holdfast.storage.redis.connection import Address
 from holdfast.storage.redis.hints import Hints
 from holdfast.storage.redis.layout import Layout, partition_entry
 from holdfast.storage.redis.operations import (
@@ -38,11 +38,12 @@ from holdfast.storage.redis.operations import (
 from holdfast.storage.redis.queues import Queues
 from holdfast.storage.redis.store import Store
 from holdfast.storage.redis.uploads import Uploads
-from holdfast.storage.work import Claim, WorkItem, WorkState
+from holdfast.storage.work import Claim, Enqueue, WorkItem, WorkState
 
 logger = logging.getLogger("holdfast.storage")
 
 TIMEOUT_SECONDS = 10.0
+MAX_TIMEOUT_SECONDS = 300.0
 LISTEN_SECONDS = 2.0
 ATTEMPTS = 8  # to read by an index while others declare it anew
 
@@ -75,8 +76,8 @@ class RedisKernel(Front):
             raise InvalidValue(f"a namespace is 1 to 64 letters, digits, '_', '.' and '-', not {namespace!r}")
         if not 0 <= replicas <= 100:
             raise InvalidValue(f"replicas is a number from 0 to 100, not {replicas}")
-        if not 0 < timeout_seconds <= 3600:
-            raise InvalidValue(f"the timeout is a number of seconds from 0 to 3600, not {timeout_seconds}")
+        if not 0 < timeout_seconds <= MAX_TIMEOUT_SECONDS:
+            raise InvalidValue(f"the timeout is a number of seconds up to {MAX_TIMEOUT_SECONDS}, not {timeout_seconds}")
         self._store = Store(
             address, Layout(namespace), durability=durability, replicas=replicas, timeout_seconds=timeout_seconds
         )
@@ -150,12 +151,15 @@ class RedisKernel(Front):
         words: list[bytes] = []
         shapes: dict[str, bytes] = {}
         relief = True
+        workers: set[str] = set()
         for operation in operations:
             words += words_of(operation, self._queues.lease)
             kind = type(operation)
             if kind in RECORD_WRITES:
                 name = operation.collection  # type: ignore[union-attr]
                 shapes[name] = self._catalog.entries[name].text
+            elif kind is Enqueue and operation.worker is not None:  # type: ignore[union-attr]
+                workers.add(operation.worker)  # type: ignore[union-attr]
             relief = relief and kind in RELIEF
         head = [b"%d" % len(shapes)]
         for name, text in shapes.items():
@@ -165,6 +169,8 @@ class RedisKernel(Front):
         def read(answer: Sequence[Any]) -> Receipt:
             outcomes = outcomes_of(operations, answer)
             self._store.remember(partition)
+            for worker in workers:
+                self._queues.alive(worker)
             topics = topics_of(partition, operations, answer)
             if topics:
                 self._hints.tell(topics)

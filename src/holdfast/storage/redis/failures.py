@@ -25,6 +25,11 @@ def is_moved(error: str) -> bool:
     return error.startswith(("MOVED ", "ASK "))
 
 
+def is_replica(error: str) -> bool:
+    """The server that was the primary is none any more; whoever answers there after a reconnect may be one."""
+    return error.startswith("READONLY")
+
+
 def failure_of(error: str) -> HoldfastError:
     """What to raise for an error reply."""
     code = error.split(" ", 1)[0]

@@ -17,7 +17,7 @@ from typing import Any
 from holdfast.errors import CommitInDoubt, HoldfastError, StorageClosed, StorageUnavailable
 from holdfast.storage.ids import new_id
 from holdfast.storage.redis.connection import Reply, Wire
-from holdfast.storage.redis.failures import Disconnected, failure_of, is_moved, lacks_functions, passes
+from holdfast.storage.redis.failures import Disconnected, failure_of, is_moved, is_replica, lacks_functions, passes
 
 logger = logging.getLogger("holdfast.storage")
 
@@ -32,7 +32,7 @@ _FIRST, _AGAIN, _PLAIN = b"f", b"a", b""
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """``read`` turns the reply into the result, or raises."""
+    """``read`` turns the reply into the result, or raises. ``doubt``: it may have been done, without an answer."""
 
     words: list[bytes]
     read: Callable[[Reply], Any]
@@ -40,7 +40,7 @@ class Call:
     until: float
     writes: bool
     size: int
-    sent: bool = False
+    doubt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,8 @@ class Pipeline:
         while True:
             try:
                 await self._wake.wait()
-            except asyncio.CancelledError:
-                if not self._queue:
-                    raise
+            except asyncio.CancelledError:  # the loop ends, and nobody has closed us: finish what was called
+                self._closing = True
             self._wake.clear()
             while self._queue:
                 self._busy = True
@@ -155,7 +154,7 @@ class Pipeline:
         for call in batch:
             if call.writes:
                 base = call.words[3]
-                call.words[MODE] = _AGAIN if call.sent else _PLAIN if base in bases else _FIRST
+                call.words[MODE] = _AGAIN if call.doubt else _PLAIN if base in bases else _FIRST
                 bases.add(base)
         pause = FIRST_PAUSE_SECONDS
         while batch:
@@ -164,17 +163,14 @@ class Pipeline:
             except Disconnected as error:
                 self._wire = None
                 left = self._still_patient(batch, error)
+            except asyncio.CancelledError:  # the loop ends, and nobody has closed us: finish what was called
+                self._closing = True
+                self._wire = None
+                left = batch
             except HoldfastError as error:  # it can be reached, and can't be used
                 self._wire = None
-                _fail(batch, error)
+                _give_up(batch, StorageUnavailable(f"{error}. Nothing was written"))
                 return
-            except BaseException as error:
-                self._wire = None
-                _fail(batch, StorageClosed("the storage was closed while this was being written"))
-                if isinstance(error, Exception):
-                    logger.exception("a batch of calls failed")
-                    return
-                raise
             for call in left:
                 if call.writes:
                     call.words[MODE] = _AGAIN
@@ -192,9 +188,12 @@ class Pipeline:
         assured = self._assurance if any(call.writes for call in batch) else None
         if assured is not None:
             words.append(assured.words)
-        for call in batch:
-            call.sent = True
-        replies = await self._wire.run(words, seconds=self._patience)
+        try:
+            replies = await self._wire.run(words, seconds=self._patience)
+        except BaseException:
+            for call in batch:
+                call.doubt = True
+            raise
         if assured is not None and not assured.holds(replies.pop()):
             self._doubt(batch, replies)
             return []
@@ -204,7 +203,7 @@ class Pipeline:
                 text = str(reply)
                 if is_moved(text) and self._moved is not None:
                     self._moved(call)
-                elif lacks_functions(text) or passes(text):
+                elif lacks_functions(text) or passes(text) or is_replica(text):
                     left.append(call)
                 else:
                     _fail([call], failure_of(text))
@@ -235,21 +234,26 @@ class Pipeline:
     def _still_patient(self, calls: list[Call], error: Disconnected) -> list[Call]:
         """Those that may wait for a new connection; the others fail."""
         now = time.monotonic()
-        left = []
-        for call in calls:
-            if call.until > now:
-                left.append(call)
-            elif call.writes and call.sent:
-                _fail(
-                    [call],
-                    CommitInDoubt(
-                        "the connection broke while this was being written, and the server can't be reached again: it "
-                        "may or may not be there. Look when it can"
-                    ),
-                )
-            else:
-                _fail([call], StorageUnavailable(f"{error}; nothing was written. Try again"))
-        return left
+        _give_up(
+            [call for call in calls if call.until <= now],
+            StorageUnavailable(f"{error}; nothing was written. Try again"),
+        )
+        return [call for call in calls if call.until > now]
+
+
+def _give_up(calls: Sequence[Call], error: HoldfastError) -> None:
+    """Fail these calls; what may have been written is told so."""
+    for call in calls:
+        if call.writes and call.doubt:
+            _fail(
+                [call],
+                CommitInDoubt(
+                    "the connection broke while this was being written, and the server can't be used again: it may or "
+                    "may not be there. Look when it can"
+                ),
+            )
+        else:
+            _fail([call], error)
 
 
 def _answer(call: Call, reply: Reply) -> None:

@@ -37,6 +37,18 @@ class Queues:
         left = self._leases.get(worker, 0.0) - time.monotonic()
         return int((left if left > 0 else LEASE_SECONDS) * MICROSECONDS)
 
+    def alive(self, worker: str) -> None:
+        """It has claimed by Enqueue. If its lease had ended, a new one begins, for everything that it holds."""
+        if self._leases.get(worker, 0.0) > time.monotonic():
+            return
+        hello = self._hello(worker, LEASE_SECONDS)
+        hello.add_done_callback(lambda _: self._follow(hello, worker))
+
+    def _follow(self, hello: asyncio.Future[list[bytes]], worker: str) -> None:
+        if not hello.cancelled() and hello.exception() is None:
+            for call in self._renewals(worker, hello.result(), LEASE_SECONDS):
+                call.add_done_callback(_seen)
+
     # ------------------------------------------------------------------------------------------------------ leases
 
     async def heartbeat(self, worker: str, lease_seconds: float) -> None:
@@ -48,6 +60,10 @@ class Queues:
         return self._store.write_registry("hello", worker.encode(), micros(lease_seconds))
 
     async def _renew(self, worker: str, places: Sequence[bytes], lease_seconds: float) -> None:
+        if calls := self._renewals(worker, places, lease_seconds):
+            await asyncio.gather(*calls)
+
+    def _renewals(self, worker: str, places: Sequence[bytes], lease_seconds: float) -> list[asyncio.Future[Any]]:
         until = time.monotonic() + lease_seconds
         name, lease = worker.encode(), micros(lease_seconds)
         calls = []
@@ -55,8 +71,7 @@ class Queues:
             queue, _, partition = place.partition(b"/")
             calls.append(self._store.write("renew", partition.decode(), queue, name, lease))
             self._renewed[worker, place] = until
-        if calls:
-            await asyncio.gather(*calls)
+        return calls
 
     def _stale(self, worker: str, places: Sequence[bytes], lease_seconds: float) -> list[bytes]:
         """The places whose lease differs from what is asked for now."""
@@ -173,3 +188,9 @@ class Queues:
 def _claim(partition: str, queue: str, row: Sequence[Any]) -> Claim:
     key, fence, attempt, max_attempts, lane, priority = row
     return Claim(partition, queue, key.decode(), fence, attempt, max_attempts, lane.decode(), priority)
+
+
+def _seen(future: asyncio.Future[Any]) -> None:
+    """A renewal that failed: the lease ends when it ends."""
+    if not future.cancelled():
+        future.exception()

@@ -11,7 +11,8 @@ from contextlib import suppress
 from redis.crc import key_slot
 
 from holdfast.errors import HoldfastError, StorageUnavailable
-from holdfast.storage.redis.connection import Address, Wire
+from holdfast.storage.redis.address import Address
+from holdfast.storage.redis.connection import Wire
 from holdfast.storage.redis.failures import Disconnected
 from holdfast.storage.redis.pipeline import Assurance, Call, Pipeline
 

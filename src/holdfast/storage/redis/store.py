@@ -14,7 +14,8 @@ from redis.exceptions import ResponseError
 
 from holdfast.errors import StorageUnavailable
 from holdfast.storage.contract import Durability
-from holdfast.storage.redis.connection import Address, Reply, Wire
+from holdfast.storage.redis.address import Address
+from holdfast.storage.redis.connection import Reply, Wire
 from holdfast.storage.redis.failures import Disconnected, failure_of
 from holdfast.storage.redis.layout import Layout
 from holdfast.storage.redis.library import function

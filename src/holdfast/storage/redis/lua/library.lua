@@ -36,6 +36,7 @@ writer('pick', Registry.pick, RELIEF)
 writer('bury', Registry.bury, RELIEF)
 writer('expired', Registry.expired, RELIEF)
 writer('declare', Registry.declare)
+writer('found', Registry.found)
 
 reader('records', Reads.records)
 reader('scan', Reads.scan)

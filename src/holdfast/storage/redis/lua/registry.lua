@@ -180,3 +180,8 @@ function Registry.declare(turn)
   redis.call('HSET', turn.base .. 'catalog', name, (version + 1) .. '|' .. text)
   return {version + 1, version}
 end
+
+-- The first one here says how everything is laid out.
+function Registry.found(turn)
+  return redis.call('SETNX', turn.base .. 'format', Turn.next(turn))
+end

@@ -3,7 +3,7 @@
 
 local Turn = {}
 
-local KEEP_MS = 3600000
+local KEEP_MS = 900000 -- longer than anybody may try again
 
 function Turn.now()
   local time = redis.call('TIME')

@@ -1,0 +1,51 @@
+"""The Redis and Valkey engine obeys every law: a namespace of its own for each, on one real server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+import pytest
+import redis
+
+from holdfast.conformance.machine import check_histories
+from holdfast.conformance.pytest import storage_laws
+from holdfast.conformance.storage import Place, Subject
+from holdfast.storage import Family, Kernel, open_storage
+from holdfast.testing.valkey import URL_VARIABLE, ValkeyServer
+
+pytest_plugins = ["holdfast.testing.pytest"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server(holdfast_valkey: ValkeyServer) -> Iterator[None]:
+    """One server for all laws; the processes that a law starts find it in their environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(URL_VARIABLE, holdfast_valkey.url)
+        yield
+
+
+def make(place: Place, declare: Sequence[Family], /) -> Kernel:
+    return open_storage(f"{os.environ[URL_VARIABLE]}?namespace={place.name}", declare=declare)
+
+
+def make_relaxed(place: Place, declare: Sequence[Family], /) -> Kernel:
+    return open_storage(f"{os.environ[URL_VARIABLE]}?namespace={place.name}", durability="relaxed", declare=declare)
+
+
+async def discard(place: Place) -> None:
+    with redis.Redis.from_url(os.environ[URL_VARIABLE]) as client:
+        for key in client.scan_iter(f"{place.name}:*", count=1000):
+            client.unlink(key)
+
+
+DURABLE = Subject("Redis, durable", make, persistent=True, shared=True, discard=discard)
+RELAXED = Subject("Redis, relaxed", make_relaxed, persistent=True, shared=True, discard=discard)
+
+test_durable = storage_laws(DURABLE)
+test_relaxed = storage_laws(RELAXED)
+
+
+def test_random_histories(full: bool) -> None:
+    """Whatever is done to it in whatever order, the engine answers what the model answers."""
+    check_histories(DURABLE, steps=20_000 if full else 2000)
