@@ -19,6 +19,7 @@ from holdfast.storage.contract import (
 )
 from holdfast.storage.logs import Append, Draft, Drop, Head, Trim
 from holdfast.storage.records import (
+    MAX_FIELD_CHARS,
     Absent,
     Collection,
     Delete,
@@ -196,7 +197,8 @@ async def a_commit_without_operations_is_refused(kernel: Kernel) -> None:
 
 @law
 async def what_is_too_large_is_refused(kernel: Kernel) -> None:
-    """A body or entry over its limit and a commit over its limit raise TooLarge, and nothing is written."""
+    """A body, entry, text field or commit over its limit raises TooLarge, and nothing is written."""
+    await refused(kernel, TooLarge, Put("typed", "a", b"", {"text": "x" * (MAX_FIELD_CHARS + 1)}))
     over = bytes(MAX_VALUE_BYTES + 1)
     await refused(kernel, TooLarge, Put("plain", "a", over))
     await refused(kernel, TooLarge, Append("log", "s", (ENTRY, Draft("note", over))))
