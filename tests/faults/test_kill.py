@@ -109,6 +109,22 @@ async def test_nothing_acknowledged_is_lost_when_writers_are_killed(
     assert verdict.slowest < BOUND_SECONDS
 
 
+async def test_check_finds_nothing_while_others_write_and_die(
+    tmp_path: Path, children: Children, figures: Figures, full: bool
+) -> None:
+    """A look at a healthy file in full use is no false alarm, also when writers are killed meanwhile."""
+    crowd = Crowd(children, tmp_path, random.Random(3))
+    looks = 25 if full else 4
+    crowd.fill([])
+    async with SQLiteKernel(str(crowd.path), declare=FAMILIES) as kernel:
+        for _ in range(looks):
+            crowd.kill_one()
+            assert [problem async for problem in kernel.check()] == []
+            crowd.fill([])
+    crowd.kill_all()
+    figures("check() while writers are killed", looks=looks, kills=crowd.kills, false_alarms=0)
+
+
 async def test_every_crash_point_is_passed_in_order(tmp_path: Path) -> None:
     """Each named point is on the way of a commit, and no other."""
     passed: list[str] = []
