@@ -6,10 +6,10 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain, islice
 
-from holdfast.errors import CommitRefused
+from holdfast.errors import CommitRefused, StorageUnavailable
 from holdfast.storage.blobs import STAGED_SECONDS, Blob
 from holdfast.storage.clock import Clock
 from holdfast.storage.commits import Operation, Receipt
@@ -18,20 +18,14 @@ from holdfast.storage.declared import Shape
 from holdfast.storage.front import Front
 from holdfast.storage.hints import QueueTopic
 from holdfast.storage.judge import MICROSECONDS, judge
-from holdfast.storage.ledger import Key, Ledger, RecordState, claimed, work_item
+from holdfast.storage.ledger import Key, RecordState, claimed, work_item
 from holdfast.storage.logs import Entry, LogPage, LogState
-from holdfast.storage.memory.indexes import Indexes
+from holdfast.storage.memory.content import Content, Upload
 from holdfast.storage.memory.queues import Queues
+from holdfast.storage.memory.transfer import MemoryTransfer
 from holdfast.storage.records import Record
+from holdfast.storage.transfer.ports import Transfer
 from holdfast.storage.work import Claim, WorkItem, WorkState
-
-
-@dataclass(slots=True)
-class _Upload:
-    partition: str
-    expires_at: int
-    blob: Blob | None = None
-    chunks: list[tuple[bytes, bytes]] = field(default_factory=list)
 
 
 class MemoryKernel(Front):
@@ -43,15 +37,11 @@ class MemoryKernel(Front):
         self, *, durability: Durability = "durable", declare: Iterable[Family] = (), clock: Clock | None = None
     ) -> None:
         super().__init__(durability=durability, declare=declare, clock=clock)
-        self._ledger = Ledger()
-        self._indexes = Indexes()
+        self._content = content = Content(self.declared, self.clock.steady, self._save)
+        self._ledger, self._indexes, self._entries = content.ledger, content.indexes, content.entries
+        self._uploads, self._blobs, self._holders = content.uploads, content.blobs, content.holders
+        self._names = content.names
         self._queues = Queues()
-        self._entries: dict[int, list[Entry]] = {}
-        self._uploads: dict[int, _Upload] = {}
-        self._last_upload = 0
-        self._blobs: dict[tuple[str, str], int] = {}
-        self._holders: dict[tuple[str, str], set[str]] = {}
-        self._names: set[str] = set()
         self._expiring: dict[Key, int] = {}
 
     # -------------------------------------------------------------------------------------------------- lifecycle
@@ -69,10 +59,7 @@ class MemoryKernel(Front):
         return True, True, "in memory: nothing survives this process"
 
     async def _declare(self, shape: Shape) -> None:
-        self._indexes.forget(shape.name)
-        for key, state in self._ledger.records.items():
-            if key[1] == shape.name and state is not None:
-                self._indexes.change(shape, key, None, state)
+        self._content.declare(shape)
 
     async def _partitions(self, after: str, limit: int) -> Sequence[str]:
         return sorted(name for name in self._names if name > after)[:limit]
@@ -105,6 +92,7 @@ class MemoryKernel(Front):
                     yield Problem(f"blob {upload.blob}", f"chunk {number} is damaged")
 
     async def _sweep(self, limit: int) -> Swept:
+        self._content.obey()
         now = self.clock.steady()
         gone = list(islice((key for key, until in self._expiring.items() if until <= now), limit))
         for key in gone:
@@ -117,7 +105,10 @@ class MemoryKernel(Front):
             and not (upload.blob and self._holders.get((upload.partition, upload.blob.digest)))
         ][:limit]
         for number in uploads:
-            self._forget(number)
+            blob = self._uploads[number].blob
+            if blob is not None:
+                self._content.touch([("blob", self._uploads[number].partition, "", blob.digest, False)])
+            self._content.forget(number)
         workers = [
             worker
             for worker, until in self._queues.leases.items()
@@ -134,8 +125,9 @@ class MemoryKernel(Front):
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         now = self.clock.steady()
         try:
+            self._content.obey()
             outcomes = judge(self._ledger, partition, operations, now=now, at=self.clock.wall())
-        except CommitRefused as refusal:
+        except (CommitRefused, StorageUnavailable) as refusal:
             future.set_exception(refusal)
             return future
         self._names.add(partition)
@@ -145,6 +137,8 @@ class MemoryKernel(Front):
 
     def _save(self, now: int) -> None:
         ledger = self._ledger
+        if self._content.mark is not None:
+            self._content.touch(ledger.touched())
         for key, old in ledger.changed_records.items():
             new = ledger.records[key]
             self._indexes.change(self.declared.shape(key[1]), key, old, new)
@@ -251,6 +245,7 @@ class MemoryKernel(Front):
     # ------------------------------------------------------------------------------------------------------- work
 
     async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:
+        self._content.obey()
         await self._heartbeat(worker, lease_seconds)
         now = self.clock.steady()
         rows = self._ledger.work
@@ -304,10 +299,10 @@ class MemoryKernel(Front):
     # ------------------------------------------------------------------------------------------------------ blobs
 
     async def _stage(self, partition: str, keep_seconds: float) -> int:
-        self._last_upload += 1
+        number = next(self._content.upload_numbers)
         expires_at = self.clock.steady() + int(max(keep_seconds, STAGED_SECONDS) * MICROSECONDS)
-        self._uploads[self._last_upload] = _Upload(partition, expires_at)
-        return self._last_upload
+        self._uploads[number] = Upload(partition, expires_at)
+        return number
 
     async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None:
         assert number == len(self._uploads[upload].chunks)
@@ -315,6 +310,8 @@ class MemoryKernel(Front):
 
     async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
         expires_at = self.clock.steady() + int(keep_seconds * MICROSECONDS)
+        self._content.obey()
+        self._content.touch([("blob", partition, "", blob.digest, False)])
         known = self._blobs.get((partition, blob.digest))
         self._names.add(partition)
         if known is not None:
@@ -341,13 +338,10 @@ class MemoryKernel(Front):
         kept = self._uploads.get(upload)
         return kept.chunks[number] if kept is not None else None
 
-    def _forget(self, upload: int) -> None:
-        gone = self._uploads.pop(upload)
-        if gone.blob is not None:
-            place = (gone.partition, gone.blob.digest)
-            del self._blobs[place]
-            self._ledger.blobs.pop(place, None)
-            self._holders.pop(place, None)
+    # ----------------------------------------------------------------------------------------------------- copies
+
+    def _transfer(self) -> Transfer:
+        return MemoryTransfer(self._content)
 
 
 def _live(state: RecordState | None, now: int) -> bool:

@@ -158,12 +158,16 @@ class FileTransfer(Transfer):
         rows = await self._fetch("get_meta", NOTE)
         return rows[0][0] if rows else None
 
-    async def set_note(self, note: str | None) -> None:
+    async def set_note(self, note: str) -> None:
         def write(turn: Turn) -> None:
-            if note is None:
-                turn.connection.execute(TRANSFER["delete_meta"], (NOTE,))
-            else:
-                turn.connection.execute(TRANSFER["set_meta"], (NOTE, note))
+            turn.connection.execute(TRANSFER["set_meta"], (NOTE, note))
+
+        await self._run(write)
+
+    async def release(self) -> None:
+        def write(turn: Turn) -> None:
+            turn.connection.executemany(TRANSFER["delete_meta"], [(NOTE,), (MARK,)])
+            turn.book.mark = None
 
         await self._run(write)
 

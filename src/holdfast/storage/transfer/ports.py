@@ -100,7 +100,7 @@ class Transfer(ABC):
     async def note(self) -> str | None: ...
 
     @abstractmethod
-    async def set_note(self, note: str | None) -> None: ...
+    async def set_note(self, note: str) -> None: ...
 
     @abstractmethod
     async def mark(self) -> Mark | None:
@@ -111,6 +111,10 @@ class Transfer(ABC):
         """Mark the store, or take the mark away. When this returns, everything that was written before is visible
         and everything that is written later obeys the mark.
         """
+
+    @abstractmethod
+    async def release(self) -> None:
+        """Take the copier's note and the mark away, in one transaction."""
 
     # ---------------------------------------------------------------------------------------------------- follow
 
