@@ -108,8 +108,9 @@ def _statements(sql: str) -> list[str]:
 
 
 def _check_owner(connection: Connection) -> None:
+    tables = _tables(connection)  # first: another process may make them just now, and the mark with them
     (owner,) = connection.execute("PRAGMA application_id").fetchone()
-    if owner != APPLICATION_ID and (owner or _tables(connection)):
+    if owner != APPLICATION_ID and (owner or tables):
         raise NotHoldfast
 
 
