@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from uuid import UUID
 
 from holdfast.errors import CommitInDoubt, HoldfastError, StorageUnavailable, StorageUnreachable
@@ -30,9 +31,11 @@ from holdfast.storage.postgres.connection import (
     ERRORS,
     LOCK_SECONDS,
     LOST,
+    OUTAGE_SECONDS,
     STATEMENT_SECONDS,
     Connection,
     close_quietly,
+    set_local,
     translate,
 )
 from holdfast.storage.postgres.locks import catalog_lock, locks_of
@@ -41,7 +44,6 @@ logger = logging.getLogger("holdfast.storage")
 
 BATCH_COMMITS = 256
 BATCH_OPERATIONS = 4000  # a batch has ten thousand ids, and a commit at most a thousand operations
-OUTAGE_SECONDS = 30.0  # how long callers wait for a server that went away
 SHARDS = 16
 
 Answer = tuple["asyncio.Future[Receipt]", Receipt | None, HoldfastError | None]
@@ -54,16 +56,21 @@ class Commit:
     partition: str
     operations: tuple[Operation, ...]
     future: asyncio.Future[Receipt]
+    called: float
 
 
 @dataclass(slots=True)
 class Batch:
-    """Commits that go together; ``answers`` is what was worked out when COMMIT was sent."""
+    """Commits that go together; ``answers`` is what was worked out when COMMIT was sent.
+
+    ``doubtful`` is since when nobody knows what became of that COMMIT.
+    """
 
     id: UUID
     commits: list[Commit]
     answers: list[Answer] | None = None
     topics: tuple[Topic, ...] = ()
+    doubtful: float | None = None
 
 
 class Committer:
@@ -93,12 +100,12 @@ class Committer:
         self._idle.set()
         self._closing = False
         self.catalog = Catalog()
-        self._begin = "".join(["BEGIN; ", *(f"SET LOCAL {name} = {value}; " for name, value in settings.items())])
+        self._begin = f"BEGIN; {set_local(settings)}"
         self._task = asyncio.get_running_loop().create_task(self._run(), name="holdfast-committer")
 
     def commit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        self._queue.append(Commit(partition, operations, future))
+        self._queue.append(Commit(partition, operations, future, time.monotonic()))
         self._idle.clear()
         self._wake.set()
         return future
@@ -134,41 +141,55 @@ class Committer:
 
     async def _serve(self, batch: Batch) -> None:
         """Commit a batch, however often the connection breaks; give up when the server stays away."""
-        deadline = time.monotonic() + OUTAGE_SECONDS
         pause = 0.02
-        while True:
+        for attempt in count(1):
             try:
                 async with asyncio.timeout(STATEMENT_SECONDS + LOCK_SECONDS):
                     await self._transact(batch)
-            except LOST as error:
-                await self._drop_connection()
-                if time.monotonic() + pause > deadline or self._is_final(error):
-                    logger.warning("the storage server does not answer: %s", type(error).__name__)
-                    self._fail(batch, CommitInDoubt() if batch.answers is not None else translate(error))
+            except ERRORS as error:
+                lost = isinstance(error, LOST)
+                await (self._drop_connection() if lost else self._roll_back())
+                patient = attempt == 1 or time.monotonic() + pause < self._deadline(batch)
+                if (not lost and batch.doubtful is None) or self._is_final(error) or not patient:
+                    self._give_up(batch, translate(error))
                     return
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 1.0)
-            except ERRORS as error:
-                await self._roll_back()
-                self._fail(batch, translate(error))
-                return
             except HoldfastError as error:
                 await self._roll_back()
-                self._fail(batch, error)
+                self._give_up(batch, error)
                 return
             except Exception as error:
                 logger.exception("the committer failed")
                 await self._drop_connection()
-                self._fail(batch, StorageUnavailable(f"the committer failed: {type(error).__name__}"))
+                self._give_up(batch, StorageUnavailable(f"the committer failed: {type(error).__name__}"))
                 return
             else:
                 self._answer(batch)
                 return
 
     @staticmethod
+    def _deadline(batch: Batch) -> float:
+        """Until when to try: callers have waited since they called, and doubts are worth some patience of their own."""
+        return max(batch.commits[-1].called, batch.doubtful or 0.0) + OUTAGE_SECONDS
+
+    def _give_up(self, batch: Batch, error: HoldfastError) -> None:
+        if isinstance(error, StorageUnreachable):
+            logger.warning("the storage server does not answer")
+            # Who has waited long enough behind this batch shall not wait once more.
+            until = time.monotonic() - OUTAGE_SECONDS
+            while self._queue and self._queue[0].called < until:
+                self._fail([self._queue.popleft()], error)
+        if batch.doubtful is not None:
+            error = CommitInDoubt(
+                "the server went away while this was being written: it may or may not be there. Look when it is back"
+            )
+        self._fail(batch.commits, error)
+
+    @staticmethod
     def _is_final(error: BaseException) -> bool:
-        """A refusal by the server, rather than its silence: waiting will not help."""
-        return not isinstance(translate(error), StorageUnreachable)
+        """A refusal by the server, rather than its silence or haste: waiting will not help."""
+        return not translate(error).retryable
 
     async def _transact(self, batch: Batch) -> None:
         if self._connection is None:
@@ -185,6 +206,7 @@ class Committer:
         if begun is None:  # an earlier attempt was committed
             await connection.execute("ROLLBACK")
             return
+        batch.doubtful = None  # no earlier attempt was committed, and none can be any more
         now, version = begun
         if book.mark is not None and (refusal := book.mark.refusal(now)) is not None:
             raise refusal
@@ -195,7 +217,17 @@ class Committer:
         new = partitions - self._partitions
         await book.save(new, now=now)
         batch.answers, batch.topics = answers, tuple(book.ledger.topics)
-        await connection.execute("COMMIT" if partitions else "ROLLBACK")
+        if not partitions:
+            await connection.execute("ROLLBACK")
+            return
+        batch.doubtful = time.monotonic()
+        try:
+            await connection.execute("COMMIT")
+        except LOST:
+            raise
+        except ERRORS:
+            batch.doubtful = None  # the server says that it was not committed
+            raise
         self._partitions |= new
 
     def _judge(self, batch: Batch, book: Book, now: int) -> tuple[list[Answer], set[str]]:
@@ -240,7 +272,8 @@ class Committer:
         if batch.topics:
             self._hint(batch.topics)
 
-    def _fail(self, batch: Batch, error: HoldfastError) -> None:
-        for commit in batch.commits:
+    @staticmethod
+    def _fail(commits: Sequence[Commit], error: HoldfastError) -> None:
+        for commit in commits:
             if not commit.future.done():
                 commit.future.set_exception(error)

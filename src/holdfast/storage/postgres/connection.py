@@ -35,6 +35,9 @@ Connection: TypeAlias = Any  # asyncpg brings no types
 CONNECT_SECONDS = 10.0
 STATEMENT_SECONDS = 30.0
 LOCK_SECONDS = 10.0
+IDLE_SECONDS = 5.0  # a process that stops in the middle of a transaction holds its locks no longer
+OPEN_SECONDS = 60.0  # for one statement while opening: others may be migrating
+OUTAGE_SECONDS = 30.0  # how long callers wait for a server that went away
 OLDEST = 14
 
 LOST = (
@@ -43,6 +46,8 @@ LOST = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.IdleSessionTimeoutError,
     OSError,
     TimeoutError,
 )
@@ -66,21 +71,35 @@ def plain_url(url: str) -> str:
     return urlunsplit(("postgresql", parts.netloc, parts.path, "", ""))
 
 
-async def connect(url: str, *, pooled: bool = False, settings: dict[str, str] | None = None) -> Connection:
-    """A connection; ``pooled`` when a pooler may hand each transaction to another backend, which has no settings."""
+async def connect(
+    url: str, *, pooled: bool = False, settings: dict[str, str] | None = None, seconds: float | None = None
+) -> Connection:
+    """A connection; ``pooled`` when a pooler may hand each transaction to another backend, which has no settings.
+
+    ``seconds`` is the most that one statement takes.
+    """
     return await asyncpg.connect(
         url,
         timeout=CONNECT_SECONDS,
+        command_timeout=seconds,
         statement_cache_size=0 if pooled else 200,
         server_settings=None if pooled else settings,
     )
 
 
-def writer_settings(durability: Durability) -> dict[str, str]:
-    """How the committer's transactions run."""
+def reader_settings() -> dict[str, str]:
+    """How the pool's transactions run. A claim is always written through: a fence is never given twice."""
     return {
         "statement_timeout": str(int(STATEMENT_SECONDS * 1000)),
         "lock_timeout": str(int(LOCK_SECONDS * 1000)),
+        "idle_in_transaction_session_timeout": str(int(IDLE_SECONDS * 1000)),
+        "synchronous_commit": "on",
+    }
+
+
+def writer_settings(durability: Durability) -> dict[str, str]:
+    """How the committer's transactions run."""
+    return reader_settings() | {
         "synchronous_commit": "on" if durability == "durable" else "off",
         # Its statements look up a few rows by their keys, always. Young tables have no statistics yet, and reading all
         # of a table looks cheap to a planner that takes it for empty.
@@ -91,15 +110,21 @@ def writer_settings(durability: Durability) -> dict[str, str]:
     }
 
 
-async def create_pool(url: str, *, size: int, pooled: bool) -> Any:
+def set_local(settings: dict[str, str]) -> str:
+    """The same settings for one transaction, where a pooler lets none through."""
+    return "".join(f"SET LOCAL {name} = {value}; " for name, value in settings.items())
+
+
+async def create_pool(url: str, *, size: int, pooled: bool, settings: dict[str, str]) -> Any:
     """Connections for reading and for short transactions."""
     return await asyncpg.create_pool(
         url,
         min_size=1,
         max_size=size,
         timeout=CONNECT_SECONDS,
-        command_timeout=STATEMENT_SECONDS,
+        command_timeout=STATEMENT_SECONDS + 5.0,  # after the server's own, which says more
         statement_cache_size=0 if pooled else 200,
+        server_settings=None if pooled else settings,
     )
 
 

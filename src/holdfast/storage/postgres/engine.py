@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.errors import CannotOpen, StorageError, StorageUnavailable, StorageUnreachable
@@ -25,14 +24,14 @@ from holdfast.storage.postgres.catalog import declare, load_catalog
 from holdfast.storage.postgres.committer import BATCH_COMMITS, Committer
 from holdfast.storage.postgres.connection import (
     ERRORS,
-    STATEMENT_SECONDS,
+    OPEN_SECONDS,
     Connection,
     UniqueViolationError,
     close_quietly,
     connect,
-    create_pool,
     is_pooled,
     plain_url,
+    reader_settings,
     short,
     statements,
     translate,
@@ -41,6 +40,7 @@ from holdfast.storage.postgres.connection import (
 from holdfast.storage.postgres.hints import Hints
 from holdfast.storage.postgres.locks import catalog_lock
 from holdfast.storage.postgres.pages import Pages
+from holdfast.storage.postgres.readers import Readers
 from holdfast.storage.postgres.schema import prepare_schema
 from holdfast.storage.records import Expire, Record
 from holdfast.storage.work import Claim, WorkItem, WorkState
@@ -73,28 +73,31 @@ class PostgresKernel(Front):
         self._batch = batch
         self._pooled = False
         self._catalog = Catalog()
+        self._unsure: dict[tuple[str, str], list[Claim]] = {}
 
     # -------------------------------------------------------------------------------------------------- lifecycle
 
     async def _open(self) -> None:
         connection = None
         try:
-            connection = await connect(self._url, pooled=True)
+            connection = await connect(self._url, pooled=True, seconds=OPEN_SECONDS)
             self._pooled = await is_pooled(connection)
             await self._check_server(connection)
             await prepare_schema(connection, self._schema)
             self._catalog = await load_catalog(connection, self._sql, self._catalog)
-            self._pool = await create_pool(self._url, size=self._connections, pooled=self._pooled)
+            self._readers = await Readers.open(
+                self._url, self._sql, size=self._connections, pooled=self._pooled, settings=reader_settings()
+            )
         except ERRORS as error:
             raise translate(error) from error
         finally:
             await close_quietly(connection)
         for name, (shape, _) in self._catalog.shapes.items():
             self.declared.shapes.setdefault(name, shape)
-        self._pages = Pages(self._rows)
+        self._pages = Pages(self._readers.rows)
         self._hints = Hints(
             connect=self._connect,
-            pool=self._pool,
+            pool=self._readers.pool,
             sql=self._sql,
             schema=self._schema,
             board=self.board,
@@ -129,45 +132,21 @@ class PostgresKernel(Front):
     async def _close(self) -> None:
         await self._committer.close()
         await self._hints.close()
-        try:
-            await asyncio.wait_for(self._pool.close(), 5.0)
-        except TimeoutError:
-            self._pool.terminate()
+        await self._readers.close()
 
     async def _flush(self) -> None:
         await self._committer.flush()
 
     async def _declare(self, shape: Shape) -> None:
-        async with self._reading() as connection:
-            self._catalog = await declare(connection, self._sql, shape, lock=catalog_lock(self._schema))
+        async def store() -> Catalog:
+            async with self._readers.reading() as connection:
+                return await declare(connection, self._sql, shape, lock=catalog_lock(self._schema))
 
-    @asynccontextmanager
-    async def _reading(self) -> AsyncIterator[Connection]:
-        """A connection of the pool; its errors become ours."""
-        try:
-            async with self._pool.acquire(timeout=STATEMENT_SECONDS) as connection:
-                yield connection
-        except ERRORS as error:
-            raise translate(error) from error
-
-    @asynccontextmanager
-    async def _writing(self) -> AsyncIterator[Connection]:
-        """A short transaction beside the committer."""
-        async with self._reading() as connection, connection.transaction():
-            yield connection
-
-    async def _rows(self, query: str, *values: Any) -> list[Any]:
-        async with self._reading() as connection:
-            rows: list[Any] = await connection.fetch(self._sql[query], *values)
-            return rows
-
-    async def _row(self, query: str, *values: Any) -> Any:
-        rows = await self._rows(query, *values)
-        return rows[0] if rows else None
+        self._catalog = await self._readers.patiently(store)
 
     async def _health(self) -> tuple[bool, bool, str]:
         try:
-            async with self._writing() as connection:
+            async with self._readers.writing() as connection:
                 replica = await connection.fetchval("SELECT pg_is_in_recovery()")
                 if not replica:
                     await queues.obey(connection, self._sql)
@@ -181,7 +160,7 @@ class PostgresKernel(Front):
         return True, True, f"reads and writes work; {how}"
 
     async def _stats(self) -> Stats:
-        async with self._reading() as connection:
+        async with self._readers.reading() as connection:
             records = await connection.fetch(self._sql["stats_records"])
             items = await connection.fetch(self._sql["stats_work"])
             rest = await connection.fetchrow(self._sql["stats_rest"])
@@ -208,12 +187,12 @@ class PostgresKernel(Front):
 
     async def _check(self) -> AsyncIterator[Problem]:
         after = 0
-        while rows := await self._rows("check_streams", after):
+        while rows := await self._readers.rows("check_streams", after):
             for _, log, name, head, floor, count, last in rows:
                 if last != head or count != head - floor:
                     yield Problem(f"log {log}/{name[:80]}", f"it has {count} entries from {floor + 1} to {head}")
             after = rows[-1][0]
-        orphans = (await self._row("check_orphans"))[0]
+        orphans = (await self._readers.row("check_orphans"))[0]
         if orphans:
             yield Problem("logs", f"{orphans} entries belong to no stream")
         for shape, base in tuple(self._catalog.shapes.values()):
@@ -222,30 +201,32 @@ class PostgresKernel(Front):
 
     async def _check_collection(self, shape: Shape, base: int) -> list[Problem]:
         problems = []
-        count = (await self._row("count_records", shape.name))[0]
-        for number, index in enumerate(shape.indexes):
-            found = (await self._row("count_index", base + number))[0]
-            if found != count:
-                problems.append(Problem(f"index {shape.name}/{index.name}", f"{found} entries for {count} records"))
-        for number, names in enumerate(shape.counters):
-            total = (await self._row("sum_counter", base + number))[0]
-            if total != count:
-                where = f"counter {shape.name}/{','.join(names) or 'all'}"
-                problems.append(Problem(where, f"it says {total} for {count} records"))
+        async with self._readers.looking() as connection:
+            count = await connection.fetchval(self._sql["count_records"], shape.name)
+            for number, index in enumerate(shape.indexes):
+                found = await connection.fetchval(self._sql["count_index"], base + number)
+                if found != count:
+                    where = f"index {shape.name}/{index.name}"
+                    problems.append(Problem(where, f"{found} entries for {count} records"))
+            for number, names in enumerate(shape.counters):
+                total = await connection.fetchval(self._sql["sum_counter"], base + number)
+                if total != count:
+                    where = f"counter {shape.name}/{','.join(names) or 'all'}"
+                    problems.append(Problem(where, f"it says {total} for {count} records"))
         return problems
 
     async def _sweep(self, limit: int) -> Swept:
-        now = (await self._row("now"))[0]
-        expired = await self._rows("expired_records", now, limit)
+        now = (await self._readers.row("now"))[0]
+        expired = await self._readers.rows("expired_records", now, limit)
         receipts = await asyncio.gather(
             *(self._committer.commit(partition, (Expire(collection, key),)) for partition, collection, key in expired)
         )
-        async with self._writing() as connection:
+        async with self._readers.writing() as connection:
             blobs, workers = await queues.sweep_blobs_and_workers(connection, self._sql, limit)
         return Swept(sum(receipt.outcomes == (1,) for receipt in receipts), blobs, workers)
 
     async def _partitions(self, after: str, limit: int) -> Sequence[str]:
-        return [row[0] for row in await self._rows("list_partitions", after, limit)]
+        return [row[0] for row in await self._readers.rows("list_partitions", after, limit)]
 
     # ----------------------------------------------------------------------------------------------------- commit
 
@@ -256,7 +237,7 @@ class PostgresKernel(Front):
 
     async def _get_many(self, partition: str, collection: str, keys: Sequence[str]) -> Sequence[Record | None]:
         found: list[Record | None] = [None] * len(keys)
-        rows = await self._rows("get_records", partition, collection, [short(key) for key in keys])
+        rows = await self._readers.rows("get_records", partition, collection, [short(key) for key in keys])
         for place, version, fields, body in rows:
             found[place - 1] = Record(collection, keys[place - 1], version, body, load_fields(fields))
         return found
@@ -267,7 +248,7 @@ class PostgresKernel(Front):
         query = "scan_down" if newest_first else "scan_up"
         while True:
             place = self._catalog.index(shape, index)
-            rows = await self._rows(query, place, low, high, partition, shape.name, limit)
+            rows = await self._readers.rows(query, place, low, high, partition, shape.name, limit)
             if await self._same_catalog(rows):
                 return [
                     (entry, Record(shape.name, key, version, body, load_fields(fields)))
@@ -279,15 +260,15 @@ class PostgresKernel(Front):
         while True:
             place = self._catalog.index(shape, index)
             if shape.collection.expiring:
-                rows = await self._rows("count_live", place, low, high, cap, partition, shape.name)
+                rows = await self._readers.rows("count_live", place, low, high, cap, partition, shape.name)
             else:
-                rows = await self._rows("count_range", place, low, high, cap)
+                rows = await self._readers.rows("count_range", place, low, high, cap)
             if await self._same_catalog(rows):
                 return int(rows[0][1])
 
     async def _counter(self, partition: str, shape: Shape, counter: int, group: bytes) -> int:
         while True:
-            rows = await self._rows("get_counter", self._catalog.counter(shape, counter), group)
+            rows = await self._readers.rows("get_counter", self._catalog.counter(shape, counter), group)
             if await self._same_catalog(rows):
                 return int(rows[0][1])
 
@@ -295,7 +276,7 @@ class PostgresKernel(Front):
         """Whether rows were read by the catalog that is known; otherwise another process changed it: learn it."""
         if int(rows[0][0]) == self._catalog.version:
             return True
-        async with self._reading() as connection:
+        async with self._readers.reading() as connection:
             self._catalog = await load_catalog(connection, self._sql, self._catalog)
         return False
 
@@ -319,50 +300,71 @@ class PostgresKernel(Front):
         )
 
     async def _log_state(self, partition: str, log: str, stream: str) -> LogState:
-        row = await self._row("get_stream", partition, log, short(stream))
+        row = await self._readers.row("get_stream", partition, log, short(stream))
         return LogState(row[0], row[1]) if row else LogState(0, 0)
 
     # ------------------------------------------------------------------------------------------------------- work
 
     async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:
-        async with self._writing() as connection:
-            return await queues.claim(connection, self._sql, queue, worker, limit=limit, lease_seconds=lease_seconds)
+        claims = self._unsure.pop((queue, worker), [])
+
+        async def attempt() -> list[Claim]:
+            nonlocal claims
+            async with self._readers.writing() as connection:
+                if claims and (held := await queues.still_held(connection, self._sql, worker, claims)):
+                    await queues.renew(connection, self._sql, worker, lease_seconds)
+                    return held
+                claims = []
+                claims = await queues.claim(
+                    connection, self._sql, queue, worker, limit=limit, lease_seconds=lease_seconds
+                )
+            return claims
+
+        try:
+            return await self._readers.patiently(attempt)
+        except BaseException:
+            # The answer to COMMIT is missing: what was claimed for this worker after all, its next claim returns.
+            if claims:
+                self._unsure[queue, worker] = claims
+            raise
 
     async def _heartbeat(self, worker: str, lease_seconds: float) -> None:
-        async with self._reading() as connection:
-            await queues.renew(connection, self._sql, worker, lease_seconds)
+        await self._readers.rows("renew_lease", worker, int(lease_seconds * MICROSECONDS))
 
     async def _retire(self, worker: str) -> int:
-        async with self._writing() as connection:
-            freed = await queues.retire(connection, self._sql, worker)
+        async def attempt() -> list[str]:
+            async with self._readers.writing() as connection:
+                return await queues.retire(connection, self._sql, worker)
+
+        freed = await self._readers.patiently(attempt)
         self._hints.hint([QueueTopic(queue) for queue in set(freed)])
         return len(freed)
 
     async def _work(self, partition: str, queue: str, key: str) -> WorkItem | None:
-        row = await self._row("get_work", partition, queue, short(key))
+        row = await self._readers.row("get_work", partition, queue, short(key))
         return work_item((partition, queue, key), work_row(row[2:]), now=row[0]) if row else None
 
     async def _list_work(
         self, partition: str, queue: str, state: WorkState, after: str, limit: int
     ) -> Sequence[WorkItem]:
         place = (partition, queue, _STATES[state], short(after) if after else "", limit)
-        rows = await self._rows("list_work", *place)
+        rows = await self._readers.rows("list_work", *place)
         return [work_item((partition, queue, row[1]), work_row(row[2:]), now=row[0]) for row in rows]
 
     # ------------------------------------------------------------------------------------------------------ blobs
 
     async def _stage(self, partition: str, keep_seconds: float) -> int:
         seconds = max(keep_seconds, STAGED_SECONDS)
-        return int((await self._row("begin_blob", partition, int(seconds * MICROSECONDS)))[0])
+        return int((await self._readers.row("begin_blob", partition, int(seconds * MICROSECONDS)))[0])
 
     async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None:
-        await self._rows("insert_chunk", upload, number, digest, data)
+        await self._readers.rows("insert_chunk", upload, number, digest, data)
 
     async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
         keep = int(keep_seconds * MICROSECONDS)
         while True:
             try:
-                async with self._writing() as connection:
+                async with self._readers.writing() as connection:
                     known = await connection.fetchval(self._sql["prolong_blob"], partition, blob.digest, keep)
                     if known is not None:
                         await connection.execute(self._sql["delete_blob"], [upload])
@@ -378,12 +380,12 @@ class PostgresKernel(Front):
             return
 
     async def _stage_undo(self, partition: str, upload: int) -> None:
-        await self._rows("delete_blob", [upload])
+        await self._readers.rows("delete_blob", [upload])
 
     async def _blob(self, partition: str, digest: str) -> tuple[int, int] | None:
-        row = await self._row("find_blob", partition, digest)
+        row = await self._readers.row("find_blob", partition, digest)
         return (row[0], row[1]) if row else None
 
     async def _blob_chunk(self, partition: str, upload: int, number: int) -> tuple[bytes, bytes] | None:
-        row = await self._row("get_chunk", upload, number)
+        row = await self._readers.row("get_chunk", upload, number)
         return (row[0], row[1]) if row else None

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from holdfast.storage.hints import Board, LogTopic, Topic, topic_digest
-from holdfast.storage.postgres.connection import ERRORS, Connection, close_quietly, short
+from holdfast.storage.postgres.connection import CONNECT_SECONDS, ERRORS, Connection, close_quietly, short
 
 logger = logging.getLogger("holdfast.storage")
 
@@ -82,9 +82,15 @@ class Hints:
         """Keep one connection that listens; make a new one when it broke."""
         if self._listener is not None and not self._listener.is_closed():
             return
-        with contextlib.suppress(*ERRORS):
-            self._listener = await self._connect()
-            await self._listener.add_listener(self._channel, self._hear)
+        connection = None
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                connection = await self._connect()
+                await connection.add_listener(self._channel, self._hear)
+        except ERRORS:
+            await close_quietly(connection)
+        else:
+            self._listener = connection
             self._board.wake_all()  # what was hinted meanwhile is lost
 
     def _hear(self, _connection: Connection, _pid: int, _channel: str, payload: str) -> None:

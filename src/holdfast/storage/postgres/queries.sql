@@ -277,6 +277,13 @@ UPDATE {schema}.work AS w SET state = 'held', holder = $2, attempt = w.attempt +
 FROM taken WHERE w.partition = taken.partition AND w.queue = taken.queue AND w.name = taken.name
 RETURNING w.partition, w.queue, coalesce(w.key, w.name), w.fence, w.attempt, w.max_attempts, w.lane, w.priority
 
+-- still_held
+-- By their keys, and locked: a claim that is being committed right now is waited for.
+SELECT partition, queue, name, fence FROM {schema}.work
+WHERE (partition, queue, name) IN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))
+  AND state = 'held' AND holder = $4
+ORDER BY partition, queue, name FOR UPDATE
+
 -- lock_held_by
 SELECT count(*) FROM (
     SELECT 1 FROM {schema}.work WHERE state = 'held' AND holder = $1 ORDER BY partition, queue, name FOR UPDATE) AS held
@@ -305,7 +312,7 @@ INSERT INTO {schema}.blob (partition, size, expires_at)
 VALUES ($1, 0, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + $2) RETURNING id
 
 -- insert_chunk
-INSERT INTO {schema}.blob_chunk (blob, number, sha256, data) VALUES ($1, $2, $3, $4)
+INSERT INTO {schema}.blob_chunk (blob, number, sha256, data) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
 
 -- prolong_blob
 -- A blob that is held has no expiry, and that NULL is left alone. No row comes back when there is no such blob.

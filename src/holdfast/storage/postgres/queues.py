@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.storage.judge import MICROSECONDS
 from holdfast.storage.marks import Mark
-from holdfast.storage.postgres.connection import Connection
+from holdfast.storage.postgres.connection import Connection, short
 from holdfast.storage.work import Claim
 
 PROMOTED = 1000  # items that leave the waiting room in one claim
@@ -42,7 +42,7 @@ async def renew(connection: Connection, sql: dict[str, str], worker: str, lease_
 
 async def claim(
     connection: Connection, sql: dict[str, str], queue: str, worker: str, *, limit: int, lease_seconds: float
-) -> Sequence[Claim]:
+) -> list[Claim]:
     now, mark = await renew(connection, sql, worker, lease_seconds)
     followed = _obeyed(Mark.load(mark), now)
     claims = await _claim(connection, sql, queue, worker, limit=limit, now=now)
@@ -72,6 +72,14 @@ async def _claim(
     if lane != (served or ""):
         await connection.execute(sql["set_meta"], f"lane/{queue}", lane)
     return claims
+
+
+async def still_held(connection: Connection, sql: dict[str, str], worker: str, claims: Sequence[Claim]) -> list[Claim]:
+    """Which of these claims, whose COMMIT nobody answered, were made after all."""
+    places = [(claim.partition, claim.queue, short(claim.key)) for claim in claims]
+    rows = await connection.fetch(sql["still_held"], *zip(*places, strict=True), worker)
+    fences = {row[3] for row in rows}
+    return [claim for claim in claims if claim.fence in fences]
 
 
 async def retire(connection: Connection, sql: dict[str, str], worker: str) -> list[str]:

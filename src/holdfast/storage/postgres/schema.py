@@ -9,6 +9,7 @@ from holdfast.storage.migrations import Migration, migrations_of, unapplied
 from holdfast.storage.postgres.connection import (
     ERRORS,
     OLDEST,
+    OPEN_SECONDS,
     Connection,
     close_quietly,
     connect,
@@ -44,6 +45,7 @@ async def prepare_schema(connection: Connection, schema: str) -> list[Migration]
     if not await pending(connection, schema):
         return []
     async with connection.transaction():
+        await connection.execute(f"SET LOCAL lock_timeout = '{OPEN_SECONDS / 2}s'")
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
         missing = await pending(connection, schema)
         if not missing:
@@ -67,7 +69,7 @@ def migrate(url: str, schema: str, *, dry_run: bool) -> list[Migration]:
     async def run() -> list[Migration]:
         connection = None
         try:
-            connection = await connect(plain_url(url), pooled=True)
+            connection = await connect(plain_url(url), pooled=True, seconds=OPEN_SECONDS)
             return await (pending(connection, schema) if dry_run else prepare_schema(connection, schema))
         except ERRORS as error:
             raise translate(error) from error
