@@ -42,7 +42,9 @@ from holdfast.storage.postgres.locks import catalog_lock
 from holdfast.storage.postgres.pages import Pages
 from holdfast.storage.postgres.readers import Readers
 from holdfast.storage.postgres.schema import prepare_schema
+from holdfast.storage.postgres.transfer import SchemaTransfer
 from holdfast.storage.records import Expire, Record
+from holdfast.storage.transfer.ports import Transfer
 from holdfast.storage.work import Claim, WorkItem, WorkState
 
 ENDLESS = 1 << 62
@@ -389,3 +391,15 @@ class PostgresKernel(Front):
     async def _blob_chunk(self, partition: str, upload: int, number: int) -> tuple[bytes, bytes] | None:
         row = await self._readers.row("get_chunk", upload, number)
         return (row[0], row[1]) if row else None
+
+    # ----------------------------------------------------------------------------------------------------- copies
+
+    def _transfer(self) -> Transfer:
+        return SchemaTransfer(
+            connect=self._connect,
+            writing=self._readers.writing,
+            sql=self._sql,
+            schema=self._schema,
+            url=self._url,
+            declared=self.declared,
+        )
