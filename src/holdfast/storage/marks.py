@@ -5,7 +5,7 @@ Every engine looks at it before it writes; a store without one, which is nearly 
 | state | commits and claims | ends |
 |---|---|---|
 | followed | pass, and note what they touch | by itself, when the copier stays away |
-| paused | are refused for a moment | by itself, when the copier stays away |
+| paused | are refused for a moment | by itself, soon: then the store is followed again |
 | moved | are refused | never |
 | filling | are refused, except the copier's | when the copy is whole |
 """
@@ -24,14 +24,18 @@ MARK = "mark"  # its name among an engine's settings
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """``copy`` is the id of the copy that set it; ``until`` is the engine's time at which it ends."""
+    """``copy`` is the id of the copy that set it; the times are the engine's, at which the mark and the pause end."""
 
     state: MarkState
     copy: str
     until: int | None = None
+    paused_until: int = 0
+
+    def over(self, now: int) -> bool:
+        return self.until is not None and now >= self.until
 
     def follows(self, now: int) -> bool:
-        return self.state == "followed" and self.until is not None and now < self.until
+        return self.state in ("followed", "paused") and not self.over(now)
 
     def refusal(self, now: int) -> StorageUnavailable | None:
         """Why nothing may be written now, if that is so."""
@@ -39,7 +43,7 @@ class Mark:
             case "followed":
                 return None
             case "paused":
-                return StoragePaused() if self.until is not None and now < self.until else None
+                return StoragePaused() if now < self.paused_until else None
             case "moved":
                 return StorageMoved()
             case "filling":
@@ -47,6 +51,11 @@ class Mark:
 
     def dump(self) -> str:
         return json.dumps(asdict(self))
+
+    @classmethod
+    def until_later(cls, state: MarkState, copy: str, *, now: int, seconds: float | None, pause: float) -> Mark:
+        until = None if seconds is None else now + int(seconds * 1_000_000)
+        return cls(state, copy, until, now + int(pause * 1_000_000))
 
     @classmethod
     def load(cls, text: str | None) -> Mark | None:

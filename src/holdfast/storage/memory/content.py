@@ -158,6 +158,8 @@ class Content:
                         self.ledger.drops.append(stream.id)
                 case "work":
                     self.ledger.put_work(place, None)
+                case "holding":
+                    self.holders.pop((place[0], place[2]), None)
                 case _:
                     number = self.blobs.get((place[0], place[2]))
                     if number is not None:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import islice
 
 from holdfast.storage.declared import dump_fields
-from holdfast.storage.judge import MICROSECONDS
 from holdfast.storage.marks import Mark, MarkState
 from holdfast.storage.memory.content import Content
 from holdfast.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, LiveSource, Page, Place, Transfer
@@ -172,11 +171,16 @@ class MemoryTransfer(Transfer):
 
     async def mark(self) -> Mark | None:
         mark = self._content.mark
-        return mark if mark is not None and (mark.until is None or self._content.now() < mark.until) else None
+        return mark if mark is not None and not mark.over(self._content.now()) else None
 
-    async def set_mark(self, state: MarkState | None, copy: str = "", *, seconds: float | None = None) -> None:
-        until = None if seconds is None else self._content.now() + int(seconds * MICROSECONDS)
-        self._content.mark = Mark(state, copy, until) if state is not None else None
+    async def set_mark(
+        self, state: MarkState | None, copy: str = "", *, seconds: float | None = None, pause: float = 0.0
+    ) -> None:
+        if state is None:
+            self._content.mark = None
+        else:
+            now = self._content.now()
+            self._content.mark = Mark.until_later(state, copy, now=now, seconds=seconds, pause=pause)
 
     async def release(self) -> None:
         self._content.note = self._content.mark = None

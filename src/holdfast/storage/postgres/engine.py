@@ -401,5 +401,11 @@ class PostgresKernel(Front):
             sql=self._sql,
             schema=self._schema,
             url=self._url,
-            declared=self.declared,
+            learn=self._learn,
         )
+
+    async def _learn(self) -> None:
+        """Know what a copier has declared."""
+        async with self._readers.reading() as connection:
+            self._catalog = await load_catalog(connection, self._sql, self._catalog)
+        self.declared.shapes |= {name: shape for name, (shape, _) in self._catalog.shapes.items()}

@@ -214,6 +214,8 @@ class Loader:
                 self._streams.clear()
             case "work":
                 await self._many(connection, "delete_work", _named(places))
+            case "holding":
+                await self._many(connection, "delete_holders", [(place[0], place[2]) for place in places])
             case _:
                 blobs = [(partition, digest) for partition, _, digest in places]
                 ids = await connection.fetch(self._sql["blob_ids"], *zip(*blobs, strict=True))

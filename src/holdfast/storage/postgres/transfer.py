@@ -8,15 +8,13 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 from urllib.parse import urlsplit
 
-from holdfast.storage.declared import Declared, Shape
-from holdfast.storage.judge import MICROSECONDS
 from holdfast.storage.marks import MARK, Mark, MarkState
 from holdfast.storage.postgres.connection import ERRORS, Connection, close_quietly, translate
 from holdfast.storage.postgres.export import SETTINGS, SchemaSource, transfer_statements
 from holdfast.storage.postgres.load import Loader
 from holdfast.storage.postgres.locks import catalog_lock
 from holdfast.storage.transfer.ports import LiveSource, Place, Transfer
-from holdfast.storage.transfer.rows import CollectionRow, Row, Table, Touched
+from holdfast.storage.transfer.rows import Row, Table, Touched
 
 NOTE = "copy"
 
@@ -32,14 +30,14 @@ class SchemaTransfer(Transfer):
         sql: dict[str, str],
         schema: str,
         url: str,
-        declared: Declared,
+        learn: Callable[[], Awaitable[None]],
     ) -> None:
         self._connect = connect
         self._writing = writing
         self._sql = sql | transfer_statements(schema)
         self._schema = schema
         self._url = url
-        self._declared = declared
+        self._learn = learn
         self._lock = catalog_lock(schema)
         self._loader = Loader(self._sql, schema, self._lock)
 
@@ -79,9 +77,8 @@ class SchemaTransfer(Transfer):
         except BaseException:
             self._loader.forget()
             raise
-        for row in rows:
-            if isinstance(row, CollectionRow):
-                self._declared.shapes[row.name] = Shape.load(row.name, row.declaration)
+        if table == "collection":
+            await self._learn()
 
     async def remove(self, table: Table, places: Sequence[Place]) -> None:
         async with self._writing() as connection:
@@ -109,9 +106,11 @@ class SchemaTransfer(Transfer):
     async def mark(self) -> Mark | None:
         now, text = (await self._rows("get_meta", MARK))[0]
         mark = Mark.load(text)
-        return mark if mark is not None and (mark.until is None or now < mark.until) else None
+        return mark if mark is not None and not mark.over(now) else None
 
-    async def set_mark(self, state: MarkState | None, copy: str = "", *, seconds: float | None = None) -> None:
+    async def set_mark(
+        self, state: MarkState | None, copy: str = "", *, seconds: float | None = None, pause: float = 0.0
+    ) -> None:
         async with self._writing() as connection:
             await connection.execute("SELECT pg_advisory_xact_lock($1)", self._lock)
             await connection.execute(self._sql["settle_marks"])
@@ -119,8 +118,8 @@ class SchemaTransfer(Transfer):
                 await connection.execute(self._sql["delete_meta"], [MARK])
                 return
             now = await connection.fetchval(self._sql["now"])
-            until = None if seconds is None else now + int(seconds * MICROSECONDS)
-            await connection.execute(self._sql["set_meta"], MARK, Mark(state, copy, until).dump())
+            mark = Mark.until_later(state, copy, now=now, seconds=seconds, pause=pause)
+            await connection.execute(self._sql["set_meta"], MARK, mark.dump())
 
     async def release(self) -> None:
         await self._rows("delete_meta", [NOTE, MARK])

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from holdfast.storage.declared import Declared, Shape, load_fields
-from holdfast.storage.judge import MICROSECONDS
 from holdfast.storage.ledger import Key, NewEntry, RecordState, StreamState, WorkRow
 from holdfast.storage.marks import MARK, Mark, MarkState
 from holdfast.storage.sqlite.catalog import declare
@@ -174,16 +173,17 @@ class FileTransfer(Transfer):
     async def mark(self) -> Mark | None:
         rows = await self._fetch("get_meta", MARK)
         mark = Mark.load(rows[0][0]) if rows else None
-        return mark if mark is not None and (mark.until is None or self._now() < mark.until) else None
+        return mark if mark is not None and not mark.over(self._now()) else None
 
-    async def set_mark(self, state: MarkState | None, copy: str = "", *, seconds: float | None = None) -> None:
+    async def set_mark(
+        self, state: MarkState | None, copy: str = "", *, seconds: float | None = None, pause: float = 0.0
+    ) -> None:
         def write(turn: Turn) -> None:
             if state is None:
                 turn.book.mark = None
                 turn.connection.execute(TRANSFER["delete_meta"], (MARK,))
                 return
-            until = None if seconds is None else turn.now + int(seconds * MICROSECONDS)
-            turn.book.mark = Mark(state, copy, until)
+            turn.book.mark = Mark.until_later(state, copy, now=turn.now, seconds=seconds, pause=pause)
             turn.connection.execute(TRANSFER["set_meta"], (MARK, turn.book.mark.dump()))
 
         await self._run(write)
@@ -324,6 +324,8 @@ def _remove(turn: Turn, table: Table, places: Sequence[Key]) -> None:
         case "work":
             for place in places:
                 ledger.put_work(place, None)
+        case "holding":
+            turn.connection.executemany(TRANSFER["delete_holders"], [(place[0], place[2]) for place in places])
         case "blob":
             blobs = [(partition, digest) for partition, _, digest in places]
             for query in ("delete_chunks_of", "delete_holders", "delete_blob_of"):

@@ -84,7 +84,7 @@ class Transfer(ABC):
 
     @abstractmethod
     async def remove(self, table: Table, places: Sequence[Place]) -> None:
-        """Remove records, whole streams, work items, or blobs with their chunks and holders."""
+        """Remove records, whole streams, work items, blobs with their chunks and holders, or the holders of blobs."""
 
     @abstractmethod
     async def raise_fence(self, fence: int) -> None:
@@ -107,7 +107,9 @@ class Transfer(ABC):
         """The mark, unless its time is over."""
 
     @abstractmethod
-    async def set_mark(self, state: MarkState | None, copy: str = "", *, seconds: float | None = None) -> None:
+    async def set_mark(
+        self, state: MarkState | None, copy: str = "", *, seconds: float | None = None, pause: float = 0.0
+    ) -> None:
         """Mark the store, or take the mark away. When this returns, everything that was written before is visible
         and everything that is written later obeys the mark.
         """

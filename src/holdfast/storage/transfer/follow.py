@@ -1,0 +1,216 @@
+"""Copies a store that is in use, follows its commits, and takes its place after a short pause of writing.
+
+While the source is marked as followed, every commit notes what it touches. A round reads what was noted, then the rows
+themselves, as they are now, and writes them into the copy; what it has done it forgets. When a round is small the
+source is paused, a last round is made, and both sides are compared.
+
+Both marks end by themselves: a copier that dies leaves a source that works, after a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from holdfast.errors import CopyOutdated
+from holdfast.storage.transfer.copy import (
+    Copied,
+    Note,
+    Progress,
+    Tell,
+    begin,
+    copy_tables,
+    digests_of,
+    say_nothing,
+    verify,
+)
+from holdfast.storage.transfer.ports import LiveSource, Place, Transfer
+from holdfast.storage.transfer.rows import BlobRow, ChunkRow, Kind, StreamRow, Touched
+
+FOLLOWED_SECONDS = 3600.0  # how long a dead copier may be started again and go on
+RENEW_SECONDS = 60.0
+PAUSE_SECONDS = 30.0  # how long writing pauses when the copier dies
+ROUND_ROWS = 2000
+SMALL_ROUND = 500  # so many changes are copied in the pause
+ROUNDS = 1000  # a source that is written faster than it can be copied is paused all the same
+
+
+@dataclass(slots=True)
+class _Follower:
+    source: Transfer
+    destination: Transfer
+    note: Note
+    tell: Tell
+    resumed: bool
+    changes: int = 0
+
+    async def start(self) -> None:
+        """Have commits noted. Whoever goes on must find that they were noted all the time."""
+        mark = await self.source.mark()
+        if self.resumed and (mark is None or mark.copy != self.note.copy):
+            raise CopyOutdated(
+                "the source was not followed for a while, so changes were missed; begin anew with --restart"
+            )
+        await self.renew()
+        if not self.resumed:
+            await self.source.forget_all()  # left over from a copy that was given up
+
+    async def renew(self) -> None:
+        await self.source.set_mark("followed", self.note.copy, seconds=FOLLOWED_SECONDS)
+
+    async def pause(self) -> None:
+        await self.source.set_mark("paused", self.note.copy, seconds=FOLLOWED_SECONDS, pause=PAUSE_SECONDS)
+
+    async def catch_up(self) -> int:
+        """One round; answers how much was touched."""
+        touched = await self.source.touched(ROUND_ROWS)
+        if touched:
+            async with self.source.reading() as reading:  # begun after the notes were read: it sees what they name
+                await self.apply(reading, touched)
+            await self.source.forget(touched)
+            self.changes += len(touched)
+            self.tell(Progress("follow", "changes", self.changes, 0))
+        return len(touched)
+
+    async def apply(self, reading: LiveSource, touched: Sequence[Touched]) -> None:
+        places: dict[Kind, dict[Place, bool]] = {"record": {}, "stream": {}, "work": {}, "blob": {}}
+        for each in touched:
+            known = places[each.kind]
+            place = (each.partition, each.family, each.name)
+            known[place] = known.get(place, False) or each.reset
+        await self._collections(reading)
+        note = self.note.dump()
+        for kind in ("record", "work"):
+            rows = await reading.find(kind, tuple(places[kind]))
+            found = {(row[0], row[1], row[2]) for row in rows}  # type: ignore[misc]
+            if gone := [place for place in places[kind] if place not in found]:
+                await self.destination.remove(kind, gone)
+            if rows:
+                await self.destination.put(kind, rows, note, replace=True)
+        await self._streams(reading, places["stream"], note)
+        await self._blobs(reading, tuple(places["blob"]), note)
+
+    async def _collections(self, reading: LiveSource) -> None:
+        """What was declared since, before a record needs it."""
+        async for page in reading.pages("collection"):
+            await self.destination.put("collection", page.rows, self.note.dump(), replace=True)
+
+    async def _streams(self, reading: LiveSource, places: dict[Place, bool], note: str) -> None:
+        if not places:
+            return
+        rows = await reading.find("stream", tuple(places))
+        found = {row[:3]: row for row in rows if isinstance(row, StreamRow)}
+        if gone := [place for place, reset in places.items() if reset or place not in found]:
+            await self.destination.remove("stream", gone)
+        async with self.destination.reading() as written:
+            heads = {row[:3]: row for row in await written.find("stream", tuple(found)) if isinstance(row, StreamRow)}
+        for place, stream in found.items():
+            known = heads.get(place)
+            if known is None:  # with the head of its source only when its entries are there
+                known = StreamRow(*place, 0, 0)
+                await self.destination.put("stream", [known], note, replace=True)
+            async for entries in reading.entries(stream, known.head):
+                await self.destination.put("entry", entries, note, replace=True)
+            await self.destination.put("stream", [stream], note, replace=True)
+
+    async def _blobs(self, reading: LiveSource, places: Sequence[Place], note: str) -> None:
+        if not places:
+            return
+        blobs = [row for row in await reading.find("blob", places) if isinstance(row, BlobRow)]
+        found = {(blob.partition, "", blob.digest) for blob in blobs}
+        async with self.destination.reading() as written:
+            there = [row for row in await written.find("blob", tuple(found)) if isinstance(row, BlobRow)]
+        known = {(blob.partition, blob.digest) for blob in there}
+        if gone := [place for place in places if place not in found]:
+            await self.destination.remove("blob", gone)
+        for blob in blobs:
+            # Chunks that are written again are the same: their names are their content.
+            if (blob.partition, blob.digest) in known:
+                await self.destination.remove("holding", [(blob.partition, "", blob.digest)])
+            await self.destination.put("blob", [blob], note, replace=True)
+            if (blob.partition, blob.digest) not in known or (self.resumed and not await self._whole(blob)):
+                async for chunks in reading.chunks(blob.partition, blob.digest):
+                    await self.destination.put("chunk", chunks, note, replace=True)
+            if holders := await reading.holders(blob.partition, blob.digest):
+                await self.destination.put("holding", holders, note, replace=True)
+
+    async def _whole(self, blob: BlobRow) -> bool:
+        """Whether all its bytes are there; a copier that was killed may have written some of them."""
+        size = 0
+        async with self.destination.reading() as written:
+            async for chunks in written.chunks(blob.partition, blob.digest):
+                size += sum(len(chunk.data) for chunk in chunks if isinstance(chunk, ChunkRow))
+        return size == blob.size
+
+
+async def copy_and_follow(
+    source: Transfer,
+    destination: Transfer,
+    *,
+    restart: bool = False,
+    resume_source: bool = False,
+    tell: Tell = say_nothing,
+) -> Copied:
+    """Copy a store that is in use, until the copy can take its place.
+
+    At the end the source is left marked as moved, so that nobody writes to it by mistake; with ``resume_source`` it
+    goes on by itself and has nothing more to do with its copy.
+    """
+    note, resumed = await begin(destination, source.place(), restart=restart, follow=True)
+    follower = _Follower(source, destination, note, tell, resumed)
+    await follower.start()
+    async with _repeated(follower.renew, RENEW_SECONDS):
+        async with source.reading() as reading:
+            await copy_tables(reading, destination, note, tell=tell)
+        for _ in range(ROUNDS):
+            if await follower.catch_up() < SMALL_ROUND:
+                break
+    paused = time.monotonic()
+    try:
+        await follower.pause()
+        async with _repeated(follower.pause, PAUSE_SECONDS / 3):
+            while await follower.catch_up():
+                pass
+            async with source.reading() as reading:
+                digests = await digests_of(reading, tell=tell)
+                fence = await reading.last_fence()
+            await verify(digests, destination, tell=tell)
+        await destination.raise_fence(fence)
+        await source.set_mark("moved", note.copy)
+        await _nothing_slipped_in(source)
+    except BaseException:
+        with contextlib.suppress(Exception):  # a source that can't be reached ends its pause by itself
+            await follower.renew()
+        raise
+    if resume_source:
+        await source.set_mark(None)
+    await destination.release()
+    families = {name: count for name, (count, _) in digests.families.items()}
+    seconds = time.monotonic() - paused
+    return Copied(note.copy, note.rows + follower.changes, families, resumed, paused_seconds=seconds)
+
+
+async def _nothing_slipped_in(source: Transfer) -> None:
+    """A pause that ended too early let commits pass, but they were noted."""
+    if await source.touched(1):
+        raise CopyOutdated("the pause of the source ended too early; run the same command again")
+
+
+@contextlib.asynccontextmanager
+async def _repeated(renew: Callable[[], Awaitable[None]], seconds: float) -> AsyncIterator[None]:
+    """Keep a mark up while the work goes on."""
+
+    async def repeat() -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            await renew()
+
+    task = asyncio.ensure_future(repeat())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
