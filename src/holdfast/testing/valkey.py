@@ -115,6 +115,7 @@ class OwnValkey(ValkeyServer):
             "appendonly": "yes",
             "appendfsync": "always",
             "daemonize": "no",
+            "repl-diskless-sync-delay": "0",
         } | self._settings
         if self.password:
             settings |= {"requirepass": self.password, "masterauth": self.password}

@@ -36,7 +36,7 @@ class Wire:
             ) from error
         except (RedisError, OSError, TimeoutError) as error:
             await _closed(connection)
-            if "invalid" in str(error).lower() and "DB index" in str(error):
+            if "DB index" in str(error):
                 raise CannotOpen(f"the server at {self.address} has no database {self.address.database}") from error
             raise Disconnected(f"the server at {self.address} can't be reached") from error
         except BaseException:

@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+from redis import exceptions
+
 from holdfast.errors import HoldfastError, StorageBroken, StorageBusy, StorageFull, StorageUnavailable
 
 # Answers after which the same words may be sent again: nothing was done, and it passes by itself.
 _PASSING = ("LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY ")
 _NO_FUNCTION = "function not found"
+
+
+# The driver takes the code off these and makes a class of it.
+_CODES: dict[type[Exception], str] = {
+    exceptions.OutOfMemoryError: "OOM",
+    exceptions.ReadOnlyError: "READONLY",
+    exceptions.NoPermissionError: "NOPERM",
+    exceptions.MovedError: "MOVED",
+    exceptions.AskError: "ASK",
+    exceptions.TryAgainError: "TRYAGAIN",
+    exceptions.ClusterDownError: "CLUSTERDOWN",
+    exceptions.MasterDownError: "MASTERDOWN",
+    exceptions.ClusterCrossSlotError: "CROSSSLOT",
+}
+
+
+def text_of(error: Exception) -> str:
+    """An error reply as the server wrote it, with its code in front."""
+    code = _CODES.get(type(error))
+    return f"{code} {error}" if code else str(error)
 
 
 class Disconnected(HoldfastError):

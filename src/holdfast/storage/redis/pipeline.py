@@ -17,7 +17,15 @@ from typing import Any
 from holdfast.errors import CommitInDoubt, HoldfastError, StorageClosed, StorageUnavailable
 from holdfast.storage.ids import new_id
 from holdfast.storage.redis.connection import Reply, Wire
-from holdfast.storage.redis.failures import Disconnected, failure_of, is_moved, is_replica, lacks_functions, passes
+from holdfast.storage.redis.failures import (
+    Disconnected,
+    failure_of,
+    is_moved,
+    is_replica,
+    lacks_functions,
+    passes,
+    text_of,
+)
 
 logger = logging.getLogger("holdfast.storage")
 
@@ -119,8 +127,6 @@ class Pipeline:
         self._closing = True
         self._wake.set()
         await self._task
-        if self._wire is not None:
-            await self._wire.close()
 
     # ----------------------------------------------------------------------------------------------------- sending
 
@@ -137,6 +143,8 @@ class Pipeline:
                 self._busy = False
             self._idle.set()
             if self._closing:
+                if self._wire is not None:
+                    await self._wire.close()
                 return
 
     def _next_batch(self) -> list[Call]:
@@ -194,13 +202,13 @@ class Pipeline:
             for call in batch:
                 call.doubt = True
             raise
-        if assured is not None and not assured.holds(replies.pop()):
+        if assured is not None and not await self._assured(self._wire, assured, replies.pop()):
             self._doubt(batch, replies)
             return []
         left = []
         for call, reply in zip(batch, replies, strict=True):
             if isinstance(reply, Exception):
-                text = str(reply)
+                text = text_of(reply)
                 if is_moved(text) and self._moved is not None:
                     self._moved(call)
                 elif lacks_functions(text) or passes(text) or is_replica(text):
@@ -215,11 +223,20 @@ class Pipeline:
             left = self._still_patient(left, Disconnected("the server is not ready"))
         return left
 
+    async def _assured(self, wire: Wire, assurance: Assurance, reply: Reply) -> bool:
+        """Whether what was asked for holds. Asked again and again: each time the replicas are asked as well."""
+        until = time.monotonic() + self._patience
+        while not assurance.holds(reply):
+            if isinstance(reply, Exception) or time.monotonic() > until:
+                return False
+            (reply,) = await wire.run([assurance.words])
+        return True
+
     def _doubt(self, batch: Sequence[Call], replies: Sequence[Reply]) -> None:
         """Written, but the server did not confirm that it will keep it."""
         for call, reply in zip(batch, replies, strict=True):
             if isinstance(reply, Exception):
-                _fail([call], failure_of(str(reply)))
+                _fail([call], failure_of(text_of(reply)))
             elif call.writes:
                 _fail(
                     [call],

@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 from holdfast.errors import CannotOpen, StorageReadOnly
 from holdfast.storage.contract import Durability
 from holdfast.storage.redis.connection import Wire
-from holdfast.storage.redis.failures import Disconnected, passes
+from holdfast.storage.redis.failures import Disconnected, is_replica, passes, text_of
 from holdfast.storage.redis.library import library
 
 OLDEST = (7, 0)
@@ -52,7 +52,7 @@ async def look_at(wire: Wire) -> Server:
     try:
         facts = _facts(await wire.one("INFO", "everything"))
     except ResponseError as error:
-        if passes(str(error)):
+        if passes(text_of(error)):
             raise Disconnected("the server is loading its data") from error
         raise CannotOpen(
             f"the server at {wire.address} does not let this user ask INFO; grant it the rights"
@@ -81,7 +81,7 @@ async def _setting(wire: Wire, name: str) -> str | None:
         reply = await wire.one("CONFIG", "GET", name)
     except ResponseError:  # managed servers forbid it
         return None
-    return reply[1].decode() if len(reply) > 1 else None
+    return reply[1].decode() if isinstance(reply, list) and len(reply) > 1 else None
 
 
 def check(server: Server, durability: Durability) -> str:
@@ -110,9 +110,9 @@ async def load_library(wire: Wire) -> None:
     except ResponseError as error:
         if "already exists" in str(error):
             return
-        if passes(str(error)):
+        if passes(text_of(error)):
             raise Disconnected("the server is not ready") from error
-        if str(error).startswith("READONLY"):
+        if is_replica(text_of(error)):
             raise StorageReadOnly(
                 "this server is a replica, which can't be written; use the URL of its primary"
             ) from error

@@ -16,7 +16,7 @@ from holdfast.errors import StorageUnavailable
 from holdfast.storage.contract import Durability
 from holdfast.storage.redis.address import Address
 from holdfast.storage.redis.connection import Reply, Wire
-from holdfast.storage.redis.failures import Disconnected, failure_of
+from holdfast.storage.redis.failures import Disconnected, failure_of, text_of
 from holdfast.storage.redis.layout import Layout
 from holdfast.storage.redis.library import function
 from holdfast.storage.redis.pipeline import Assurance
@@ -28,6 +28,7 @@ logger = logging.getLogger("holdfast.storage")
 REPAIR_SECONDS = 1.0
 REPAIR_PARTITIONS = 8
 PARTITIONS = 1000
+ASK_AGAIN_MS = 20
 SCAN_COUNT = b"1000"
 
 
@@ -81,7 +82,7 @@ class Store:
         except BaseException as error:
             await wire.close()
             if isinstance(error, ResponseError):
-                raise failure_of(str(error)) from error
+                raise failure_of(text_of(error)) from error
             raise
         return wire
 
@@ -102,8 +103,9 @@ class Store:
 
     def _assurance(self) -> Assurance | None:
         """What to ask for after each batch, so that its answer can be trusted."""
-        patience = b"%d" % int(self._timeout * 900)
         replicas = self._replicas
+        # A replica confirms when it is asked, and then each second; to ask again soon is faster than to wait.
+        patience = b"%d" % (ASK_AGAIN_MS if replicas else int(self._timeout * 500))
         if self._durability == "durable" and self.server.can_wait:
             return Assurance((b"WAITAOF", b"1", b"%d" % replicas, patience), (1, replicas))
         if replicas:
