@@ -151,7 +151,7 @@ class Committer:
                 await (self._drop_connection() if lost else self._roll_back())
                 patient = attempt == 1 or time.monotonic() + pause < self._deadline(batch)
                 if (not lost and batch.doubtful is None) or self._is_final(error) or not patient:
-                    self._give_up(batch, translate(error))
+                    self._give_up(batch, translate(error), error)
                     return
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 1.0)
@@ -162,7 +162,7 @@ class Committer:
             except Exception as error:
                 logger.exception("the committer failed")
                 await self._drop_connection()
-                self._give_up(batch, StorageUnavailable(f"the committer failed: {type(error).__name__}"))
+                self._give_up(batch, StorageUnavailable(f"the committer failed: {type(error).__name__}"), error)
                 return
             else:
                 self._answer(batch)
@@ -173,7 +173,7 @@ class Committer:
         """Until when to try: callers have waited since they called, and doubts are worth some patience of their own."""
         return max(batch.commits[-1].called, batch.doubtful or 0.0) + OUTAGE_SECONDS
 
-    def _give_up(self, batch: Batch, error: HoldfastError) -> None:
+    def _give_up(self, batch: Batch, error: HoldfastError, cause: BaseException | None = None) -> None:
         if isinstance(error, StorageUnreachable):
             logger.warning("the storage server does not answer")
             # Who has waited long enough behind this batch shall not wait once more.
@@ -184,6 +184,7 @@ class Committer:
             error = CommitInDoubt(
                 "the server went away while this was being written: it may or may not be there. Look when it is back"
             )
+        error.__cause__ = cause
         self._fail(batch.commits, error)
 
     @staticmethod

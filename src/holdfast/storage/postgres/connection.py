@@ -43,6 +43,7 @@ OLDEST = 14
 LOST = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # its state machine, when the server ends the connection of its own accord
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
@@ -115,11 +116,19 @@ def set_local(settings: dict[str, str]) -> str:
     return "".join(f"SET LOCAL {name} = {value}; " for name, value in settings.items())
 
 
+class _Pooled(asyncpg.Connection):  # type: ignore[misc]  # asyncpg brings no types
+    """A connection that goes back to its pool without a round trip: nothing done here outlives its transaction."""
+
+    def get_reset_query(self) -> str:
+        return ""
+
+
 async def create_pool(url: str, *, size: int, pooled: bool, settings: dict[str, str]) -> Any:
     """Connections for reading and for short transactions."""
     return await asyncpg.create_pool(
         url,
-        min_size=1,
+        min_size=0,
+        connection_class=_Pooled,
         max_size=size,
         timeout=CONNECT_SECONDS,
         command_timeout=STATEMENT_SECONDS + 5.0,  # after the server's own, which says more

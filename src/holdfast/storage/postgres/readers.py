@@ -47,11 +47,12 @@ class Readers:
         except ERRORS as error:
             raise self._why_none(error) from error
         try:
-            yield connection
+            try:
+                yield connection
+            finally:
+                await self.pool.release(connection)
         except ERRORS as error:
             raise translate(error) from error
-        finally:
-            await self.pool.release(connection)
 
     def _why_none(self, error: BaseException) -> Exception:
         if self.pool.is_closing():

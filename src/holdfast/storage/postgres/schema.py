@@ -24,6 +24,7 @@ _APPLIED = """CREATE TABLE IF NOT EXISTS {schema}.migration (
     checksum   text NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT now()
 )"""
+_MIGRATED = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'migration'"
 _LOCK = 0x484F4C44  # one migration at a time, in the whole database
 
 
@@ -34,7 +35,8 @@ async def pending(connection: Connection, schema: str) -> list[Migration]:
     if version < OLDEST:
         raise CannotOpen(f"this is PostgreSQL {version}; Holdfast needs {OLDEST} or later")
     known = migrations_of("holdfast.storage.postgres")
-    if await connection.fetchval("SELECT to_regclass($1)", f"{schema}.migration") is None:
+    # Not by to_regclass(): it may remember that there was none, from before this connection waited for its lock.
+    if not await connection.fetchval(_MIGRATED, schema):
         return known
     rows = await connection.fetch(f"SELECT number, checksum FROM {schema}.migration")
     return unapplied(known, [(row[0], row[1]) for row in rows])
