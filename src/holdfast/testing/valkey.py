@@ -17,18 +17,30 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from holdfast.errors import MissingExtra
-from holdfast.testing.launch import Keeper, NoServer, ServerFailed, free_port, make_home, on_path, tail_of, wait_for
+from holdfast.testing.launch import (
+    START_SECONDS,
+    Keeper,
+    NoServer,
+    ServerFailed,
+    free_port,
+    make_home,
+    on_path,
+    tail_of,
+    wait_for,
+)
 
 URL_VARIABLE = "HOLDFAST_TEST_REDIS_URL"
 BINARY_VARIABLE = "HOLDFAST_TEST_REDIS_BINARY"
 
 _STARTS = 5  # each on another port
+_SLOTS = 16384
 
 
 class ValkeyServer:
@@ -48,12 +60,13 @@ class ValkeyServer:
         return url
 
     def execute(self, *words: str | bytes | int, url: str | None = None) -> Any:
-        """Run one command and answer its reply. Blocks, also when called from a coroutine."""
+        """Run one command and answer its reply as the server gave it. Blocks, also when called from a coroutine."""
         try:
             import redis  # noqa: PLC0415 - an extra
         except ImportError:
             raise MissingExtra("redis", "redis") from None
-        with redis.Redis.from_url(url or self.url, socket_timeout=30) as client:
+        with redis.Redis.from_url(url or self.url, socket_timeout=30, protocol=2) as client:
+            client.response_callbacks.clear()
             return client.execute_command(*words)
 
     def close(self) -> None:
@@ -66,6 +79,8 @@ class OwnValkey(ValkeyServer):
     databases = 1000
 
     def __init__(self, binary: Path, settings: Mapping[str, str], password: str | None = None) -> None:
+        if settings.get("cluster-enabled") == "yes":
+            self.databases = 1  # all that older servers allow
         self.home = make_home("valkey", None)
         self._keeper = Keeper(self.home, "KILL")
         self._binary = binary
@@ -75,6 +90,7 @@ class OwnValkey(ValkeyServer):
         self.log = self.home / "server.log"
         self.socket = self.home / "socket"
         self.port = 0
+        self.bus_port = 0  # on which the servers of a cluster talk to each other
         try:
             self.start()
         except BaseException:
@@ -95,7 +111,7 @@ class OwnValkey(ValkeyServer):
         new_port = self.port == 0
         for attempt in range(1, _STARTS + 1):
             if new_port:
-                self.port = free_port()
+                self.port, self.bus_port = free_port(), free_port()
             try:
                 self._start()
             except ServerFailed:
@@ -117,6 +133,8 @@ class OwnValkey(ValkeyServer):
             "daemonize": "no",
             "repl-diskless-sync-delay": "0",
         } | self._settings
+        if settings.get("cluster-enabled") == "yes":
+            settings["cluster-port"] = str(self.bus_port)
         if self.password:
             settings |= {"requirepass": self.password, "masterauth": self.password}
         options = [word for name, value in settings.items() for word in (f"--{name}", value)]
@@ -205,6 +223,31 @@ def own_valkey(
         yield server
     finally:
         server.close()
+
+
+@contextlib.contextmanager
+def valkey_cluster(
+    *, nodes: int = 3, binary: str | Path | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[list[OwnValkey]]:
+    """A cluster of primaries, each with its part of the slots; any of their URLs opens it."""
+    own = {"cluster-enabled": "yes", "cluster-node-timeout": "2000", **(settings or {})}
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(own_valkey(binary=binary, settings=own)) for _ in range(nodes)]
+        edges = [_SLOTS * number // nodes for number in range(nodes + 1)]
+        for number, server in enumerate(servers):
+            server.execute("CLUSTER", "ADDSLOTSRANGE", edges[number], edges[number + 1] - 1)
+            servers[0].execute("CLUSTER", "MEET", "127.0.0.1", server.port, server.bus_port)
+        end = time.monotonic() + START_SECONDS
+        while not all(_sees(server, nodes) for server in servers):
+            if time.monotonic() > end:
+                raise ServerFailed(f"the cluster did not form:\n{tail_of(servers[0].log)}")
+            time.sleep(0.05)
+        yield servers
+
+
+def _sees(server: OwnValkey, nodes: int) -> bool:
+    info: bytes = server.execute("CLUSTER", "INFO")
+    return b"cluster_state:ok" in info and b"cluster_known_nodes:%d\r" % nodes in info
 
 
 def find_binary(named: str | Path | None = None) -> Path:
