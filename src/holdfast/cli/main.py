@@ -10,6 +10,7 @@ from holdfast.cli.bench import bench
 from holdfast.cli.conformance import conformance
 from holdfast.cli.migrate import migrate
 from holdfast.cli.storage import storage
+from holdfast.cli.transfer import backup, copy, restore
 from holdfast.errors import HoldfastError
 
 
@@ -45,6 +46,9 @@ def main() -> None:
     """
 
 
+storage.add_command(copy)
+storage.add_command(backup)
+storage.add_command(restore)
 main.add_command(storage)
 main.add_command(migrate)
 main.add_command(bench)

@@ -1,4 +1,4 @@
-"""`holdfast storage`: look at a storage, check it, sweep it."""
+"""`holdfast storage`: look at a storage, check it, sweep it. Copies and backups are in `transfer`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST_MIGRATION = 1
 
 @click.group()
 def storage() -> None:
-    """Look at a storage, check it, sweep it.
+    """Look at a storage, check it, sweep it, copy it, back it up.
 
     \b
     Example:
@@ -52,7 +52,7 @@ def check(url: str, json_output: bool) -> None:
 async def _check(url: str) -> list[Problem]:
     problems = []
     with progress("checking") as tell:
-        async with _existing(url) as kernel:
+        async with existing(url) as kernel:
             async for problem in kernel.check():
                 problems.append(problem)
                 tell(f"{len(problems)} problem(s)")
@@ -95,7 +95,7 @@ def stats(url: str, json_output: bool) -> None:
 
 async def _stats(url: str) -> Stats:
     with progress("counting"):
-        async with _existing(url) as kernel:
+        async with existing(url) as kernel:
             return await kernel.stats()
 
 
@@ -122,14 +122,14 @@ def sweep(url: str, limit: int, json_output: bool) -> None:
 async def _sweep(url: str, limit: int) -> Swept:
     total = Swept()
     with progress("sweeping") as tell:
-        async with _existing(url) as kernel:
+        async with existing(url) as kernel:
             while (step := await kernel.sweep(limit=limit)) != Swept():
                 total = Swept(total.records + step.records, total.blobs + step.blobs, total.workers + step.workers)
                 tell(f"{total.records:,} record(s), {total.blobs:,} blob(s), {total.workers:,} worker(s)")
     return total
 
 
-def _existing(url: str) -> Kernel:
+def existing(url: str) -> Kernel:
     """The storage at this URL; a mistyped path is an error and creates nothing."""
     from holdfast.storage.urls import open_storage, pending_migrations
 

@@ -6,17 +6,39 @@ async with open_storage("sqlite:///agent.db") as source, open_storage("postgresq
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
-from holdfast.errors import NotTransferable
+from holdfast.errors import BadBackup, NotTransferable
 from holdfast.storage.contract import Kernel
 from holdfast.storage.front import Front
-from holdfast.storage.transfer.copy import Copied, Progress, Tell, copy_once, say_nothing
+from holdfast.storage.ids import new_id
+from holdfast.storage.sqlite.backup import is_sqlite, open_backup
+from holdfast.storage.sqlite.export import FileSource
+from holdfast.storage.transfer.backup import is_portable, new_file, read_backup, write_backup
+from holdfast.storage.transfer.copy import (
+    Copied,
+    Progress,
+    Tell,
+    begin,
+    copy_once,
+    copy_tables,
+    digests_of,
+    finish,
+    say_nothing,
+    verify,
+)
+from holdfast.storage.transfer.digests import Digests
 from holdfast.storage.transfer.follow import copy_and_follow
-from holdfast.storage.transfer.ports import Transfer
+from holdfast.storage.transfer.ports import Source, Transfer
+from holdfast.storage.urls import open_storage
 
-__all__ = ["Copied", "Progress", "Tell", "copy_storage", "transfer_of"]
+__all__ = ["Copied", "Progress", "Tell", "backup_storage", "copy_storage", "restore_storage"]
 
 
 async def copy_storage(
@@ -35,7 +57,7 @@ async def copy_storage(
     unfinished copy has left in the destination.
     """
     started = time.monotonic()
-    one, other = transfer_of(source), transfer_of(destination)
+    one, other = _transfer_of(source), _transfer_of(destination)
     if one.place() == other.place():
         raise NotTransferable("source and destination are the same storage; choose another destination")
     if follow:
@@ -45,8 +67,87 @@ async def copy_storage(
     return replace(copied, seconds=time.monotonic() - started)
 
 
-def transfer_of(kernel: Kernel) -> Transfer:
-    """The whole store of an open kernel."""
+async def backup_storage(
+    kernel: Kernel, file: str | Path, *, portable: bool = False, tell: Tell = say_nothing
+) -> Copied:
+    """Write the store, as it is at one moment, into a new file; others may go on writing.
+
+    A SQLite store becomes a SQLite file, unless ``portable`` is asked for; every other one a portable file, which can
+    be restored into any engine.
+    """
+    started = time.monotonic()
+    transfer = _transfer_of(kernel)
+    if portable or not transfer.native:
+        assert isinstance(kernel, Front)
+        copied = await write_backup(transfer, kernel.engine, Path(file), tell=tell)
+    else:
+        with new_file(Path(file)) as partial:
+            await transfer.native_backup(partial, _pages(tell))
+            async with _reading(partial) as reading:
+                digests = await digests_of(reading, tell=tell)  # every checksum in it is looked at
+        copied = Copied(new_id(), _rows(digests), _families(digests), resumed=False)
+    return replace(copied, seconds=time.monotonic() - started)
+
+
+async def restore_storage(
+    file: str | Path, destination: str, *, restart: bool = False, tell: Tell = say_nothing
+) -> Copied:
+    """Fill the empty storage at this URL from a backup of any kind, all of which is checked first."""
+    started = time.monotonic()
+    place = Path(file)
+    kernel = open_storage(destination)
+    if not await asyncio.to_thread(place.is_file):
+        raise BadBackup(f"there is no file {place.name!r}; look at the path")
+    if await asyncio.to_thread(is_portable, place):
+        async with kernel:
+            copied = await read_backup(place, _transfer_of(kernel), restart=restart, tell=tell)
+    elif await asyncio.to_thread(is_sqlite, place):
+        copied = await _restore_file(place, kernel, restart=restart, tell=tell)
+    else:
+        raise BadBackup("this file is not a backup made by Holdfast; name another one")
+    return replace(copied, seconds=time.monotonic() - started)
+
+
+async def _restore_file(place: Path, kernel: Kernel, *, restart: bool, tell: Tell) -> Copied:
+    """A SQLite file into SQLite as it is, and into another engine row by row."""
+    async with _reading(place) as reading:
+        digests = await digests_of(reading, tell=tell)
+        assert isinstance(kernel, Front)
+        if await kernel.restore_native(place, _pages(tell)):
+            return Copied(new_id(), _rows(digests), _families(digests), resumed=False)
+        async with kernel:
+            destination = kernel.transfer()
+            note, resumed = await begin(destination, f"backup:{place}", restart=restart)
+            await copy_tables(reading, destination, note, tell=tell)
+            await verify(digests, destination, tell=tell, outdated=resumed)
+            await finish(reading, destination)
+    return Copied(note.copy, note.rows, _families(digests), resumed)
+
+
+@asynccontextmanager
+async def _reading(place: Path) -> AsyncIterator[Source]:
+    pool = ThreadPoolExecutor(1, thread_name_prefix="holdfast-backup")
+    backup = await asyncio.to_thread(open_backup, place)
+    try:
+        yield FileSource(backup, time.time_ns() // 1000, pool)  # after a boot a file's time is the wall's
+    finally:
+        pool.shutdown()
+        backup.close()
+
+
+def _pages(tell: Tell) -> Callable[[int, int], None]:
+    return lambda done, total: tell(Progress("copy", "pages", done, total))
+
+
+def _rows(digests: Digests) -> int:
+    return sum(count for count, _ in digests.families.values())
+
+
+def _families(digests: Digests) -> dict[str, int]:
+    return {name: count for name, (count, _) in digests.families.items()}
+
+
+def _transfer_of(kernel: Kernel) -> Transfer:
     if not isinstance(kernel, Front):
         raise NotTransferable(f"a {type(kernel).__name__} can't be copied: it is not built on Front")
     return kernel.transfer()

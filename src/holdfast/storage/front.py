@@ -12,7 +12,8 @@ import hashlib
 import logging
 import os
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
 from holdfast.errors import (
     BlobNotFound,
@@ -452,6 +453,10 @@ class Front(Hooks):
         """The whole store, for copies and backups. An engine that can't be copied leaves `_transfer` alone."""
         self._guard()
         return self._transfer()
+
+    async def restore_native(self, file: Path, tell: Callable[[int, int], None]) -> bool:  # noqa: ARG002
+        """Before it is opened: become what the engine's own kind of backup holds. Answers whether there is one."""
+        return False
 
     def _transfer(self) -> Transfer:
         raise NotTransferable(f"the engine {self.engine!r} can't be copied: it offers no way to read a whole store")

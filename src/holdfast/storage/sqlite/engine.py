@@ -7,7 +7,7 @@ import atexit
 import logging
 import sqlite3
 import weakref
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -25,6 +25,7 @@ from holdfast.storage.ledger import work_item
 from holdfast.storage.logs import LogPage, LogState
 from holdfast.storage.records import Record
 from holdfast.storage.sqlite import inspect, queues
+from holdfast.storage.sqlite.backup import restore_file
 from holdfast.storage.sqlite.book import Book, work_row
 from holdfast.storage.sqlite.catalog import declare, load_catalog
 from holdfast.storage.sqlite.checksums import UNREADABLE, damaged
@@ -413,6 +414,10 @@ class SQLiteKernel(Front):
         return row
 
     # ----------------------------------------------------------------------------------------------------- copies
+
+    async def restore_native(self, file: Path, tell: Callable[[int, int], None]) -> bool:
+        await asyncio.to_thread(restore_file, file, self._path, tell)
+        return True
 
     def _transfer(self) -> Transfer:
         if not self._shared:

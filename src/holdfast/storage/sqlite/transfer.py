@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 from holdfast.storage.declared import Declared, Shape, load_fields
 from holdfast.storage.ledger import Key, NewEntry, RecordState, StreamState, WorkRow
 from holdfast.storage.marks import MARK, Mark, MarkState
+from holdfast.storage.sqlite.backup import backup_file
 from holdfast.storage.sqlite.catalog import declare
 from holdfast.storage.sqlite.connection import Connect, Connection, prepare, translate
 from holdfast.storage.sqlite.export import TRANSFER, FileSource
@@ -58,6 +59,8 @@ T = TypeVar("T")
 
 
 class FileTransfer(Transfer):
+    native = True
+
     def __init__(
         self,
         *,
@@ -99,6 +102,9 @@ class FileTransfer(Transfer):
         except sqlite3.Error as error:
             raise translate(error) from error
         return connection
+
+    async def native_backup(self, file: Path, tell: Callable[[int, int], None]) -> None:
+        await asyncio.to_thread(backup_file, self._path, file, tell)
 
     async def _run(self, job: Callable[[Turn], T]) -> T:
         return cast("T", await self._writer.run(job, relief=True))

@@ -6,8 +6,9 @@ A third-party engine that offers nothing of this works like any other; it only c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.storage.marks import Mark, MarkState
@@ -72,6 +73,12 @@ class Transfer(ABC):
     @abstractmethod
     def reading(self) -> AbstractAsyncContextManager[LiveSource]:
         """The store as it is now, for as long as the context lasts."""
+
+    native = False  # whether the engine has its own kind of backup
+
+    async def native_backup(self, file: Path, tell: Callable[[int, int], None]) -> None:
+        """Write the engine's own kind of backup into a new file; ``tell`` is told how much of how much is done."""
+        raise NotImplementedError
 
     # ---------------------------------------------------------------------------------------------------- writing
 
