@@ -7,7 +7,6 @@ by. Whoever meets a partition that is not yet so far does this work, so nothing 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -76,7 +75,7 @@ class Catalog:
         reshaped = [found for found in names if await store.write("reshape", found, name.encode(), entry.text)]
         known = set(reshaped)
         gathered: dict[str, list[bytes]] = {}
-        async for key in store.keys(self._pattern(name, partition)):
+        async for key in store.keys(store.layout.records(name, partition)):
             place = store.layout.parse(key)
             if place is not None and place[0] in known:
                 keys = gathered.setdefault(place[0], [])
@@ -87,12 +86,6 @@ class Catalog:
             await store.write("reindex", place_name, name.encode(), *keys)
         for found in reshaped:
             await store.write("reshaped", found, name.encode(), b"%d" % entry.version)
-
-    def _pattern(self, name: str, partition: str | None) -> bytes:
-        if partition is None:
-            return f"{self._store.layout.namespace}:{{*}}:r/{name}/*".encode()
-        base = self._store.layout.base(partition).decode()
-        return re.sub(r"([*?\[\]\\])", r"\\\1", base).encode() + f"r/{name}/*".encode()
 
     def index(self, shape: Shape, number: int) -> tuple[Entry, int]:
         """The declaration that holds, and the number in it (from 1) of an index that this process declared."""

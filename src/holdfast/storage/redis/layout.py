@@ -9,6 +9,7 @@ The Lua files say more about each.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,6 +17,8 @@ from holdfast.storage.keys import encode_text
 
 _ESCAPES = {"%": "%25", "{": "%7B", "}": "%7D"}
 _TABLE = str.maketrans(_ESCAPES)
+_GLOB = re.compile(r"([*?\[\]\\^-])")
+_ESCAPED = r"\\\1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,13 @@ class Layout:
     def pattern(self) -> bytes:
         """Matches every key of a partition, and the registry's."""
         return f"{self.namespace}:{{*".encode()
+
+    def records(self, collection: str, partition: str | None = None) -> bytes:
+        """Matches the records of a collection, in one partition or in all."""
+        if partition is None:
+            return f"{self.namespace}:{{*}}:r/{collection}/*".encode()
+        base = self.base(partition).decode()
+        return f"{_GLOB.sub(_ESCAPED, base)}r/{collection}/*".encode()
 
     def parse(self, key: bytes) -> tuple[str, bytes] | None:
         """The partition of a key and the rest of it; None for a key of the registry, or somebody else's."""
