@@ -34,6 +34,7 @@ Connection: TypeAlias = Any  # asyncpg brings no types
 
 CONNECT_SECONDS = 10.0
 STATEMENT_SECONDS = 30.0
+LATE_SECONDS = 5.0  # how much longer than the server's own timeout an answer is waited for
 LOCK_SECONDS = 10.0
 IDLE_SECONDS = 5.0  # a process that stops in the middle of a transaction holds its locks no longer
 OPEN_SECONDS = 60.0  # for one statement while opening: others may be migrating
@@ -52,6 +53,7 @@ LOST = (
     OSError,
     TimeoutError,
 )
+RESERVED = (asyncpg.PostgresSyntaxError, asyncpg.ReservedNameError)
 UniqueViolationError = asyncpg.UniqueViolationError
 ERRORS = (asyncpg.PostgresError, *LOST)
 
@@ -131,7 +133,7 @@ async def create_pool(url: str, *, size: int, pooled: bool, settings: dict[str, 
         connection_class=_Pooled,
         max_size=size,
         timeout=CONNECT_SECONDS,
-        command_timeout=STATEMENT_SECONDS + 5.0,  # after the server's own, which says more
+        command_timeout=STATEMENT_SECONDS + LATE_SECONDS,
         statement_cache_size=0 if pooled else 200,
         server_settings=None if pooled else settings,
     )

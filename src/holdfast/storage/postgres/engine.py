@@ -24,6 +24,7 @@ from holdfast.storage.postgres.catalog import declare, load_catalog
 from holdfast.storage.postgres.committer import BATCH_COMMITS, Committer
 from holdfast.storage.postgres.connection import (
     ERRORS,
+    LATE_SECONDS,
     OPEN_SECONDS,
     Connection,
     UniqueViolationError,
@@ -83,10 +84,11 @@ class PostgresKernel(Front):
         connection = None
         try:
             connection = await connect(self._url, pooled=True, seconds=OPEN_SECONDS)
-            self._pooled = await is_pooled(connection)
-            await self._check_server(connection)
-            await prepare_schema(connection, self._schema)
-            self._catalog = await load_catalog(connection, self._sql, self._catalog)
+            async with connection.transaction():  # a pooler may be there
+                self._pooled = await is_pooled(connection)
+                await self._check_server(connection)
+                await prepare_schema(connection, self._schema)
+                self._catalog = await load_catalog(connection, self._sql, self._catalog)
             self._readers = await Readers.open(
                 self._url, self._sql, size=self._connections, pooled=self._pooled, settings=reader_settings()
             )
@@ -99,8 +101,7 @@ class PostgresKernel(Front):
         self._pages = Pages(self._readers.rows)
         self._hints = Hints(
             connect=self._connect,
-            pool=self._readers.pool,
-            sql=self._sql,
+            readers=self._readers,
             schema=self._schema,
             board=self.board,
             pooled=self._pooled,
@@ -148,10 +149,12 @@ class PostgresKernel(Front):
 
     async def _health(self) -> tuple[bool, bool, str]:
         try:
-            async with self._readers.writing() as connection:
+            async with asyncio.timeout(LATE_SECONDS), self._readers.writing() as connection:
                 replica = await connection.fetchval("SELECT pg_is_in_recovery()")
                 if not replica:
                     await queues.obey(connection, self._sql)
+        except TimeoutError:
+            return False, False, str(StorageUnreachable())
         except StorageUnavailable as refusal:
             return not isinstance(refusal, StorageUnreachable), False, str(refusal)
         except StorageError as error:

@@ -9,10 +9,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
+from holdfast.errors import StorageError
 from holdfast.storage.hints import Board, LogTopic, Topic, topic_digest
 from holdfast.storage.postgres.connection import CONNECT_SECONDS, ERRORS, Connection, close_quietly, short
+from holdfast.storage.postgres.readers import Readers
 
 logger = logging.getLogger("holdfast.storage")
 
@@ -27,15 +28,13 @@ class Hints:
         self,
         *,
         connect: Callable[[], Awaitable[Connection]],
-        pool: Any,
-        sql: dict[str, str],
+        readers: Readers,
         schema: str,
         board: Board,
         pooled: bool,
     ) -> None:
         self._connect = connect
-        self._pool = pool
-        self._sql = sql
+        self._readers = readers
         self._channel = f"holdfast_{schema}"[:63]
         self._board = board
         self._pooled = pooled
@@ -64,7 +63,7 @@ class Hints:
             for start in range(0, len(topics), PAYLOAD_TOPICS):
                 payload = "".join(topic_digest(topic).hex() for topic in topics[start : start + PAYLOAD_TOPICS])
                 with contextlib.suppress(*ERRORS):  # a hint may be lost
-                    await self._pool.execute("SELECT pg_notify($1, $2)", self._channel, payload)
+                    await self._readers.pool.execute("SELECT pg_notify($1, $2)", self._channel, payload)
 
     async def _poll(self) -> None:
         while True:
@@ -73,7 +72,7 @@ class Hints:
             await asyncio.sleep(POOLED_POLL_SECONDS if self._pooled else POLL_SECONDS)
             topics = self._board.topics()
             if topics:
-                with contextlib.suppress(*ERRORS):
+                with contextlib.suppress(StorageError):
                     self._board.wake(await self._look(topics))
             else:
                 self._heads.clear()
@@ -103,7 +102,7 @@ class Hints:
         changed: list[Topic] = [topic for topic in topics if not isinstance(topic, LogTopic)]
         if logs:
             columns = zip(*[(topic.partition, topic.log, short(topic.stream)) for topic in logs], strict=True)
-            rows = await self._pool.fetch(self._sql["watched_heads"], *columns)
+            rows = await self._readers.rows("watched_heads", *columns)
             heads = {logs[place - 1]: head for place, head in rows}
             changed += [topic for topic in logs if heads.get(topic, 0) != self._heads.get(topic, 0)]
             self._heads = dict(heads)

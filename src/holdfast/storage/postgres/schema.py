@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.errors import CannotOpen
+from holdfast.errors import CannotOpen, InvalidValue
 from holdfast.storage.migrations import Migration, migrations_of, unapplied
 from holdfast.storage.postgres.connection import (
     ERRORS,
     OLDEST,
     OPEN_SECONDS,
+    RESERVED,
     Connection,
     close_quietly,
     connect,
@@ -52,7 +53,10 @@ async def prepare_schema(connection: Connection, schema: str) -> list[Migration]
         missing = await pending(connection, schema)
         if not missing:
             return []
-        await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        try:
+            await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        except RESERVED:
+            raise InvalidValue(f"the schema can't be called {schema!r}, a word of SQL; choose another name") from None
         await connection.execute(_APPLIED.format(schema=schema))
         for migration in missing:
             await connection.execute(migration.sql.replace("{schema}", schema))
@@ -72,7 +76,8 @@ def migrate(url: str, schema: str, *, dry_run: bool) -> list[Migration]:
         connection = None
         try:
             connection = await connect(plain_url(url), pooled=True, seconds=OPEN_SECONDS)
-            return await (pending(connection, schema) if dry_run else prepare_schema(connection, schema))
+            async with connection.transaction():  # a pooler may be there
+                return await (pending(connection, schema) if dry_run else prepare_schema(connection, schema))
         except ERRORS as error:
             raise translate(error) from error
         finally:
