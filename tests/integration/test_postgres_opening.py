@@ -1,0 +1,304 @@
+"""Opening a PostgreSQL that is not there, not allowed, not new enough, not the primary, or opened by many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from holdfast.errors import (
+    CannotOpen,
+    InvalidValue,
+    SchemaTooNew,
+    StorageBusy,
+    StorageError,
+    StorageReadOnly,
+    StorageUnreachable,
+)
+from holdfast.storage import Append, Collection, Draft, Put, open_storage
+from holdfast.storage.urls import migrate, pending_migrations
+from holdfast.testing.launch import free_port
+from holdfast.testing.postgres import OwnPostgres, own_postgres
+from tests.integration.postgres_servers import assert_discreet, make_role, replica_of, url_for
+
+FAMILIES = (Collection("doc", fields={"state": str}, counters=((), ("state",))),)
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[OwnPostgres]:
+    with own_postgres() as started:
+        yield started
+
+
+@pytest.fixture
+def url(server: OwnPostgres) -> Iterator[str]:
+    with server.database() as made:
+        yield made
+
+
+async def refusal(url: str, **options: object) -> StorageError:
+    """How opening this fails, within seconds and with a message fit for anybody."""
+    with pytest.raises(StorageError) as caught:
+        async with asyncio.timeout(20), open_storage(url, declare=FAMILIES, **options):  # type: ignore[arg-type]
+            pass
+    assert_discreet(caught.value, url)
+    return caught.value
+
+
+# ------------------------------------------------------------------------------------------------------- who and where
+
+
+async def test_a_server_that_does_not_run(url: str) -> None:
+    """Nobody listens at this port: retryable, and told at once."""
+    error = await refusal(url.replace(url.rpartition(":")[2].partition("/")[0], str(free_port())))
+    assert isinstance(error, StorageUnreachable)
+    assert error.retryable
+
+
+async def test_a_host_that_has_no_address() -> None:
+    assert isinstance(await refusal("postgresql://somebody@no-such-host.invalid/db"), StorageUnreachable)
+
+
+async def test_a_server_that_accepts_and_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something listens and never says a word: opening ends all the same."""
+    monkeypatch.setattr("holdfast.storage.postgres.connection.CONNECT_SECONDS", 0.5)
+    gone = asyncio.Event()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        gone.set()
+
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as silent:
+        port = silent.sockets[0].getsockname()[1]
+        assert isinstance(await refusal(f"postgresql://somebody:word@127.0.0.1:{port}/db"), StorageUnreachable)
+        await gone.wait()
+
+
+@pytest.mark.parametrize("part", ["user", "password"])
+async def test_a_wrong_user_or_password(url: str, server: OwnPostgres, part: str) -> None:
+    wrong = url_for(url, ("nobody_here", "secretword") if part == "user" else ("postgres", "secretword"))
+    error = await refusal(wrong)
+    assert isinstance(error, CannotOpen)
+    assert "user or password" in str(error)
+
+
+async def test_a_missing_database(server: OwnPostgres) -> None:
+    error = await refusal(server.url_of("there_is_none"))
+    assert isinstance(error, CannotOpen)
+    assert "create it" in str(error)
+
+
+async def test_a_role_that_may_not_create(url: str, server: OwnPostgres) -> None:
+    """Without the right to create the schema, and later without the right to use it."""
+    role = make_role(server)
+    error = await refusal(url_for(url, role))
+    assert isinstance(error, CannotOpen)
+    assert "CREATE" in str(error)
+    async with open_storage(url, declare=FAMILIES):
+        pass
+    assert isinstance(await refusal(url_for(url, role)), CannotOpen)
+
+
+async def test_the_rights_that_the_documentation_grants_are_enough(url: str, server: OwnPostgres) -> None:
+    """A schema made by its owner is usable by a role that may only read and write in it."""
+    async with open_storage(url):
+        pass
+    role = make_role(server)
+    for grant in (
+        f"GRANT USAGE ON SCHEMA holdfast TO {role[0]}",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA holdfast TO {role[0]}",
+        f"GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA holdfast TO {role[0]}",
+    ):
+        server.execute(grant, url=url)
+    async with open_storage(url_for(url, role), declare=FAMILIES) as kernel:
+        await kernel.commit("p", Put("doc", "a", b"1", {"state": "new"}), Append("log", "s", (Draft("a", b""),)))
+        await kernel.claim("queue", "worker")
+        blob = await kernel.stage_blob("p", b"bytes")
+        assert (await kernel.open_blob("p", blob.digest)).blob.size == 5
+        await kernel.sweep()
+        assert [problem async for problem in kernel.check()] == []
+
+
+# ------------------------------------------------------------------------------------------------------ what server
+
+
+async def test_an_old_server(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version before the oldest supported one is refused by its number, before anything is made."""
+    old = asyncpg.types.ServerVersion(13, 9, 0, "final", 0)
+    monkeypatch.setattr(asyncpg.Connection, "get_server_version", lambda _self: old)
+    error = await refusal(url)
+    assert isinstance(error, CannotOpen)
+    assert "13" in str(error)
+    assert "14" in str(error)
+
+
+async def test_a_replica(server: OwnPostgres, url: str) -> None:
+    """A real streaming replica is refused, whether or not the schema is there."""
+    with replica_of(server) as replica:
+        place = f"{replica}/{url.rpartition('/')[2]}"
+        assert "primary" in str(await refusal(place))
+    async with open_storage(url):
+        pass
+    with replica_of(server) as replica:
+        assert "primary" in str(await refusal(f"{replica}/{url.rpartition('/')[2]}"))
+
+
+async def test_a_primary_that_takes_no_writes_any_more(server: OwnPostgres, url: str) -> None:
+    """What is open gets a typed refusal and writes nothing; reading goes on; later writing does."""
+    name = url.rpartition("/")[2]
+    async with open_storage(url, declare=FAMILIES) as kernel:
+        await kernel.commit("p", Put("doc", "a", b"1"))
+        server.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
+        with pytest.raises(StorageReadOnly) as caught:
+            await kernel.commit("p", Put("doc", "a", b"2"))
+        assert_discreet(caught.value, url)
+        record = await kernel.get("p", "doc", "a")
+        assert record is not None
+        assert record.version == 1
+        server.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+        server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
+        await kernel.commit("p", Put("doc", "a", b"2"))
+
+
+async def test_a_server_without_fsync() -> None:
+    """It can't be durable and says so; relaxed is told by name, and works."""
+    with own_postgres(settings={"fsync": "off"}) as careless, careless.database() as url:
+        error = await refusal(url)
+        assert isinstance(error, CannotOpen)
+        assert "fsync" in str(error)
+        assert "relaxed" in str(error)
+        async with open_storage(url, declare=FAMILIES, durability="relaxed") as kernel:
+            await kernel.commit("p", Put("doc", "a", b"1"))
+            assert (await kernel.health()).durability == "relaxed"
+        async with open_storage(f"{url}?durability=relaxed", declare=FAMILIES) as kernel:
+            assert await kernel.get("p", "doc", "a") is not None
+
+
+async def test_durable_and_relaxed_ask_the_server_for_it(url: str, server: OwnPostgres) -> None:
+    """The committer's connection waits for the disk when durable, whatever the server's default."""
+    server.execute(f"ALTER DATABASE {url.rpartition('/')[2]} SET synchronous_commit = off")
+    found = {}
+    for durability in ("durable", "relaxed"):
+        async with open_storage(f"{url}?durability={durability}", declare=FAMILIES) as kernel:
+            await kernel.commit("p", Put("doc", "a", b"1"))
+            found[durability] = await kernel._committer._connection.fetchval(  # type: ignore[attr-defined]
+                "SHOW synchronous_commit"
+            )
+    assert found == {"durable": "on", "relaxed": "off"}
+
+
+# ----------------------------------------------------------------------------------------------------------- schemas
+
+
+async def test_schemas_are_stores_of_their_own(url: str) -> None:
+    """Two stores in one database share nothing: records, logs, work, hints, locks."""
+    async with (
+        open_storage(f"{url}?schema=first", declare=FAMILIES) as first,
+        open_storage(f"{url}?schema=second", declare=FAMILIES) as second,
+    ):
+        await first.commit("p", Put("doc", "a", b"first"), Append("log", "s", (Draft("a", b""),)))
+        assert await second.get("p", "doc", "a") is None
+        assert (await second.log_state("p", "log", "s")).head == 0
+        assert await second.partitions() == []
+        await second.commit("p", Put("doc", "a", b"second"))
+        record = await first.get("p", "doc", "a")
+        assert record is not None
+        assert record.body == b"first"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "Upper",
+        "with-dash",
+        "with space",
+        "a;drop",
+        'quo"te',
+        "1digit",
+        "x" * 64,
+        "ünicode",
+        "pg_x",
+        "user",
+        "select",
+    ],
+)
+async def test_bad_schema_names_are_refused(url: str, server: OwnPostgres, name: str) -> None:
+    """Nothing is tried with a name that is not plain, or that belongs to the server."""
+    with pytest.raises(InvalidValue) as caught:
+        async with open_storage(f"{url}?schema={name}"):
+            pass
+    assert_discreet(caught.value, url)
+    made = server.execute("SELECT count(*) FROM pg_tables WHERE tablename = 'record'", url=url)
+    assert made[0][0] == 0
+
+
+async def test_the_longest_schema_name_works_with_hints(url: str) -> None:
+    """63 characters are allowed, and hints between processes find their way."""
+    place = f"{url}?schema={'s' * 63}"
+    async with open_storage(place) as one, open_storage(place) as other:
+        seen = asyncio.ensure_future(anext(other.tail("p", "log", "s", after=0)))
+        await asyncio.sleep(0.2)
+        await one.commit("p", Append("log", "s", (Draft("a", b"x"),)))
+        async with asyncio.timeout(10):
+            assert (await seen).data == b"x"
+
+
+async def test_a_schema_of_the_future_is_refused(url: str, server: OwnPostgres) -> None:
+    async with open_storage(url):
+        pass
+    server.execute("INSERT INTO holdfast.migration (number, name, checksum) VALUES (9999, 'future', 'x')", url=url)
+    assert isinstance(await refusal(url), SchemaTooNew)
+
+
+# -------------------------------------------------------------------------------------------------------- migrations
+
+
+async def test_many_processes_make_the_schema_at_once(url: str, server: OwnPostgres) -> None:
+    """Eight processes open an empty database together: all of them work, and each migration was applied once."""
+    program = (
+        "import asyncio, sys\n"
+        "from holdfast.storage import Collection, Insert, open_storage\n"
+        "async def main():\n"
+        "    async with open_storage(sys.argv[1], declare=[Collection('doc')]) as kernel:\n"
+        "        await kernel.commit('p', Insert('doc', sys.argv[2], b''))\n"
+        "asyncio.run(main())\n"
+    )
+    children = [
+        await asyncio.create_subprocess_exec(sys.executable, "-c", program, url, f"key {number}", cwd=ROOT)
+        for number in range(8)
+    ]
+    async with asyncio.timeout(120):
+        assert [await child.wait() for child in children] == [0] * 8
+    applied = server.execute("SELECT count(*), count(DISTINCT number) FROM holdfast.migration", url=url)[0]
+    assert applied[0] == applied[1] > 0
+    assert server.execute("SELECT count(*) FROM holdfast.record", url=url)[0][0] == 8
+
+
+async def test_opening_does_not_hang_behind_a_stuck_migration(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process holds the migration's lock for good: opening answers StorageBusy."""
+    monkeypatch.setattr("holdfast.storage.postgres.schema.OPEN_SECONDS", 1.0)
+    other = await asyncpg.connect(url)
+    await other.execute("SELECT pg_advisory_lock($1)", 0x484F4C44)
+    try:
+        assert isinstance(await refusal(url), StorageBusy)
+    finally:
+        await other.close()
+    async with open_storage(url):
+        pass
+
+
+def test_migrations_are_listed_and_applied_by_url(url: str) -> None:
+    """`pending_migrations` changes nothing, `migrate` applies, and then there is nothing left to do."""
+    pending = pending_migrations(url)
+    assert pending
+    assert pending_migrations(url) == pending
+    assert migrate(url) == pending
+    assert (pending_migrations(url), migrate(url)) == ([], [])
