@@ -28,6 +28,7 @@ from holdfast.storage.redis.layout import Layout, partition_entry
 from holdfast.storage.redis.operations import (
     RECORD_WRITES,
     RELIEF,
+    came_back,
     damaged,
     entry_checksum,
     outcomes_of,
@@ -98,7 +99,7 @@ class RedisKernel(Front):
         for name, entry in self._catalog.entries.items():
             self.declared.shapes.setdefault(name, entry.shape)
         self._hints = Hints(
-            self.board, store.layout.channel, connect=store.connect, publish=store.publish, changes=store.changes
+            self.board, store.layout.channel, store.sender, connect=store.connect, changes=store.changes
         )
         try:
             async with asyncio.timeout(LISTEN_SECONDS):
@@ -143,7 +144,8 @@ class RedisKernel(Front):
         return [name.decode() for name in await self._store.partitions(after.encode(), limit)]
 
     def _tell(self, topics: Sequence[Topic]) -> None:
-        self._hints.tell(topics)
+        self.board.wake(topics)
+        self._store.publish(topics)
 
     # ----------------------------------------------------------------------------------------------------- commit
 
@@ -171,12 +173,13 @@ class RedisKernel(Front):
             self._store.remember(partition)
             for worker in workers:
                 self._queues.alive(worker)
-            topics = topics_of(partition, operations, answer)
-            if topics:
-                self._hints.tell(topics)
+            self.board.wake(topics)
+            if again := came_back(operations, answer):
+                self._tell(again)
             return Receipt(operations, outcomes)
 
-        return self._store.write_and("relief" if relief else "commit", partition, (*head, *words), read)
+        topics = topics_of(partition, operations)
+        return self._store.write_and("relief" if relief else "commit", partition, (*head, *words), read, topics)
 
     # ---------------------------------------------------------------------------------------------------- records
 

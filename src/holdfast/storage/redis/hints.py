@@ -7,55 +7,39 @@ second whether anything was written at all.
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 
 from holdfast.errors import HoldfastError
-from holdfast.storage.hints import Board, Topic, topic_digest
+from holdfast.storage.hints import Board
 from holdfast.storage.redis.connection import Wire
 
 DIGEST_BYTES = 8
-SENDER_BYTES = 8
 POLL_SECONDS = 1.0
 
 
 class Hints:
+    """``sender`` is our own name, ``connect`` opens a connection to listen on, ``changes`` differs after any write."""
+
     def __init__(
         self,
         board: Board,
         channel: bytes,
+        sender: bytes,
         *,
         connect: Callable[[], Awaitable[Wire]],
-        publish: Callable[[bytes], None],
         changes: Callable[[], Awaitable[object]],
     ) -> None:
         self._board = board
         self._channel = channel
+        self._sender = sender
         self._connect = connect
-        self._publish = publish
         self._changes = changes
-        self._sender = os.urandom(SENDER_BYTES)
-        self._pending: dict[Topic, None] = {}
-        loop = asyncio.get_running_loop()
-        self._loop = loop
         self.listening = asyncio.Event()
+        loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._listen(), name="holdfast-redis-hints"),
             loop.create_task(self._poll(), name="holdfast-redis-poll"),
         ]
-
-    def tell(self, topics: Iterable[Topic]) -> None:
-        """Wake whoever waits here, and soon whoever waits elsewhere."""
-        if not self._pending:
-            self._loop.call_soon(self._flush)
-        for topic in topics:
-            self._pending[topic] = None
-
-    def _flush(self) -> None:
-        topics = tuple(self._pending)
-        self._pending.clear()
-        self._board.wake(topics)
-        self._publish(self._sender + b"".join(map(topic_digest, topics)))
 
     async def _listen(self) -> None:
         wire: Wire | None = None
@@ -68,8 +52,8 @@ class Hints:
                     if message[0] == b"subscribe":
                         self.listening.set()
                         self._board.wake_all()  # what was said while nobody listened
-                    elif message[0] == b"message" and message[2][:SENDER_BYTES] != self._sender:
-                        self._hear(message[2][SENDER_BYTES:])
+                    elif message[0] == b"message" and not message[2].startswith(self._sender):
+                        self._hear(message[2][len(self._sender) :])
             except HoldfastError:
                 await asyncio.sleep(POLL_SECONDS / 2)
             finally:

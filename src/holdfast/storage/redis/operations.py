@@ -207,18 +207,22 @@ def damaged(what: str) -> StorageCorrupt:
     )
 
 
-def topics_of(partition: str, operations: Iterable[Operation], answer: Sequence[Any]) -> list[Topic]:
-    """Who may have something to see now."""
+def topics_of(partition: str, operations: Iterable[Operation]) -> list[Topic]:
+    """Who has something to see when this is committed."""
     topics: list[Topic] = []
-    for operation, found in zip(operations, answer[1:], strict=True):
+    for operation in operations:
         kind = type(operation)
         if kind is Append:
             topics.append(LogTopic(partition, operation.log, operation.stream))  # type: ignore[union-attr]
-        elif (
-            kind in (Release, Requeue)
-            or (kind is Enqueue and operation.worker is None)  # type: ignore[union-attr]
-            or (kind is Complete and found == 1)
-            or (kind is Retry and found == 0)
-        ):
+        elif kind in (Release, Retry, Requeue) or (kind is Enqueue and operation.worker is None):  # type: ignore[union-attr]
             topics.append(QueueTopic(operation.queue))  # type: ignore[union-attr]
     return topics
+
+
+def came_back(operations: Iterable[Operation], answer: Sequence[Any]) -> list[Topic]:
+    """The queues of items that wait again, though they were completed: only the answer tells."""
+    return [
+        QueueTopic(operation.queue)
+        for operation, found in zip(operations, answer[1:], strict=True)
+        if isinstance(operation, Complete) and found == 1
+    ]

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import CommitInDoubt, HoldfastError, StorageClosed, StorageUnavailable
+from holdfast.storage.hints import Topic
 from holdfast.storage.ids import new_id
 from holdfast.storage.redis.connection import Reply, Wire
 from holdfast.storage.redis.failures import (
@@ -40,7 +41,9 @@ _FIRST, _AGAIN, _PLAIN = b"f", b"a", b""
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """``read`` turns the reply into the result, or raises. ``doubt``: it may have been done, without an answer."""
+    """``read`` turns the reply into the result, or raises. ``topics``: who may have something to see afterwards.
+    ``doubt``: it may have been done, without an answer.
+    """
 
     words: list[bytes]
     read: Callable[[Reply], Any]
@@ -48,6 +51,7 @@ class Call:
     until: float
     writes: bool
     size: int
+    topics: Sequence[Topic] = ()
     doubt: bool = False
 
 
@@ -64,7 +68,10 @@ class Assurance:
 
 
 class Pipeline:
-    """Calls to one server, in order. ``connect`` opens and prepares a connection; ``moved`` takes calls elsewhere."""
+    """Calls to one server, in order. ``connect`` opens and prepares a connection; ``moved`` takes calls elsewhere.
+
+    ``announce`` makes the call that tells others of a batch; it goes along, behind what makes the batch durable.
+    """
 
     def __init__(
         self,
@@ -73,8 +80,10 @@ class Pipeline:
         patience_seconds: float,
         assurance: Assurance | None = None,
         moved: Callable[[Call], None] | None = None,
+        announce: Callable[[Iterable[Topic]], Sequence[bytes]] | None = None,
     ) -> None:
         self._connect = connect
+        self._announce = announce
         self._patience = patience_seconds
         self._assurance = assurance
         self._moved = moved
@@ -96,17 +105,24 @@ class Pipeline:
         return self._add(words, read, writes=False)
 
     def write(
-        self, function: bytes, base: bytes, words: Sequence[bytes], read: Callable[[Reply], Any]
+        self,
+        function: bytes,
+        base: bytes,
+        words: Sequence[bytes],
+        read: Callable[[Reply], Any],
+        topics: Sequence[Topic] = (),
     ) -> asyncio.Future[Any]:
         """A call of a writing function, done once."""
         self._number += 1
         head = [b"FCALL", function, b"1", base, self._session, b"%d" % self._number, _PLAIN]
-        return self._add([*head, *words], read, writes=True)
+        return self._add([*head, *words], read, writes=True, topics=topics)
 
-    def _add(self, words: list[bytes], read: Callable[[Reply], Any], *, writes: bool) -> asyncio.Future[Any]:
+    def _add(
+        self, words: list[bytes], read: Callable[[Reply], Any], *, writes: bool, topics: Sequence[Topic] = ()
+    ) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        size = sum(map(len, words)) if len(words) < 64 else sum(map(len, words)) + 16 * len(words)
-        self.take(Call(words, read, future, time.monotonic() + self._patience, writes, size))
+        size = sum(map(len, words)) + 16 * len(words)
+        self.take(Call(words, read, future, time.monotonic() + self._patience, writes, size, topics))
         return future
 
     def take(self, call: Call) -> None:
@@ -196,12 +212,18 @@ class Pipeline:
         assured = self._assurance if any(call.writes for call in batch) else None
         if assured is not None:
             words.append(assured.words)
+        topics = dict.fromkeys(topic for call in batch for topic in call.topics)
+        announced = bool(topics) and self._announce is not None
+        if announced and self._announce is not None:
+            words.append(self._announce(topics))
         try:
             replies = await self._wire.run(words, seconds=self._patience)
         except BaseException:
             for call in batch:
                 call.doubt = True
             raise
+        if announced:
+            replies.pop()  # a hint that fails is found by the poll
         if assured is not None and not await self._assured(self._wire, assured, replies.pop()):
             self._doubt(batch, replies)
             return []

@@ -90,7 +90,8 @@ class Queues:
         for place in places:
             self._renewed.pop((worker, place), None)
         freed = {queue for (queue, _, _), count in zip(parted, counts, strict=True) if count}
-        self._tell([QueueTopic(queue.decode()) for queue in freed])
+        if freed:
+            self._tell([QueueTopic(queue.decode()) for queue in freed])
         return sum(counts)
 
     # ------------------------------------------------------------------------------------------------------ claims

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from redis.crc import key_slot
 
 from holdfast.errors import HoldfastError, StorageUnavailable
+from holdfast.storage.hints import Topic
 from holdfast.storage.redis.address import Address
 from holdfast.storage.redis.connection import Wire
 from holdfast.storage.redis.failures import Disconnected
@@ -22,6 +23,7 @@ SLOTS = 16384
 READERS = 2
 
 Connect = Callable[[Address], Awaitable[Wire]]
+Announce = Callable[[Iterable[Topic]], Sequence[bytes]]
 
 
 class Node:
@@ -34,6 +36,7 @@ class Node:
         *,
         patience_seconds: float,
         assurance: Assurance | None,
+        announce: Announce,
         moved: Callable[[Call], None] | None = None,
     ) -> None:
         self.address = address
@@ -41,7 +44,9 @@ class Node:
         async def made() -> Wire:
             return await connect(address)
 
-        self.writer = Pipeline(made, patience_seconds=patience_seconds, assurance=assurance, moved=moved)
+        self.writer = Pipeline(
+            made, patience_seconds=patience_seconds, assurance=assurance, moved=moved, announce=announce
+        )
         self._readers = [Pipeline(made, patience_seconds=patience_seconds, moved=moved) for _ in range(READERS)]
         self._turn = 0
 

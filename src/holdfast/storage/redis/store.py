@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from redis.exceptions import ResponseError
 
 from holdfast.errors import StorageUnavailable
 from holdfast.storage.contract import Durability
+from holdfast.storage.hints import Topic, topic_digest
 from holdfast.storage.redis.address import Address
 from holdfast.storage.redis.connection import Reply, Wire
 from holdfast.storage.redis.failures import Disconnected, failure_of, text_of
@@ -29,6 +31,7 @@ REPAIR_SECONDS = 1.0
 REPAIR_PARTITIONS = 8
 PARTITIONS = 1000
 ASK_AGAIN_MS = 20
+SENDER_BYTES = 8
 SCAN_COUNT = b"1000"
 
 
@@ -51,6 +54,7 @@ class Store:
         self._repair_after = b""
         self._background: set[asyncio.Future[Any]] = set()
         self.weakness = ""
+        self.sender = os.urandom(SENDER_BYTES)  # what we hear from ourselves is no news
 
     # -------------------------------------------------------------------------------------------------- connecting
 
@@ -58,7 +62,9 @@ class Store:
         try:
             wire = await self._connect(self._address, first=True)
             await wire.close()
-            make = partial(Node, patience_seconds=self._timeout, assurance=self._assurance())
+            make = partial(
+                Node, patience_seconds=self._timeout, assurance=self._assurance(), announce=self._announcement
+            )
             self._router: Router
             if self.server.cluster:
                 cluster = ClusterRouter(self._address, self._connect, make)
@@ -142,15 +148,20 @@ class Store:
         return self.write_and(name, partition, words, _same)
 
     def write_and(
-        self, name: str, partition: str, words: Sequence[bytes], read: Callable[[Any], Any]
+        self,
+        name: str,
+        partition: str,
+        words: Sequence[bytes],
+        read: Callable[[Any], Any],
+        topics: Sequence[Topic] = (),
     ) -> asyncio.Future[Any]:
-        """Call a writing function, and read its answer."""
+        """Call a writing function, and read its answer; other processes are told of these topics."""
         base = self.layout.base(partition)
         writer = self._router.node(base).writer
         full = (self._inline, partition.encode(), *words)
         if self._router.single:
-            return writer.write(function(name), base, full, lambda reply: read(reply[0]))
-        inner = writer.write(function(name), base, full, lambda reply: (read(reply[0]), reply[1]))
+            return writer.write(function(name), base, full, lambda reply: read(reply[0]), topics)
+        inner = writer.write(function(name), base, full, lambda reply: (read(reply[0]), reply[1]), topics)
         return self._in_background(self._told(inner, partition))
 
     async def _told(self, inner: asyncio.Future[Any], partition: str) -> Any:
@@ -255,8 +266,12 @@ class Store:
 
     # ------------------------------------------------------------------------------------------------------- hints
 
-    def publish(self, data: bytes) -> None:
-        said = self._router.node(self.layout.registry).reader.call([b"PUBLISH", self.layout.channel, data], _same)
+    def _announcement(self, topics: Iterable[Topic]) -> list[bytes]:
+        return [b"PUBLISH", self.layout.channel, self.sender + b"".join(map(topic_digest, topics))]
+
+    def publish(self, topics: Iterable[Topic]) -> None:
+        """Tell other processes of something that no commit has told them."""
+        said = self._router.node(self.layout.registry).reader.call(self._announcement(topics), _same)
         said.add_done_callback(_ignored)
 
     async def changes(self) -> tuple[bytes, ...]:
