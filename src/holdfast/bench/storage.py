@@ -53,6 +53,8 @@ async def _run(url: str, *, quick: bool, progress: Progress) -> Report:
         await _group_commit_sqlite(report, url, seconds)
     elif url.startswith("postgres"):
         await _group_commit_postgres(report, url, seconds)
+    elif not url.startswith("memory"):
+        await _group_commit_redis(report, url, seconds)
     async with open_storage(url, declare=[TASKS, NOTES]) as kernel:
         if kernel.engine != "memory":
             progress("several processes")
@@ -130,6 +132,23 @@ async def _group_commit_postgres(report: Report, url: str, seconds: float) -> No
     report.at_least("group commit ÷ bare loop of multi-row statements", rate / bare, "×", 0.4)
     bare_p99 = statistics.median(bare.p99 for bare in bares)
     report.at_most("acknowledged, p99 ÷ a bare transaction's", p99 / bare_p99, "×", 3)
+
+
+async def _group_commit_redis(report: Report, url: str, seconds: float) -> None:
+    """The engine and raw pipelined calls of its function, in turns."""
+    from holdfast.bench.bare_redis import raw_rate  # noqa: PLC0415
+
+    loads: list[Load] = []
+    raws: list[float] = []
+    for _ in range(3):
+        async with open_storage(url, declare=[TASKS]) as kernel:
+            loads.append(await commits(kernel, seconds=seconds))
+        raws.append(await raw_rate(url, seconds=seconds, calls=64))
+    rate = statistics.median(load.rate for load in loads)
+    report.note("durable commits, 64 callers", rate, "/s")
+    report.note("acknowledged, p50", statistics.median(load.p50 for load in loads), "ms")
+    report.note("acknowledged, p99", statistics.median(load.p99 for load in loads), "ms")
+    report.at_least("group commit ÷ raw pipelined calls", rate / statistics.median(raws), "×", 0.5)
 
 
 async def _processes(report: Report, url: str, seconds: float) -> None:
