@@ -56,6 +56,10 @@ class MemoryKernel(Front):
         pass
 
     async def _health(self) -> tuple[bool, bool, str]:
+        try:
+            self._content.obey()
+        except StorageUnavailable as refusal:
+            return True, False, str(refusal)
         return True, True, "in memory: nothing survives this process"
 
     async def _declare(self, shape: Shape) -> None:

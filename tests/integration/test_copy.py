@@ -1,0 +1,339 @@
+"""A whole store, copied between all pairs of engines: the same for every reader, whatever happens on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import (
+    CopyOutdated,
+    DestinationInUse,
+    NotTransferable,
+    StorageFilling,
+    StorageMoved,
+    StoragePaused,
+)
+from holdfast.storage import Append, Collection, Draft, Enqueue, Insert, Kernel, Put, new_id, open_storage
+from holdfast.storage.copies import copy_storage
+from holdfast.storage.front import Front
+from holdfast.storage.memory import MemoryKernel
+from holdfast.storage.transfer.copy import Progress
+from holdfast.storage.transfer.ports import Transfer
+from holdfast.testing.postgres import PostgresServer
+from tests.integration.whole_store import LONG, PARTITIONS, fill, seen
+
+pytest_plugins = ["holdfast.testing.pytest"]
+
+ENGINES = ("memory", "sqlite", "postgresql")
+PLAIN = Collection("plain")
+
+
+class Places:
+    """New, empty storages."""
+
+    def __init__(self, folder: Path, server: PostgresServer) -> None:
+        self._folder = folder
+        self._server = server
+
+    def url(self, engine: str) -> str:
+        if engine == "memory":
+            return "memory:"
+        if engine == "sqlite":
+            return f"sqlite:///{self._folder}/{new_id()}.db"
+        return f"{self._server.url}?schema=copy_{new_id().replace('-', '')}"
+
+
+@pytest.fixture
+def places(tmp_path: Path, holdfast_postgres: PostgresServer) -> Places:
+    return Places(tmp_path, holdfast_postgres)
+
+
+async def problems(kernel: Kernel) -> list[str]:
+    return [f"{problem.where}: {problem.what}" async for problem in kernel.check()]
+
+
+@pytest.mark.parametrize("destination", ENGINES)
+@pytest.mark.parametrize("source", ENGINES)
+async def test_every_kind_of_row_arrives(places: Places, source: str, destination: str) -> None:
+    async with open_storage(places.url(source)) as one, open_storage(places.url(destination)) as other:
+        await fill(one)
+        copied = await copy_storage(one, other)
+        assert await seen(other) == await seen(one)
+        assert await problems(other) == []
+        assert copied.families["records of note"] == 8 * len(PARTITIONS)
+        assert copied.families["holders of blobs"] == 2 * len(PARTITIONS)
+        for partition in PARTITIONS:
+            await _use(one, other, partition)
+
+
+async def _use(one: Kernel, other: Kernel, partition: str) -> None:
+    """Versions, seqs, dedupe keys, fences, holders and expiries go on where they were."""
+    receipt = await other.commit(partition, Put("note", "a", b"next"), Append("events", "s", (Draft("x", b""),)))
+    assert receipt.outcomes == (3, (15,))
+    again = Draft("chunk", b"", dedupe=f"5-{LONG[2:]}")
+    assert (await other.commit(partition, Append("events", LONG, (again,)))).outcomes == ((11,),)
+    old = await one.work(partition, "side", "held")
+    assert old is not None
+    item = await other.work(partition, "side", "held")
+    assert item is not None
+    assert (item.state, item.attempt, item.fence) == ("waiting", 0, old.fence)
+    fresh = (await other.commit(partition, Enqueue("jobs", "new", worker="w"))).outcomes[0]
+    assert isinstance(fresh, int)
+    assert fresh > old.fence
+    later = await other.work(partition, "jobs", "later")
+    assert later is not None
+    assert 3500 < later.ready_in <= 3600
+    assert await other.get(partition, "secret", "short") is None
+    secret = await other.get(partition, "secret", "long")
+    assert secret is not None
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_blobs_keep_their_bytes_and_holders(places: Places, engine: str) -> None:
+    data = bytes(range(256)) * 5000
+    async with open_storage(places.url("sqlite")) as one, open_storage(places.url(engine)) as other:
+        await fill(one)
+        blob = await one.stage_blob("acme/alice", data)
+        await copy_storage(one, other)
+        reader = await other.open_blob("acme/alice", blob.digest)
+        assert await reader.read() == data
+        empty = await one.stage_blob("acme/alice", b"")
+        assert (await other.open_blob("acme/alice", empty.digest)).size == 0
+        assert (await other.sweep()).blobs == 0
+
+
+async def test_a_destination_with_data_is_left_alone(places: Places) -> None:
+    async with open_storage(places.url("sqlite")) as one, open_storage(places.url("sqlite"), declare=[PLAIN]) as other:
+        await fill(one)
+        await other.commit("p", Insert("plain", "mine", b"kept"))
+        with pytest.raises(DestinationInUse):
+            await copy_storage(one, other)
+        with pytest.raises(DestinationInUse):
+            await copy_storage(one, other, restart=True)
+        assert await other.get("p", "plain", "mine") is not None
+        await other.commit("p", Insert("plain", "other", b"still writable"))
+
+
+async def test_a_storage_is_not_copied_onto_itself(places: Places) -> None:
+    url = places.url("sqlite")
+    async with open_storage(url) as one, open_storage(url) as same:
+        with pytest.raises(NotTransferable, match="the same storage"):
+            await copy_storage(one, same)
+
+
+async def test_an_engine_without_transfer_says_so(places: Places) -> None:
+    class Other(MemoryKernel):
+        engine = "other"
+
+        def _transfer(self) -> Transfer:
+            return Front._transfer(self)
+
+    async with Other() as one, open_storage("memory:") as other:
+        with pytest.raises(NotTransferable, match="'other' can't be copied"):
+            await copy_storage(one, other)
+
+
+# ------------------------------------------------------------------------------------------------------ interrupted
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("table", ["record", "entry", "work", "chunk", "holding"])
+async def test_an_interrupted_copy_goes_on(
+    places: Places, engine: str, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second run starts where the first one stopped, and nobody can use the destination in between."""
+    monkeypatch.setattr("holdfast.storage.sqlite.export.PAGE_ROWS", 3)
+    async with open_storage(places.url("sqlite")) as one, open_storage(places.url(engine)) as other:
+        await fill(one)
+
+        def stop(progress: Progress) -> None:
+            if progress.phase == "copy" and progress.table == table and progress.done >= 3:
+                raise Stop
+
+        with pytest.raises(Stop):
+            await copy_storage(one, other, tell=stop)
+        with pytest.raises(StorageFilling):
+            await other.commit("p", Append("events", "s", (Draft("x", b""),)))
+        with pytest.raises(StorageFilling):
+            await other.claim("jobs", "w")
+        assert not (await other.health()).writes
+
+        steps: list[Progress] = []
+        copied = await copy_storage(one, other, tell=steps.append)
+        assert copied.resumed
+        first = next(step for step in steps if step.phase == "copy")
+        assert (first.table, first.done) >= (table, 3)
+        assert await seen(other) == await seen(one)
+        assert await problems(other) == []
+
+
+async def test_an_unfinished_copy_of_another_source_is_refused(places: Places) -> None:
+    async with (
+        open_storage(places.url("sqlite")) as one,
+        open_storage(places.url("sqlite")) as two,
+        open_storage(places.url("sqlite")) as other,
+    ):
+        await fill(one)
+        await fill(two)
+        await two.commit("only/two", Append("events", "s", (Draft("x", b""),)))
+        await _half(one, other)
+        with pytest.raises(DestinationInUse, match="another storage"):
+            await copy_storage(two, other)
+        await copy_storage(two, other, restart=True)
+        assert await other.partitions() == await two.partitions()
+
+
+async def _half(one: Kernel, other: Kernel, *, follow: bool = False) -> None:
+    def stop(progress: Progress) -> None:
+        if progress.table == "entry" and progress.done:
+            raise Stop
+
+    with pytest.raises(Stop):
+        await copy_storage(one, other, tell=stop, follow=follow)
+
+
+async def test_a_source_that_changed_between_two_runs_is_noticed(places: Places) -> None:
+    async with open_storage(places.url("sqlite")) as one, open_storage(places.url("sqlite")) as other:
+        await fill(one)
+        await _half(one, other)
+        await one.commit("acme/alice", Put("note", "a", b"changed after it was copied"))
+        with pytest.raises(CopyOutdated, match="records of note"):
+            await copy_storage(one, other)
+        await copy_storage(one, other, restart=True)
+        assert await seen(other) == await seen(one)
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+async def test_a_killed_copier_is_run_again(places: Places, engine: str) -> None:
+    """kill -9 in the middle, more than once; the last run ends with the whole store."""
+    source, destination = places.url("sqlite"), places.url(engine)
+    async with open_storage(source, declare=[PLAIN]) as one:
+        for number in range(40):
+            operations = [Insert("plain", f"{number}-{at}", b"x" * 200) for at in range(500)]
+            drafts = tuple(Draft("x", b"y" * 100) for _ in range(500))
+            await one.commit("p", *operations)
+            await one.commit("p", Append("events", f"s{number % 3}", drafts))
+    command = [sys.executable, "-m", "holdfast.cli.main", "storage", "copy", source, destination, "--json"]
+    command[1:3] = ["-c", "from holdfast.cli.main import main; main()"]
+    kills = 0
+    for wait in (0.8, 0.9, 1.0):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(wait)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait()
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode == 0:
+        assert json.loads(ran.stdout)["families"]["records of plain"] == 20_000
+    else:  # an earlier run was not killed in time
+        assert kills < 3, ran.stderr
+    async with open_storage(destination) as other:
+        assert (await other.log_state("p", "events", "s0")).head == 14 * 500
+        assert (await other.stats()).records == {"plain": 20_000}
+        assert await problems(other) == []
+
+
+# ----------------------------------------------------------------------------------------------------------- follow
+
+
+async def _write(kernel: Kernel, name: int, acknowledged: dict[str, bytes], *, seconds: float) -> int:
+    """A writer that goes on until the storage says that it moved; answers how many commits were acknowledged."""
+    number = 0
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        key, body = f"{name}-{number % 50}", f"{name} {number}".encode()
+        entry = Append("events", f"w{name}", (Draft("n", str(number).encode(), dedupe=str(number)),))
+        try:
+            await kernel.commit(f"p{name}", Put("plain", key, body), entry, Enqueue("jobs", key))
+        except StoragePaused:
+            await asyncio.sleep(0.01)
+            continue
+        except StorageMoved:
+            break
+        acknowledged[f"p{name}/{key}"] = body
+        await asyncio.sleep(0.001)  # memory answers at once, and others want their turn
+        number += 1
+    return number
+
+
+@pytest.mark.parametrize("destination", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("source", ENGINES)
+async def test_nothing_acknowledged_is_lost_by_a_move(places: Places, source: str, destination: str) -> None:
+    """Writers go on during the copy; afterwards each acknowledged commit is in the destination, without gap or repeat."""
+    acknowledged: dict[str, bytes] = {}
+    async with (
+        open_storage(places.url(source), declare=[PLAIN]) as one,
+        open_storage(places.url(destination)) as other,
+    ):
+        await fill(one)
+        writers = [asyncio.ensure_future(_write(one, name, acknowledged, seconds=30)) for name in range(3)]
+        claimer = asyncio.ensure_future(_claim(one))
+        await asyncio.sleep(0.5)
+        read = [entry.seq async for entry in _some(one, "p0", "w0", 20)]
+        copied = await copy_storage(one, other, follow=True)
+        counts = await asyncio.gather(*writers)
+        await claimer
+        assert min(counts) > 20
+        assert copied.paused_seconds < 15
+        for name, count in enumerate(counts):
+            page = await other.read_log(f"p{name}", "events", f"w{name}", limit=10_000)
+            assert [int(entry.data) for entry in page.entries] == list(range(count))
+            assert [entry.seq for entry in page.entries] == list(range(1, count + 1))
+        for place, body in acknowledged.items():
+            partition, key = place.split("/")
+            record = await other.get(partition, "plain", key)
+            assert record is not None
+            assert record.body == body
+            original = await one.get(partition, "plain", key)
+            assert original is not None
+            assert record.version == original.version
+        rest = [entry.seq async for entry in _some(other, "p0", "w0", counts[0] - 20, after=read[-1])]
+        assert read + rest == list(range(1, counts[0] + 1))
+        await other.commit("p0", Append("events", "w0", (Draft("n", b"after"),)))
+        with pytest.raises(StorageMoved):
+            await one.claim("jobs", "w")
+        with pytest.raises(StorageMoved):
+            await one.stage_blob("p0", b"too late")
+        assert await problems(other) == []
+        assert await seen(other) == await seen(one)
+
+
+async def _claim(kernel: Kernel) -> None:
+    """A worker beside them: claims, completes, releases."""
+    while True:
+        try:
+            for claim in await kernel.claim("jobs", "worker", limit=3):
+                if claim.partition.startswith("p"):
+                    await kernel.commit(claim.partition, claim.complete())
+                else:
+                    await kernel.commit(claim.partition, claim.release(ready_in=3600.0))
+        except StoragePaused:
+            await asyncio.sleep(0.01)
+        except StorageMoved:
+            return
+        await asyncio.sleep(0.01)
+
+
+async def _some(kernel: Kernel, partition: str, stream: str, count: int, *, after: int = 0) -> AsyncIterator[Draft]:
+    if not count:
+        return
+    tail = kernel.tail(partition, "events", stream, after=after)
+    async for entry in tail:
+        yield entry  # type: ignore[misc]
+        count -= 1
+        if not count:
+            break
+    await tail.aclose()  # type: ignore[attr-defined]
