@@ -84,11 +84,10 @@ class PostgresKernel(Front):
         connection = None
         try:
             connection = await connect(self._url, pooled=True, seconds=OPEN_SECONDS)
-            async with connection.transaction():  # a pooler may be there
-                self._pooled = await is_pooled(connection)
-                await self._check_server(connection)
-                await prepare_schema(connection, self._schema)
-                self._catalog = await load_catalog(connection, self._sql, self._catalog)
+            self._pooled = await is_pooled(connection)
+            await self._check_server(connection)
+            await prepare_schema(connection, self._schema)
+            self._catalog = await load_catalog(connection, self._sql, self._catalog)
             self._readers = await Readers.open(
                 self._url, self._sql, size=self._connections, pooled=self._pooled, settings=reader_settings()
             )

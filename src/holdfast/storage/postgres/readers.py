@@ -41,20 +41,7 @@ class Readers:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Connection]:
-        """A connection; its errors become ours.
-
-        Behind a pooler always in a transaction: between two of them another client may be given the same backend.
-        """
-        async with self._lent() as connection:
-            if not self._settings:
-                yield connection
-                return
-            async with connection.transaction():
-                await connection.execute(self._settings)
-                yield connection
-
-    @asynccontextmanager
-    async def _lent(self) -> AsyncIterator[Connection]:
+        """A connection; its errors become ours."""
         try:
             connection = await self.pool.acquire(timeout=STATEMENT_SECONDS)
         except ERRORS as error:
@@ -78,12 +65,14 @@ class Readers:
     async def writing(self) -> AsyncIterator[Connection]:
         """A short transaction beside the committer."""
         async with self.reading() as connection, connection.transaction():
+            if self._settings:
+                await connection.execute(self._settings)
             yield connection
 
     @asynccontextmanager
     async def looking(self) -> AsyncIterator[Connection]:
         """Several reads of one moment."""
-        async with self._lent() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+        async with self.reading() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
             yield connection
 
     async def rows(self, query: str, *values: Any) -> list[Any]:

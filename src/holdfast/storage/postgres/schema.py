@@ -76,8 +76,7 @@ def migrate(url: str, schema: str, *, dry_run: bool) -> list[Migration]:
         connection = None
         try:
             connection = await connect(plain_url(url), pooled=True, seconds=OPEN_SECONDS)
-            async with connection.transaction():  # a pooler may be there
-                return await (pending(connection, schema) if dry_run else prepare_schema(connection, schema))
+            return await (pending(connection, schema) if dry_run else prepare_schema(connection, schema))
         except ERRORS as error:
             raise translate(error) from error
         finally:
