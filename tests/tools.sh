@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs the Debian tools that some tests need, when it may; without them those tests are skipped, with the reason.
 missing=""
-for tool in strace faketime; do
-    command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"
+for tool in strace faketime pgbouncer; do
+    PATH="$PATH:/usr/sbin" command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"
 done
 [ -z "$missing" ] && exit 0
 
@@ -13,6 +13,10 @@ if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
     apt-get install -y -qq $missing >/dev/null 2>&1 \
         || { apt-get update -qq >/dev/null 2>&1 && apt-get install -y -qq $missing >/dev/null 2>&1; } \
         || echo "could not install$missing; the tests that need them are skipped" >&2
+    case "$missing" in
+        # Debian starts it as a service; the tests start their own.
+        *pgbouncer*) command -v systemctl >/dev/null 2>&1 && systemctl disable --quiet --now pgbouncer >/dev/null 2>&1 ;;
+    esac
 else
     echo "not installed:$missing; the tests that need them are skipped" >&2
 fi

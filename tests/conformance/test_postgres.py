@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import asyncpg
 import pytest
 
+from holdfast.conformance.machine import check_histories
 from holdfast.conformance.pytest import storage_laws
 from holdfast.conformance.storage import Place, Subject
 from holdfast.storage import Family, Kernel, open_storage
@@ -35,4 +36,12 @@ async def discard(place: Place) -> None:
     await connection.close()
 
 
-test_law = storage_laws(Subject("PostgreSQL", make, persistent=True, shared=True, discard=discard))
+SUBJECT = Subject("PostgreSQL", make, persistent=True, shared=True, discard=discard)
+
+test_law = storage_laws(SUBJECT)
+
+
+@pytest.mark.timeout(600)
+def test_histories() -> None:
+    """Random histories, compared with an independent model."""
+    assert check_histories(SUBJECT, steps=1000) >= 1000
