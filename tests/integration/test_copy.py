@@ -21,7 +21,7 @@ from holdfast.errors import (
     StorageMoved,
     StoragePaused,
 )
-from holdfast.storage import Append, Collection, Draft, Enqueue, Insert, Kernel, Put, new_id, open_storage
+from holdfast.storage import Append, Collection, Draft, Enqueue, Entry, Insert, Kernel, Put, new_id, open_storage
 from holdfast.storage.copies import copy_storage
 from holdfast.storage.front import Front
 from holdfast.storage.memory import MemoryKernel
@@ -272,7 +272,7 @@ async def _write(kernel: Kernel, name: int, acknowledged: dict[str, bytes], *, s
 @pytest.mark.parametrize("destination", ["sqlite", "postgresql"])
 @pytest.mark.parametrize("source", ENGINES)
 async def test_nothing_acknowledged_is_lost_by_a_move(places: Places, source: str, destination: str) -> None:
-    """Writers go on during the copy; afterwards each acknowledged commit is in the destination, without gap or repeat."""
+    """Writers go on during the copy; then each acknowledged commit is in the destination, without gap or repeat."""
     acknowledged: dict[str, bytes] = {}
     async with (
         open_storage(places.url(source), declare=[PLAIN]) as one,
@@ -327,12 +327,12 @@ async def _claim(kernel: Kernel) -> None:
         await asyncio.sleep(0.01)
 
 
-async def _some(kernel: Kernel, partition: str, stream: str, count: int, *, after: int = 0) -> AsyncIterator[Draft]:
+async def _some(kernel: Kernel, partition: str, stream: str, count: int, *, after: int = 0) -> AsyncIterator[Entry]:
     if not count:
         return
     tail = kernel.tail(partition, "events", stream, after=after)
     async for entry in tail:
-        yield entry  # type: ignore[misc]
+        yield entry
         count -= 1
         if not count:
             break

@@ -52,7 +52,7 @@ def check(url: str, json_output: bool) -> None:
 async def _check(url: str) -> list[Problem]:
     problems = []
     with progress("checking") as tell:
-        async with existing(url) as kernel:
+        async with await existing(url) as kernel:
             async for problem in kernel.check():
                 problems.append(problem)
                 tell(f"{len(problems)} problem(s)")
@@ -95,7 +95,7 @@ def stats(url: str, json_output: bool) -> None:
 
 async def _stats(url: str) -> Stats:
     with progress("counting"):
-        async with existing(url) as kernel:
+        async with await existing(url) as kernel:
             return await kernel.stats()
 
 
@@ -122,17 +122,17 @@ def sweep(url: str, limit: int, json_output: bool) -> None:
 async def _sweep(url: str, limit: int) -> Swept:
     total = Swept()
     with progress("sweeping") as tell:
-        async with existing(url) as kernel:
+        async with await existing(url) as kernel:
             while (step := await kernel.sweep(limit=limit)) != Swept():
                 total = Swept(total.records + step.records, total.blobs + step.blobs, total.workers + step.workers)
                 tell(f"{total.records:,} record(s), {total.blobs:,} blob(s), {total.workers:,} worker(s)")
     return total
 
 
-def existing(url: str) -> Kernel:
+async def existing(url: str) -> Kernel:
     """The storage at this URL; a mistyped path is an error and creates nothing."""
     from holdfast.storage.urls import open_storage, pending_migrations
 
-    if any(migration.number == FIRST_MIGRATION for migration in pending_migrations(url)):
+    if any(migration.number == FIRST_MIGRATION for migration in await asyncio.to_thread(pending_migrations, url)):
         raise StorageMissing("nothing is stored at this URL; look at the path (`holdfast migrate URL` creates it)")
     return open_storage(url)

@@ -58,7 +58,7 @@ async def _copy(source: str, destination: str, tell: Tell, *, follow: bool, resu
     from holdfast.storage.copies import copy_storage
     from holdfast.storage.urls import open_storage
 
-    async with existing(source) as one, open_storage(destination) as other:
+    async with await existing(source) as one, open_storage(destination) as other:
         return await copy_storage(one, other, follow=follow, resume_source=resume, restart=restart, tell=tell)
 
 
@@ -84,7 +84,7 @@ def backup(url: str, file: Path, *, portable: bool, json_output: bool) -> None:
 async def _backup(url: str, file: Path, tell: Tell, *, portable: bool) -> Copied:
     from holdfast.storage.copies import backup_storage
 
-    async with existing(url) as kernel:
+    async with await existing(url) as kernel:
         return await backup_storage(kernel, file, portable=portable, tell=tell)
 
 

@@ -88,6 +88,10 @@ class Hints:
                 await connection.add_listener(self._channel, self._hear)
         except ERRORS:
             await close_quietly(connection)
+        except BaseException:  # closed meanwhile
+            if connection is not None:
+                connection.terminate()
+            raise
         else:
             self._listener = connection
             self._board.wake_all()  # what was hinted meanwhile is lost

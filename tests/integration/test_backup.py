@@ -1,0 +1,194 @@
+"""Backups: of one moment, whole, restorable into any engine, and never silently damaged."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import BadBackup, DestinationInUse, NotHoldfast, TransferError
+from holdfast.storage import Append, Collection, Draft, Insert, Kernel, Put, new_id, open_storage
+from holdfast.storage.copies import backup_storage, restore_storage
+from holdfast.testing.postgres import PostgresServer
+from tests.integration.whole_store import PARTITIONS, fill, seen
+
+pytest_plugins = ["holdfast.testing.pytest"]
+
+PLAIN = Collection("plain")
+COMMAND = [sys.executable, "-c", "from holdfast.cli.main import main; main()", "storage"]
+
+
+@pytest.fixture
+def postgres(holdfast_postgres: PostgresServer) -> str:
+    return f"{holdfast_postgres.url}?schema=backup_{new_id().replace('-', '')}"
+
+
+async def problems(kernel: Kernel) -> list[str]:
+    return [f"{problem.where}: {problem.what}" async for problem in kernel.check()]
+
+
+@pytest.mark.parametrize("portable", [False, True])
+@pytest.mark.parametrize("destination", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("source", ["memory", "sqlite", "postgresql"])
+async def test_a_backup_is_restored_into_any_engine(
+    tmp_path: Path, holdfast_postgres: PostgresServer, source: str, destination: str, portable: bool
+) -> None:
+    def url(engine: str, name: str) -> str:
+        if engine == "postgresql":
+            return f"{holdfast_postgres.url}?schema={name}_{new_id().replace('-', '')}"
+        return "memory:" if engine == "memory" else f"sqlite:///{tmp_path}/{name}.db"
+
+    target = url(destination, "restored")
+    async with open_storage(url(source, "source")) as one:
+        await fill(one)
+        made = await backup_storage(one, tmp_path / "backup", portable=portable)
+        before = await seen(one)
+        fence = max(before[f"{partition} side held"][5] for partition in PARTITIONS)
+    restored = await restore_storage(tmp_path / "backup", target)
+    assert restored.families == made.families
+    async with open_storage(target) as other:
+        assert await seen(other) == before
+        assert await problems(other) == []
+        await other.commit("acme/alice", Put("note", "a", b"goes on"))
+        (claim,) = await other.claim("jobs", "new worker")
+        assert claim.fence > fence
+    assert not list(tmp_path.glob("*.partial*"))
+
+
+async def test_nothing_is_restored_over_data(tmp_path: Path, postgres: str) -> None:
+    async with open_storage(f"sqlite:///{tmp_path}/a.db", declare=[PLAIN]) as one:
+        await one.commit("p", Insert("plain", "a", b"1"))
+        await backup_storage(one, tmp_path / "native")
+        await backup_storage(one, tmp_path / "portable", portable=True)
+        with pytest.raises(DestinationInUse, match="'portable' exists already"):
+            await backup_storage(one, tmp_path / "portable", portable=True)
+    async with open_storage(postgres, declare=[PLAIN]) as other:
+        await other.commit("p", Insert("plain", "mine", b"kept"))
+    for file in ("native", "portable"):
+        for url in (f"sqlite:///{tmp_path}/a.db", postgres):
+            with pytest.raises(DestinationInUse):
+                await restore_storage(tmp_path / file, url)
+    async with open_storage(postgres) as other:
+        assert await other.get("p", "plain", "mine") is not None
+        await other.commit("p", Insert("plain", "more", b"still writable"))
+
+
+async def test_a_backup_of_a_busy_file_is_of_one_moment(tmp_path: Path) -> None:
+    """Another connection writes without a pause: the backup ends, and holds a prefix of what was written."""
+    url = f"sqlite:///{tmp_path}/a.db"
+    async with open_storage(url, declare=[PLAIN]) as one, open_storage(url) as writer:
+        for number in range(20):
+            await one.commit("p", *[Insert("plain", f"{number}-{at}", b"x" * 2000) for at in range(200)])
+        acknowledged = 0
+        stop = asyncio.Event()
+
+        async def write() -> None:
+            nonlocal acknowledged
+            while not stop.is_set():
+                number = acknowledged + 1
+                body = str(number).encode()
+                await writer.commit("p", Put("plain", "last", body), Append("log", "s", (Draft("n", body),)))
+                acknowledged = number
+
+        task = asyncio.ensure_future(write())
+        await asyncio.sleep(0.2)
+        before = acknowledged
+        await backup_storage(one, tmp_path / "native")
+        await backup_storage(one, tmp_path / "portable", portable=True)
+        stop.set()
+        await task
+    for file in ("native", "portable"):
+        await restore_storage(tmp_path / file, f"sqlite:///{tmp_path}/{file}.db")
+        async with open_storage(f"sqlite:///{tmp_path}/{file}.db") as other:
+            state = await other.log_state("p", "log", "s")
+            last = await other.get("p", "plain", "last")
+            assert last is not None
+            assert before <= state.head <= acknowledged
+            assert int(last.body) == last.version == state.head
+            assert await problems(other) == []
+
+
+async def test_every_damage_of_a_portable_backup_is_noticed(tmp_path: Path) -> None:
+    async with open_storage(f"sqlite:///{tmp_path}/a.db") as one:
+        await fill(one)
+        await backup_storage(one, tmp_path / "backup", portable=True)
+    data = (tmp_path / "backup").read_bytes()
+    damaged = tmp_path / "damaged"
+    for place in [*range(0, len(data), len(data) // 97), len(data) - 1]:
+        changed = bytearray(data)
+        changed[place] ^= 0x10
+        damaged.write_bytes(changed)
+        with pytest.raises(BadBackup):
+            await restore_storage(damaged, f"sqlite:///{tmp_path}/never.db")
+    for length in (0, 5, 18, 100, len(data) // 2, len(data) - 1):
+        damaged.write_bytes(data[:length])
+        with pytest.raises(BadBackup):
+            await restore_storage(damaged, f"sqlite:///{tmp_path}/never.db")
+    async with open_storage(f"sqlite:///{tmp_path}/never.db") as other:
+        assert (await other.health()).writes
+        assert (await other.stats()).partitions == 0
+
+
+async def test_damage_of_a_sqlite_backup_is_noticed(tmp_path: Path, postgres: str) -> None:
+    """Where SQLite does not notice a flipped byte, the kernel's checksums do."""
+    body = b"the quick brown fox" * 20
+    async with open_storage(f"sqlite:///{tmp_path}/a.db", declare=[PLAIN]) as one:
+        await one.commit("p", Insert("plain", "a", body))
+        await backup_storage(one, tmp_path / "backup")
+    data = (tmp_path / "backup").read_bytes()
+    place = data.index(body) + 7
+    (tmp_path / "backup").write_bytes(data[:place] + b"!" + data[place + 1 :])
+    for url in (f"sqlite:///{tmp_path}/never.db", postgres):
+        with pytest.raises(Exception, match="damaged"):
+            await restore_storage(tmp_path / "backup", url)
+    assert not (tmp_path / "never.db").exists()
+
+
+async def test_other_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello")
+    sqlite3.connect(tmp_path / "foreign").executescript(
+        "CREATE TABLE t (a); INSERT INTO t VALUES (1)"
+    ).connection.close()
+    with pytest.raises(BadBackup, match="not a backup"):
+        await restore_storage(tmp_path / "text", f"sqlite:///{tmp_path}/a.db")
+    with pytest.raises(BadBackup, match="no file"):
+        await restore_storage(tmp_path / "missing", f"sqlite:///{tmp_path}/a.db")
+    with pytest.raises(NotHoldfast):
+        await restore_storage(tmp_path / "foreign", f"sqlite:///{tmp_path}/a.db")
+    async with open_storage("memory:") as one:
+        with pytest.raises(TransferError, match="can't be written"):
+            await backup_storage(one, tmp_path / "no" / "such" / "folder")
+
+
+def test_the_commands(tmp_path: Path, postgres: str) -> None:
+    """copy, backup and restore from a shell: counts as JSON, a line of words for people, exit code 2 for a refusal."""
+
+    async def make() -> None:
+        async with open_storage(f"sqlite:///{tmp_path}/a.db") as one:
+            await fill(one)
+
+    asyncio.run(make())
+
+    def run(*words: str, code: int = 0) -> str:
+        ran = subprocess.run([*COMMAND, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert ran.returncode == code, ran.stderr
+        return ran.stdout if code == 0 else ran.stderr
+
+    answer = json.loads(run("backup", "sqlite:///a.db", "a.backup", "--portable", "--json"))
+    assert answer["families"]["records of note"] == 24
+    assert "restored and verified" in run("restore", "a.backup", postgres)
+    assert "copied and verified" in run("copy", postgres, "sqlite:///b.db")
+    assert "written and checked" in run("backup", "sqlite:///b.db", "b.backup")
+    assert "is marked as moved" in run("copy", "sqlite:///b.db", "sqlite:///c.db", "--follow")
+    assert "goes on" in run("copy", "sqlite:///c.db", "sqlite:///d.db", "--follow", "--resume-source")
+    assert json.loads(run("stats", "sqlite:///d.db", "--json"))["records"]["note"] == 24
+    assert "error: The destination holds data" in run("copy", "sqlite:///c.db", "sqlite:///d.db", code=2)
+    assert "error: 'b.backup' exists already" in run("backup", "sqlite:///c.db", "b.backup", code=2)
+    assert "nothing is stored at this URL" in run("copy", "sqlite:///none.db", "sqlite:///e.db", code=2)
+    assert "in memory" in run("copy", "sqlite:///c.db", "memory:", code=2)
+    assert "belongs to --follow" in run("copy", "sqlite:///c.db", "sqlite:///e.db", "--resume-source", code=2)
