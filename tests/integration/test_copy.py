@@ -21,7 +21,25 @@ from holdfast.errors import (
     StorageMoved,
     StoragePaused,
 )
-from holdfast.storage import Append, Collection, Draft, Enqueue, Entry, Insert, Kernel, Put, new_id, open_storage
+from holdfast.storage import (
+    Append,
+    Attach,
+    Collection,
+    Delete,
+    Draft,
+    Drop,
+    Enqueue,
+    Entry,
+    Index,
+    Insert,
+    Kernel,
+    Put,
+    Query,
+    Remove,
+    Trim,
+    new_id,
+    open_storage,
+)
 from holdfast.storage.copies import copy_storage
 from holdfast.storage.front import Front
 from holdfast.storage.memory import MemoryKernel
@@ -337,3 +355,111 @@ async def _some(kernel: Kernel, partition: str, stream: str, count: int, *, afte
         if not count:
             break
     await tail.aclose()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_changes_of_every_kind_are_followed(places: Places, engine: str) -> None:
+    """What is deleted, dropped, begun anew at version 1, trimmed, attached and let go during the copy is so in it."""
+    async with open_storage(places.url(engine)) as one, open_storage(places.url("sqlite")) as other:
+        await fill(one)
+        held = await one.stage_blob("acme/bob", b"attached later")
+
+        def stop(progress: Progress) -> None:
+            if progress.phase == "copy" and progress.table == "holding" and progress.done:
+                raise Stop
+
+        with pytest.raises(Stop):
+            await copy_storage(one, other, follow=True, tell=stop)
+        await _change(one, held.digest)
+        await copy_storage(one, other, follow=True, resume_source=True)
+        note = await other.get("acme/bob", "note", "a")
+        assert note is not None
+        assert (note.version, note.body) == (1, b"begun anew")
+        assert await other.get("acme/bob", "note", "b") is None
+        page = await other.read_log("acme/bob", "events", "s")
+        assert (page.floor, page.head) == (1, 2)
+        assert [entry.data for entry in page.entries] == [b"new 2"]
+        assert (await other.log_state("acme/bob", "events", LONG)).head == 0
+        assert await other.work("acme/bob", "jobs", "ready") is None
+        reader = await other.open_blob("acme/bob", held.digest)
+        assert await reader.read() == b"attached later"
+        assert (await other.count("acme/bob", Query("fresh", {"state": "x"}))).value == 1
+        assert await problems(other) == []
+        await one.commit("acme/bob", Put("note", "a", b"the source goes on"))
+
+
+async def _change(kernel: Kernel, digest: str) -> None:
+    partition = "acme/bob"
+    await kernel.commit(partition, Delete("note", "a"), Delete("note", "b"), Drop("events", "s"), Drop("events", LONG))
+    await kernel.commit(partition, Insert("note", "a", b"begun anew"), Attach(digest, "late"))
+    await kernel.commit(partition, Append("events", "s", (Draft("x", b"new 1"), Draft("x", b"new 2"))))
+    await kernel.commit(partition, Trim("events", "s", 1), Remove("jobs", "ready"))
+    fresh = Collection("fresh", fields={"state": str}, indexes=(Index("by_state", ("state",)),))
+    await kernel.declare(fresh)
+    await kernel.commit(partition, Insert("fresh", "1", b"", {"state": "x"}))
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+async def test_a_follower_that_stopped_goes_on(places: Places, engine: str) -> None:
+    async with open_storage(places.url(engine)) as one, open_storage(places.url("sqlite")) as other:
+        await fill(one)
+        await _half(one, other, follow=True)
+        await one.commit("acme/alice", Put("note", "a", b"changed meanwhile"), Delete("note", "b"))
+        with pytest.raises(DestinationInUse, match="begun with --follow"):
+            await copy_storage(one, other)
+        copied = await copy_storage(one, other, follow=True)
+        assert copied.resumed
+        assert await seen(other) == await seen(one)
+        assert await other.get("acme/alice", "note", "b") is None
+
+
+async def test_a_source_that_was_not_followed_all_the_time_is_noticed(places: Places) -> None:
+    async with open_storage(places.url("sqlite")) as one, open_storage(places.url("sqlite")) as other:
+        await fill(one)
+        await _half(one, other, follow=True)
+        assert isinstance(one, Front)
+        await one.transfer().set_mark(None)
+        await one.commit("acme/alice", Put("note", "a", b"nobody noted this"))
+        with pytest.raises(CopyOutdated, match="not followed"):
+            await copy_storage(one, other, follow=True)
+        await copy_storage(one, other, follow=True, restart=True)
+        assert await seen(other) == await seen(one)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_a_pause_ends_by_itself(places: Places, engine: str) -> None:
+    """When the copier dies in the pause, writing goes on soon; and what is written is noted for the next run."""
+    async with open_storage(places.url(engine), declare=[PLAIN]) as one:
+        assert isinstance(one, Front)
+        transfer = one.transfer()
+        await transfer.set_mark("paused", "a copy", seconds=60.0, pause=0.3)
+        with pytest.raises(StoragePaused) as caught:
+            await one.commit("p", Put("plain", "a", b""))
+        assert caught.value.retryable
+        with pytest.raises(StoragePaused):
+            await one.claim("jobs", "w")
+        with pytest.raises(StoragePaused):
+            await one.sweep()
+        await one.heartbeat("w")
+        assert await one.get("p", "plain", "a") is None
+        assert not (await one.health()).writes
+        await asyncio.sleep(0.4)
+        await one.commit("p", Put("plain", "a", b""))
+        assert [each.name for each in await transfer.touched(10)] == ["a"]
+        await transfer.set_mark("followed", "a copy", seconds=0.0)
+        assert await transfer.mark() is None
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+async def test_other_processes_obey_the_mark(places: Places, engine: str) -> None:
+    """A writer with its own connection, as another process has it, is refused as soon as the mark is set."""
+    url = places.url(engine)
+    async with open_storage(url, declare=[PLAIN]) as one, open_storage(url) as stranger:
+        await stranger.commit("p", Put("plain", "a", b""))
+        assert isinstance(one, Front)
+        await one.transfer().set_mark("moved", "a copy")
+        with pytest.raises(StorageMoved, match="moved"):
+            await stranger.commit("p", Put("plain", "a", b""))
+        assert await stranger.get("p", "plain", "a") is not None
+        await one.transfer().set_mark(None)
+        await stranger.commit("p", Put("plain", "a", b""))
