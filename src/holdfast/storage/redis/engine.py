@@ -99,7 +99,7 @@ class RedisKernel(Front):
         for name, entry in self._catalog.entries.items():
             self.declared.shapes.setdefault(name, entry.shape)
         self._hints = Hints(
-            self.board, store.layout.channel, store.sender, connect=store.connect, changes=store.changes
+            self.board, store.layout.channel, store.announcer.sender, connect=store.connect, changes=store.changes
         )
         try:
             async with asyncio.timeout(LISTEN_SECONDS):
@@ -145,7 +145,7 @@ class RedisKernel(Front):
 
     def _tell(self, topics: Sequence[Topic]) -> None:
         self.board.wake(topics)
-        self._store.publish(topics)
+        self._store.announcer.tell(topics)
 
     # ----------------------------------------------------------------------------------------------------- commit
 
@@ -256,8 +256,8 @@ class RedisKernel(Front):
             b"%d" % max_bytes,
             b"1" if backward else b"0",
         )
-        head, floor, rows = await self._store.read("log", partition, *words)
-        return LogPage(tuple([_entry(log, row) for row in rows]), head, floor)
+        head, floor, page = await self._store.read("log", partition, *words)
+        return LogPage(tuple(_entries(log, page)), head, floor)
 
     async def _log_state(self, partition: str, log: str, stream: str) -> LogState:
         head, floor = await self._store.command(partition, b"HMGET", f"s/{log}/{stream}".encode(), b"h", b"f")
@@ -309,14 +309,20 @@ class RedisKernel(Front):
         return await self._uploads.read(partition, upload, number)
 
 
-def _entry(log: str, row: Sequence[Any]) -> Entry:
-    """An entry of a stream: its id, and k, d, a, c with their values, in this order."""
-    seq = int(row[0].partition(b"-")[0])
-    _, kind, _, data, _, at, _, crc, *_ = row[1]
-    text = kind.decode()
-    if entry_checksum(text, data) != crc:
-        raise damaged(f"entry {seq} of a stream of {log!r}")
-    return Entry(seq, text, data, int(at))
+def _entries(log: str, page: bytes) -> list[Entry]:
+    """The entries of a page: "seq at checksum kind's-length data's-length", a line feed, kind and data of each."""
+    entries = []
+    place = 0
+    while place < len(page):
+        line = page.index(b"\n", place)
+        seq, at, crc, kind_size, size = page[place:line].split(b" ")
+        middle = line + 1 + int(kind_size)
+        place = middle + int(size)
+        kind, data = page[line + 1 : middle].decode(), page[middle:place]
+        if entry_checksum(kind, data) != crc:
+            raise damaged(f"entry {int(seq)} of a stream of {log!r}")
+        entries.append(Entry(int(seq), kind, data, int(at)))
+    return entries
 
 
 def _work_row(row: Sequence[bytes]) -> WorkRow:

@@ -7,14 +7,60 @@ second whether anything was written at all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from holdfast.errors import HoldfastError
-from holdfast.storage.hints import Board
+from holdfast.storage.hints import Board, Topic, topic_digest
 from holdfast.storage.redis.connection import Wire
 
 DIGEST_BYTES = 8
+SENDER_BYTES = 8
+GATHER_SECONDS = 0.004
+FEW_TOPICS = 4
+MOST_PAUSES = 8
 POLL_SECONDS = 1.0
+
+
+class Announcer:
+    """Tells other processes of topics: at once after a silence, else what has gathered; the busier, the less often.
+
+    An announcement goes along with the batch that it is about; what comes too soon after the last one is sent alone.
+    """
+
+    def __init__(self, channel: bytes, publish: Callable[[list[bytes]], None]) -> None:
+        self.sender = os.urandom(SENDER_BYTES)  # what we hear from ourselves is no news
+        self._channel = channel
+        self._publish = publish
+        self._loop = asyncio.get_running_loop()
+        self._gathered: dict[Topic, None] = {}
+        self._silent_until = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def due(self) -> bool:
+        return self._timer is None and self._loop.time() >= self._silent_until
+
+    def words(self, topics: Collection[Topic]) -> list[bytes]:
+        """The call that tells of these topics; the more there are, the more readers wake, and the longer we pause."""
+        pause = GATHER_SECONDS * min(max(len(topics) / FEW_TOPICS, 1), MOST_PAUSES)
+        self._silent_until = self._loop.time() + pause
+        return [b"PUBLISH", self._channel, self.sender + b"".join(map(topic_digest, topics))]
+
+    def tell(self, topics: Iterable[Topic]) -> None:
+        """Of what has been committed already."""
+        self._gathered.update(dict.fromkeys(topics))
+        if self._timer is None:
+            self._timer = self._loop.call_later(max(self._silent_until - self._loop.time(), 0), self._flush)
+
+    def _flush(self) -> None:
+        self._timer = None
+        topics, self._gathered = self._gathered, {}
+        self._publish(self.words(topics))
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._flush()
 
 
 class Hints:

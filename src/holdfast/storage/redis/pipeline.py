@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from holdfast.storage.redis.failures import (
     passes,
     text_of,
 )
+from holdfast.storage.redis.hints import Announcer
 
 logger = logging.getLogger("holdfast.storage")
 
@@ -70,7 +71,7 @@ class Assurance:
 class Pipeline:
     """Calls to one server, in order. ``connect`` opens and prepares a connection; ``moved`` takes calls elsewhere.
 
-    ``announce`` makes the call that tells others of a batch; it goes along, behind what makes the batch durable.
+    ``announcer`` tells others of a batch, behind what makes it durable.
     """
 
     def __init__(
@@ -80,10 +81,10 @@ class Pipeline:
         patience_seconds: float,
         assurance: Assurance | None = None,
         moved: Callable[[Call], None] | None = None,
-        announce: Callable[[Iterable[Topic]], Sequence[bytes]] | None = None,
+        announcer: Announcer | None = None,
     ) -> None:
         self._connect = connect
-        self._announce = announce
+        self._announcer = announcer
         self._patience = patience_seconds
         self._assurance = assurance
         self._moved = moved
@@ -213,9 +214,10 @@ class Pipeline:
         if assured is not None:
             words.append(assured.words)
         topics = dict.fromkeys(topic for call in batch for topic in call.topics)
-        announced = bool(topics) and self._announce is not None
-        if announced and self._announce is not None:
-            words.append(self._announce(topics))
+        announcer = self._announcer if topics else None
+        announced = announcer is not None and announcer.due()
+        if announcer is not None and announced:
+            words.append(announcer.words(topics))
         try:
             replies = await self._wire.run(words, seconds=self._patience)
         except BaseException:
@@ -224,6 +226,8 @@ class Pipeline:
             raise
         if announced:
             replies.pop()  # a hint that fails is found by the poll
+        elif announcer is not None:
+            announcer.tell(topics)
         if assured is not None and not await self._assured(self._wire, assured, replies.pop()):
             self._doubt(batch, replies)
             return []

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 
 from redis.crc import key_slot
 
 from holdfast.errors import HoldfastError, StorageUnavailable
-from holdfast.storage.hints import Topic
 from holdfast.storage.redis.address import Address
 from holdfast.storage.redis.connection import Wire
 from holdfast.storage.redis.failures import Disconnected
+from holdfast.storage.redis.hints import Announcer
 from holdfast.storage.redis.pipeline import Assurance, Call, Pipeline
 
 logger = logging.getLogger("holdfast.storage")
@@ -23,7 +23,6 @@ SLOTS = 16384
 READERS = 2
 
 Connect = Callable[[Address], Awaitable[Wire]]
-Announce = Callable[[Iterable[Topic]], Sequence[bytes]]
 
 
 class Node:
@@ -36,7 +35,7 @@ class Node:
         *,
         patience_seconds: float,
         assurance: Assurance | None,
-        announce: Announce,
+        announcer: Announcer,
         moved: Callable[[Call], None] | None = None,
     ) -> None:
         self.address = address
@@ -45,7 +44,7 @@ class Node:
             return await connect(address)
 
         self.writer = Pipeline(
-            made, patience_seconds=patience_seconds, assurance=assurance, moved=moved, announce=announce
+            made, patience_seconds=patience_seconds, assurance=assurance, moved=moved, announcer=announcer
         )
         self._readers = [Pipeline(made, patience_seconds=patience_seconds, moved=moved) for _ in range(READERS)]
         self._turn = 0

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,10 +14,11 @@ from redis.exceptions import ResponseError
 
 from holdfast.errors import StorageUnavailable
 from holdfast.storage.contract import Durability
-from holdfast.storage.hints import Topic, topic_digest
+from holdfast.storage.hints import Topic
 from holdfast.storage.redis.address import Address
 from holdfast.storage.redis.connection import Reply, Wire
 from holdfast.storage.redis.failures import Disconnected, failure_of, text_of
+from holdfast.storage.redis.hints import Announcer
 from holdfast.storage.redis.layout import Layout
 from holdfast.storage.redis.library import function
 from holdfast.storage.redis.pipeline import Assurance
@@ -31,7 +31,6 @@ REPAIR_SECONDS = 1.0
 REPAIR_PARTITIONS = 8
 PARTITIONS = 1000
 ASK_AGAIN_MS = 20
-SENDER_BYTES = 8
 SCAN_COUNT = b"1000"
 
 
@@ -54,17 +53,15 @@ class Store:
         self._repair_after = b""
         self._background: set[asyncio.Future[Any]] = set()
         self.weakness = ""
-        self.sender = os.urandom(SENDER_BYTES)  # what we hear from ourselves is no news
 
     # -------------------------------------------------------------------------------------------------- connecting
 
     async def open(self) -> None:
+        self.announcer = Announcer(self.layout.channel, self._publish)
         try:
             wire = await self._connect(self._address, first=True)
             await wire.close()
-            make = partial(
-                Node, patience_seconds=self._timeout, assurance=self._assurance(), announce=self._announcement
-            )
+            make = partial(Node, patience_seconds=self._timeout, assurance=self._assurance(), announcer=self.announcer)
             self._router: Router
             if self.server.cluster:
                 cluster = ClusterRouter(self._address, self._connect, make)
@@ -130,6 +127,7 @@ class Store:
             await self._router.drained()
 
     async def close(self) -> None:
+        self.announcer.close()
         await self._router.close()
 
     # ----------------------------------------------------------------------------------------------------- writing
@@ -266,12 +264,8 @@ class Store:
 
     # ------------------------------------------------------------------------------------------------------- hints
 
-    def _announcement(self, topics: Iterable[Topic]) -> list[bytes]:
-        return [b"PUBLISH", self.layout.channel, self.sender + b"".join(map(topic_digest, topics))]
-
-    def publish(self, topics: Iterable[Topic]) -> None:
-        """Tell other processes of something that no commit has told them."""
-        said = self._router.node(self.layout.registry).reader.call(self._announcement(topics), _same)
+    def _publish(self, words: list[bytes]) -> None:
+        said = self._router.node(self.layout.registry).reader.call(words, _same)
         said.add_done_callback(_ignored)
 
     async def changes(self) -> tuple[bytes, ...]:

@@ -103,6 +103,18 @@ function Logs.drop(turn, state)
   end
 end
 
+-- One string for a whole page: to take apart many small replies costs a reader more than anything else.
+local function packed(head, floor, page)
+  local parts = {}
+  for place, found in ipairs(page) do
+    local row = found[2] -- k, kind, d, data, a, at, c, checksum
+    local kind, data = row[2], row[4]
+    local seq = string.sub(found[1], 1, -3)
+    parts[place] = table.concat({seq, row[6], row[8], #kind, #data}, ' ') .. '\n' .. kind .. data
+  end
+  return {head, floor, table.concat(parts)}
+end
+
 -- A page: stops at its limit, or when it holds so many bytes, but has an entry if there is one.
 function Logs.read(keys, args)
   local base, name = keys[1], args[1]
@@ -124,7 +136,7 @@ function Logs.read(keys, args)
     for _, found in ipairs(rows) do
       local length = #found[2][4]
       if #page > 0 and size + length > max_bytes then
-        return {head, floor, page}
+        return packed(head, floor, page)
       end
       page[#page + 1] = found
       size = size + length
@@ -140,5 +152,5 @@ function Logs.read(keys, args)
     -- Large entries are fetched a few at a time.
     count = math.max(1, math.min(256, math.floor(#page * (max_bytes - size) / math.max(size, 1))))
   end
-  return {head, floor, page}
+  return packed(head, floor, page)
 end
