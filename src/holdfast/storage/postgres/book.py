@@ -17,6 +17,7 @@ from holdfast.storage.ledger import Key, Ledger, RecordState, StreamState, WorkR
 from holdfast.storage.logs import Append, Drop, Head, Trim
 from holdfast.storage.marks import Mark
 from holdfast.storage.postgres.connection import Connection, long, short
+from holdfast.storage.postgres.entries import entries_of, groups_of
 from holdfast.storage.records import Take
 from holdfast.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
 
@@ -174,12 +175,17 @@ class Book:
             if old is not None and new is not None and old.fields == new.fields:
                 continue
             if old is not None:
-                unindexed += [(base + at, entry) for at, entry in enumerate(shape.entries(partition, key, old.fields))]
-                totals.subtract([(base + at, group) for at, group in enumerate(shape.groups(partition, old.fields))])
+                unindexed += [
+                    (base + at, entry) for at, entry in enumerate(entries_of(shape, partition, key, old.fields))
+                ]
+                totals.subtract(
+                    [(base + at, group) for at, group in enumerate(groups_of(shape, partition, old.fields))]
+                )
             if new is not None:
-                entries = shape.entries(partition, key, new.fields)
+                entries = entries_of(shape, partition, key, new.fields)
+                groups = groups_of(shape, partition, new.fields)
                 indexed += [(base + at, entry, name) for at, entry in enumerate(entries)]
-                totals.update([(base + at, group) for at, group in enumerate(shape.groups(partition, new.fields))])
+                totals.update([(base + at, group) for at, group in enumerate(groups)])
         await self._many("delete_records", deletes)
         await self._many("insert_records", inserts)
         await self._many("patch_records", patches)

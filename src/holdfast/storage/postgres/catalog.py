@@ -7,6 +7,7 @@ from collections import Counter
 from holdfast.storage.catalog import REBUILD_ROWS, SLOTS, Catalog
 from holdfast.storage.declared import Shape, load_fields
 from holdfast.storage.postgres.connection import Connection
+from holdfast.storage.postgres.entries import entries_of, groups_of
 
 
 async def load_catalog(connection: Connection, sql: dict[str, str], known: Catalog) -> Catalog:
@@ -42,11 +43,11 @@ async def _rebuild(connection: Connection, sql: dict[str, str], shape: Shape, ba
         totals: Counter[tuple[int, bytes]] = Counter()
         for partition, name, key, text in rows:
             fields = load_fields(text)
-            for number, entry in enumerate(shape.entries(partition, key, fields)):
+            for number, entry in enumerate(entries_of(shape, partition, key, fields)):
                 numbers.append(base + number)
                 entries.append(entry)
                 names.append(name)
-            totals.update([(base + number, group) for number, group in enumerate(shape.groups(partition, fields))])
+            totals.update([(base + number, group) for number, group in enumerate(groups_of(shape, partition, fields))])
         await connection.execute(sql["insert_index"], numbers, entries, names)
         groups = sorted(totals.items())
         await connection.execute(

@@ -38,6 +38,7 @@ from holdfast.storage.postgres.connection import (
     translate,
     writer_settings,
 )
+from holdfast.storage.postgres.entries import fit
 from holdfast.storage.postgres.hints import Hints
 from holdfast.storage.postgres.locks import catalog_lock
 from holdfast.storage.postgres.pages import Pages
@@ -250,6 +251,7 @@ class PostgresKernel(Front):
         self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
     ) -> list[tuple[bytes, Record]]:
         query = "scan_down" if newest_first else "scan_up"
+        low, high = _fit(shape, index, low), _fit(shape, index, high)
         while True:
             place = self._catalog.index(shape, index)
             rows = await self._readers.rows(query, place, low, high, partition, shape.name, limit)
@@ -261,6 +263,7 @@ class PostgresKernel(Front):
                 ]
 
     async def _count(self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int:
+        low, high = _fit(shape, index, low), _fit(shape, index, high)
         while True:
             place = self._catalog.index(shape, index)
             if shape.collection.expiring:
@@ -271,6 +274,7 @@ class PostgresKernel(Front):
                 return int(rows[0][1])
 
     async def _counter(self, partition: str, shape: Shape, counter: int, group: bytes) -> int:
+        group = fit(group, 1 + len(shape.counters[counter]))
         while True:
             rows = await self._readers.rows("get_counter", self._catalog.counter(shape, counter), group)
             if await self._same_catalog(rows):
@@ -411,3 +415,7 @@ class PostgresKernel(Front):
         async with self._readers.reading() as connection:
             self._catalog = await load_catalog(connection, self._sql, self._catalog)
         self.declared.shapes |= {name: shape for name, (shape, _) in self._catalog.shapes.items()}
+
+
+def _fit(shape: Shape, index: int, bound: bytes) -> bytes:
+    return fit(bound, 1 + len(shape.indexes[index].equal))

@@ -11,6 +11,7 @@ from holdfast.storage.catalog import Catalog
 from holdfast.storage.declared import Shape, load_fields
 from holdfast.storage.postgres.catalog import declare, load_catalog
 from holdfast.storage.postgres.connection import Connection, long, short
+from holdfast.storage.postgres.entries import entries_of, groups_of
 from holdfast.storage.records import Fields
 from holdfast.storage.transfer.ports import Place
 from holdfast.storage.transfer.rows import (
@@ -120,9 +121,9 @@ class Loader:
             shape, base = self._catalog.shapes[collection]
             if shape.indexes:
                 name = short(key)
-                indexed += [(base + at, e, name) for at, e in enumerate(shape.entries(partition, key, fields))]
+                indexed += [(base + at, e, name) for at, e in enumerate(entries_of(shape, partition, key, fields))]
             if shape.counters:
-                totals.update([(base + at, group) for at, group in enumerate(shape.groups(partition, fields))])
+                totals.update([(base + at, group) for at, group in enumerate(groups_of(shape, partition, fields))])
         return indexed, totals
 
     async def _count(self, connection: Connection, totals: Counter[tuple[int, bytes]], *, sign: int = 1) -> None:

@@ -149,16 +149,21 @@ CREATE TABLE {schema}.batch (
 
 CREATE INDEX batch_at ON {schema}.batch (at);
 
--- For people with psql.
+-- For people with psql. Bytes that are text, as text; others are NULL.
+CREATE FUNCTION {schema}.readable(bytes bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+    RETURN CASE WHEN octet_length(bytes) < 1048576 THEN convert_from(bytes, 'UTF8') END;
+EXCEPTION WHEN OTHERS THEN
+    RETURN NULL;
+END $$;
+
 CREATE VIEW {schema}.records AS
 SELECT partition, collection, coalesce(key, name) AS key, version, fields,
        to_timestamp(expires_at / 1e6) AS expires_at,
-       CASE WHEN position('\x00'::bytea IN body) = 0 AND octet_length(body) < 1048576
-            THEN encode(body, 'escape') END AS text, octet_length(body) AS bytes
+       {schema}.readable(body) AS text, octet_length(body) AS bytes
 FROM {schema}.record;
 
 CREATE VIEW {schema}.log AS
 SELECT partition, log, coalesce(key, name) AS stream, seq, to_timestamp(at / 1e6) AS at, kind,
-       CASE WHEN position('\x00'::bytea IN data) = 0 AND octet_length(data) < 1048576
-            THEN encode(data, 'escape') END AS text, octet_length(data) AS bytes
+       {schema}.readable(data) AS text, octet_length(data) AS bytes
 FROM {schema}.entry JOIN {schema}.stream ON stream.id = entry.stream;
