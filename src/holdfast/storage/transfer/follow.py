@@ -2,7 +2,10 @@
 
 While the source is marked as followed, every commit notes what it touches. A round reads what was noted, then the rows
 themselves, as they are now, and writes them into the copy; what it has done it forgets. When a round is small the
-source is paused, a last round is made, and both sides are compared.
+source is paused, a last round is made, and the copy takes its place.
+
+Both sides are compared in two steps, so that the pause is short whatever the size: before it all that nobody touches
+just then, in it what was touched since.
 
 Both marks end by themselves: a copier that dies leaves a source that works, after a moment.
 """
@@ -13,7 +16,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.errors import CopyOutdated
 from holdfast.storage.transfer.copy import (
@@ -22,20 +25,34 @@ from holdfast.storage.transfer.copy import (
     Progress,
     Tell,
     begin,
+    compare,
     copy_tables,
     digests_of,
     say_nothing,
-    verify,
 )
+from holdfast.storage.transfer.places import Places
 from holdfast.storage.transfer.ports import LiveSource, Place, Transfer
-from holdfast.storage.transfer.rows import BlobRow, ChunkRow, Kind, StreamRow, Touched
+from holdfast.storage.transfer.rows import BlobRow, ChunkRow, Kind, StreamRow, Table, Touched
 
 FOLLOWED_SECONDS = 3600.0  # how long a dead copier may be started again and go on
 RENEW_SECONDS = 60.0
 PAUSE_SECONDS = 30.0  # how long writing pauses when the copier dies
 ROUND_ROWS = 2000
+EVERYTHING = 1 << 31
 SMALL_ROUND = 500  # so many changes are copied in the pause
 ROUNDS = 1000  # a source that is written faster than it can be copied is paused all the same
+
+_NAMES: dict[Table, str] = {
+    "collection": "collections",
+    "partition": "partitions",
+    "record": "records",
+    "stream": "streams",
+    "entry": "log entries",
+    "work": "work items",
+    "blob": "blobs",
+    "chunk": "chunks of blobs",
+    "holding": "holders of blobs",
+}
 
 
 @dataclass(slots=True)
@@ -46,6 +63,7 @@ class _Follower:
     tell: Tell
     resumed: bool
     changes: int = 0
+    unchecked: Places = field(default_factory=Places)
 
     async def start(self) -> None:
         """Have commits noted. Whoever goes on must find that they were noted all the time."""
@@ -71,9 +89,30 @@ class _Follower:
             async with self.source.reading() as reading:  # begun after the notes were read: it sees what they name
                 await self.apply(reading, touched)
             await self.source.forget(touched)
+            self.unchecked.add(touched)
             self.changes += len(touched)
             self.tell(Progress("follow", "changes", self.changes, 0))
         return len(touched)
+
+    async def catch_up_nearly(self) -> None:
+        for _ in range(ROUNDS):
+            if await self.catch_up() < SMALL_ROUND:
+                return
+
+    async def check_the_rest(self) -> None:
+        """Compare what nobody has touched since the last round; the others are to be compared in the pause."""
+        self.unchecked = Places()
+        async with self.source.reading() as reading, self.destination.reading() as written:
+            self.unchecked.add(await self.source.touched(EVERYTHING))  # all that the moment of reading may have more
+            here = await digests_of(reading, skip=self.unchecked, tell=self.tell)
+            compare(here, await digests_of(written, skip=self.unchecked, tell=self.tell))
+
+    async def check_the_touched(self) -> dict[str, int]:
+        """Compare the others; answers how many rows the copy has, by table."""
+        async with self.source.reading() as reading, self.destination.reading() as written:
+            here = await self.unchecked.digests(reading)
+            compare(here, await self.unchecked.digests(written))
+            return {_NAMES[table]: count for table, count in (await written.totals()).items()}
 
     async def apply(self, reading: LiveSource, touched: Sequence[Touched]) -> None:
         places: dict[Kind, dict[Place, bool]] = {"record": {}, "stream": {}, "work": {}, "blob": {}}
@@ -165,21 +204,20 @@ async def copy_and_follow(
     async with _repeated(follower.renew, RENEW_SECONDS):
         async with source.reading() as reading:
             await copy_tables(reading, destination, note, tell=tell)
-        for _ in range(ROUNDS):
-            if await follower.catch_up() < SMALL_ROUND:
-                break
+        await follower.catch_up_nearly()
+        await follower.check_the_rest()
+        await follower.catch_up_nearly()
     paused = time.monotonic()
     try:
         await follower.pause()
         async with _repeated(follower.pause, PAUSE_SECONDS / 3):
             while await follower.catch_up():
                 pass
+            families = await follower.check_the_touched()
             async with source.reading() as reading:
-                digests = await digests_of(reading, tell=tell)
-                fence = await reading.last_fence()
-            await verify(digests, destination, tell=tell)
-        await destination.raise_fence(fence)
-        await source.set_mark("moved", note.copy)
+                await destination.raise_fence(await reading.last_fence())
+        if not resume_source:
+            await source.set_mark("moved", note.copy)
         await _nothing_slipped_in(source)
     except BaseException:
         with contextlib.suppress(Exception):  # a source that can't be reached ends its pause by itself
@@ -188,7 +226,6 @@ async def copy_and_follow(
     if resume_source:
         await source.set_mark(None)
     await destination.release()
-    families = {name: count for name, (count, _) in digests.families.items()}
     seconds = time.monotonic() - paused
     return Copied(note.copy, note.rows + follower.changes, families, resumed, paused_seconds=seconds)
 
@@ -214,3 +251,5 @@ async def _repeated(renew: Callable[[], Awaitable[None]], seconds: float) -> Asy
     finally:
         task.cancel()
         await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # the mark may have ended: whoever needs it looks at it
