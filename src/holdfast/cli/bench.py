@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.output import print_table, progress
+
+if TYPE_CHECKING:
+    from holdfast.bench.report import Report
 
 MET = {True: "met", False: "missed", None: ""}
 
@@ -46,6 +50,33 @@ def storage(url: str | None, json_file: Path | None, quick: bool) -> None:
 
     with progress("measuring") as tell:
         report = asyncio.run(run(url, quick=quick, progress=tell))
+    _print(report, json_file)
+
+
+@bench.command()
+@click.option("--url", help="An empty storage to copy into; without it, a SQLite file in a temporary directory.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    help="Write the figures here.",
+)
+@click.option("--quick", is_flag=True, help="Small counts, for a first look; the figures vary more.")
+def copy(url: str | None, json_file: Path | None, quick: bool) -> None:
+    """Measure copies: from SQLite into another storage, into backups, and a move beside writers.
+
+    \b
+    Example:
+      holdfast bench copy --url postgresql://localhost/empty --quick
+    """
+    from holdfast.bench.copy import run
+
+    with progress("measuring") as tell:
+        report = asyncio.run(run(url, quick=quick, progress=tell))
+    _print(report, json_file)
+
+
+def _print(report: Report, json_file: Path | None) -> None:
     rows = [[each.name, three_digits(each.value), each.unit, each.target, MET[each.met]] for each in report.figures]
     print_table(["figure", ">value", "unit", "target", ""], rows)
     judged = [each.met for each in report.figures if each.met is not None]
