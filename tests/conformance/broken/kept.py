@@ -14,7 +14,7 @@ from holdfast.storage.logs import Append
 from holdfast.storage.memory import MemoryKernel
 from tests.conformance.broken.fault import Broken, caught_by
 
-STATE = ("_ledger", "_indexes", "_queues", "_entries", "_uploads", "_last_upload", "_blobs", "_holders", "_names")
+STATE = ("_content", "_ledger", "_indexes", "_queues", "_entries", "_uploads", "_blobs", "_holders", "_names")
 
 
 class Kept(Broken):
@@ -25,6 +25,7 @@ class Kept(Broken):
     def take_over(self, other: MemoryKernel) -> None:
         for name in (*STATE, "_expiring"):
             setattr(self, name, getattr(other, name))
+        self._content.declared, self._content.now, self._content.save = self.declared, self.clock.steady, self._save
 
 
 def kept(kind: type[Kept]) -> Subject:
