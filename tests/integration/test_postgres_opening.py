@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,8 +24,8 @@ from holdfast.errors import (
 )
 from holdfast.storage import Append, Collection, Draft, Put, open_storage
 from holdfast.storage.urls import migrate, pending_migrations
-from holdfast.testing.launch import free_port
-from holdfast.testing.postgres import OwnPostgres, own_postgres
+from holdfast.testing.launch import ServerFailed, free_port
+from holdfast.testing.postgres import OwnPostgres, all_binaries, own_postgres
 from tests.integration.postgres_servers import assert_discreet, make_role, replica_of, url_for
 
 FAMILIES = (Collection("doc", fields={"state": str}, counters=((), ("state",))),)
@@ -192,6 +195,91 @@ async def test_durable_and_relaxed_ask_the_server_for_it(url: str, server: OwnPo
                 "SHOW synchronous_commit"
             )
     assert found == {"durable": "on", "relaxed": "off"}
+
+
+# --------------------------------------------------------------------------------------------------------------- TLS
+
+
+def certificate_in(folder: Path, name: str) -> tuple[Path, Path]:
+    """A new certificate for 127.0.0.1, signed by itself, and its key."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("a certificate needs openssl")
+    certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
+    subprocess.run(
+        [
+            *(openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"),
+            *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    key.chmod(0o600)
+    return certificate, key
+
+
+@pytest.fixture(scope="module")
+def tls_server() -> Iterator[tuple[OwnPostgres, Path]]:
+    """A server with a certificate of its own for 127.0.0.1, and where that certificate lies."""
+    for binaries in all_binaries():  # not every build knows TLS
+        with own_postgres(binaries=binaries) as started:
+            certificate, key = certificate_in(started.home, "server")
+            if started._user is not None:
+                os.chown(key, started._user.pw_uid, started._user.pw_gid)
+            started.stop()
+            try:
+                started.start(ssl="on", ssl_cert_file=str(certificate), ssl_key_file=str(key))
+            except ServerFailed:
+                continue
+            yield started, certificate
+            return
+    pytest.skip("no PostgreSQL here is built with TLS")
+
+
+async def test_tls_options_reach_every_connection(tls_server: tuple[OwnPostgres, Path], tmp_path: Path) -> None:
+    """With sslmode all connections are encrypted; with verify-full the certificate has to be the known one."""
+    own, certificate = tls_server
+    with own.database() as url:
+        for options in ("sslmode=require", f"sslmode=verify-full&sslrootcert={certificate}"):
+            async with open_storage(f"{url}?{options}&schema=safe", declare=FAMILIES) as kernel:
+                await kernel.commit("p", Put("doc", "a", b"1"))
+                assert await kernel.get("p", "doc", "a") is not None
+                safe = own.execute(
+                    "SELECT count(*), count(*) FILTER (WHERE ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) "
+                    "WHERE datname = $1",
+                    url.rpartition("/")[2],
+                )[0]
+                assert safe[0] == safe[1] >= 2
+        other, _ = certificate_in(tmp_path, "other")
+        for options in ("sslmode=verify-full", f"sslmode=verify-full&sslrootcert={other}"):
+            error = await refusal(f"{url}?{options}")
+            assert isinstance(error, CannotOpen)
+            assert "certificate" in str(error)
+
+
+async def test_tls_asked_of_a_server_without_it(url: str) -> None:
+    """Encryption that was asked for and is not there is refused, not forgone."""
+    error = await refusal(f"{url}?sslmode=require")
+    assert isinstance(error, StorageUnreachable | CannotOpen)
+
+
+@pytest.mark.parametrize(
+    "options", ["sslmode=sometimes", "sslrootcert=/no/such/file", "connections=0", "connections=many", "color=blue"]
+)
+def test_wrong_options_are_refused(url: str, options: str) -> None:
+    """Before anything is tried."""
+    with pytest.raises((InvalidValue, CannotOpen)) as caught:
+        open_storage(f"{url}?{options}")
+    assert "/no/such" not in str(caught.value)
+
+
+async def test_the_number_of_connections_is_an_option(url: str, server: OwnPostgres) -> None:
+    """One for the committer, one that listens, and as many for reading as the URL says."""
+    async with open_storage(f"{url}?connections=2", declare=FAMILIES) as kernel:
+        await kernel.commit("p", Put("doc", "a", b"1"))
+        await asyncio.gather(*(kernel.get("p", "doc", "a") for _ in range(50)))
+        rows = server.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = $1", url.rpartition("/")[2])
+        assert 2 <= rows[0][0] <= 4
 
 
 # ----------------------------------------------------------------------------------------------------------- schemas

@@ -31,11 +31,14 @@ def open_storage(url: str, *, durability: Durability | None = None, declare: Ite
         _refuse_unknown(options)
         return MemoryKernel(durability=chosen, declare=declare)
     if scheme == "postgresql":
-        from holdfast.storage.postgres import PostgresKernel
+        from holdfast.storage.postgres import TLS_OPTIONS, PostgresKernel
 
         schema = options.pop("schema", "holdfast")
-        _refuse_unknown(options, "schema")
-        return PostgresKernel(path, schema=schema, durability=chosen, declare=declare)
+        connections = _connections(options.pop("connections", "5"))
+        for name in TLS_OPTIONS:  # they stay in the URL, for the driver
+            options.pop(name, None)
+        _refuse_unknown(options, "schema", "connections", *TLS_OPTIONS)
+        return PostgresKernel(path, schema=schema, durability=chosen, declare=declare, connections=connections)
     if scheme == "redis":
         return _redis(url, options, chosen, declare)
     from holdfast.storage.sqlite import SQLiteKernel
@@ -141,6 +144,12 @@ def _durability(in_url: str | None, argument: Durability | None) -> Durability:
     if chosen == "relaxed":
         return "relaxed"
     raise InvalidValue(f"durability is 'durable' or 'relaxed', not {chosen!r}")
+
+
+def _connections(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1000:
+        raise InvalidValue("connections is a whole number from 1 to 1000, as in postgresql://host/db?connections=10")
+    return int(text)
 
 
 def _refuse_unknown(options: dict[str, str], *known: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.storage.postgres.connection import TLS_OPTIONS
 from holdfast.storage.postgres.engine import PostgresKernel
 
-__all__ = ["PostgresKernel"]
+__all__ = ["TLS_OPTIONS", "PostgresKernel"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+import ssl
+from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from holdfast.errors import (
     CannotOpen,
@@ -57,6 +59,9 @@ RESERVED = (asyncpg.PostgresSyntaxError, asyncpg.ReservedNameError)
 UniqueViolationError = asyncpg.UniqueViolationError
 ERRORS = (asyncpg.PostgresError, *LOST)
 
+TLS_OPTIONS = ("sslmode", "sslrootcert", "sslcert", "sslkey")
+TLS_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+
 _QUERIES = queries_of("holdfast.storage.postgres")
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
@@ -69,9 +74,16 @@ def statements(schema: str) -> dict[str, str]:
 
 
 def plain_url(url: str) -> str:
-    """The URL without a driver's name and without our own options."""
+    """The URL without a driver's name and without our own options; those of TLS are the driver's."""
     parts = urlsplit(url)
-    return urlunsplit(("postgresql", parts.netloc, parts.path, "", ""))
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    tls = {name: options[name] for name in TLS_OPTIONS if name in options}
+    if tls.get("sslmode", TLS_MODES[0]) not in TLS_MODES:
+        raise InvalidValue(f"sslmode is one of {', '.join(TLS_MODES)}")
+    for name in TLS_OPTIONS[1:]:
+        if name in tls and not Path(tls[name]).is_file():
+            raise CannotOpen(f"the file that {name} in the storage URL names can't be read")
+    return urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(tls), ""))
 
 
 async def connect(
@@ -184,6 +196,10 @@ def translate(error: BaseException) -> HoldfastError:
             return StorageCorrupt()
         case _:
             pass
+    if isinstance(error, ssl.SSLError | asyncpg.ClientConfigurationError):
+        return CannotOpen(
+            "no safe connection: the server's certificate, or the TLS options in the storage URL, are wrong"
+        )
     if isinstance(error, LOST) or state[:2] in ("08", "57"):
         return StorageUnreachable()
     return StorageError(f"the database answered {type(error).__name__}")
