@@ -53,10 +53,11 @@ async def prepare_schema(connection: Connection, schema: str) -> list[Migration]
         missing = await pending(connection, schema)
         if not missing:
             return []
-        try:
-            await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-        except RESERVED:
-            raise InvalidValue(f"the schema can't be called {schema!r}, a word of SQL; choose another name") from None
+        if not await connection.fetchval("SELECT count(*) FROM pg_namespace WHERE nspname = $1", schema):
+            try:
+                await connection.execute(f"CREATE SCHEMA {schema}")  # IF NOT EXISTS would need the right to create it
+            except RESERVED:
+                raise InvalidValue(f"the schema can't be called {schema!r}, a word of SQL; choose another") from None
         await connection.execute(_APPLIED.format(schema=schema))
         for migration in missing:
             await connection.execute(migration.sql.replace("{schema}", schema))
