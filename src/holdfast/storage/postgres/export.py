@@ -29,7 +29,8 @@ from holdfast.storage.transfer.rows import (
 # Its order is the index's, whatever the planner, who may know nothing of a fresh table, thinks of that.
 SETTINGS = (
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = off; "
-    "SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off"
+    "SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; "
+    "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
 )
 
 CHUNKS = PAGE_BYTES // (256 * 1024)

@@ -1,0 +1,163 @@
+"""The parts of a copy that decide without a store: rows, digests, marks and the portable file."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import BadBackup, StorageFilling, StorageMoved, StoragePaused
+from holdfast.storage.marks import Mark, MarkState
+from holdfast.storage.transfer.archive import ArchiveWriter, frames, pack, table_of, unpack
+from holdfast.storage.transfer.digests import Digests
+from holdfast.storage.transfer.places import Places
+from holdfast.storage.transfer.rows import (
+    ROW_TYPES,
+    TABLES,
+    BlobRow,
+    ChunkRow,
+    EntryRow,
+    HoldingRow,
+    ItemRow,
+    PartitionRow,
+    RecordRow,
+    Row,
+    StreamRow,
+    Table,
+    Touched,
+    item_row,
+)
+
+NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
+NUMBERS = st.integers(-(1 << 62), 1 << 62)
+RECORDS = st.builds(RecordRow, NAMES, NAMES, NAMES, NUMBERS, NAMES, st.none() | NUMBERS, st.binary(max_size=50))
+ENTRIES = st.builds(EntryRow, NAMES, NAMES, NAMES, NUMBERS, NUMBERS, NAMES, st.binary(max_size=50), st.none() | NAMES)
+ITEM = item_row(("p", "q", "k"), "waiting", "", 0, 10, 2, 5, 7, None, None)
+
+SAMPLES: list[Row] = [
+    RecordRow("p", "c", "k", 1, "", None, b"x"),
+    EntryRow("p", "l", "s", 1, 5, "kind", b"x", None),
+    StreamRow("p", "l", "s", 3, 1),
+    ITEM,
+    BlobRow("p", "d", 3, None),
+    ChunkRow("p", "d", 0, b"abc"),
+    HoldingRow("p", "d", "h"),
+    PartitionRow("p"),
+]
+
+
+def digest(rows: list[Row]) -> Digests:
+    digests = Digests()
+    digests.add(rows)
+    return digests
+
+
+@given(st.lists(RECORDS | ENTRIES), st.randoms())
+def test_a_digest_knows_no_order_and_no_pages(rows: list[Row], dice: object) -> None:
+    whole = digest(rows)
+    parts = Digests()
+    for row in sorted(rows, key=repr):
+        parts.add([row])
+    assert whole.differing(parts) == []
+    assert Digests.of_json(json.loads(json.dumps(whole.to_json()))) == whole
+
+
+@pytest.mark.parametrize("row", SAMPLES, ids=lambda row: type(row).__name__)
+def test_a_digest_sees_every_difference_but_times(row: Row) -> None:
+    value: Any
+    for name, value in row._asdict().items():
+        if isinstance(value, bytes):
+            other: Any = value + b"!"
+        elif isinstance(value, int):
+            other = value + 1
+        else:
+            other = f"{value}!"
+        changed = row._replace(**{name: other})
+        same = name == "ready_in"
+        assert (digest([row]).differing(digest([changed])) == []) is same, name
+    assert digest([row]).differing(digest([row, row]))
+    assert digest([row]).differing(digest([]))
+
+
+def test_what_is_held_travels_as_if_it_was_given_back() -> None:
+    held = item_row(("p", "q", "k"), "held", "l", 1, 500, 3, 5, 9, None, "why")
+    assert held == ItemRow("p", "q", "k", "waiting", "l", 1, 0, 2, 5, 9, "why")
+    again = item_row(("p", "q", "k"), "held", "l", 1, 500, 3, 5, 9, -7, None)
+    assert again.ready_in == -7
+    dead = item_row(("p", "q", "k"), "dead", "l", 1, 5, 3, 5, 9, None, "why")
+    assert (dead.state, dead.attempt) == ("dead", 3)
+
+
+@given(st.lists(RECORDS, max_size=5), st.lists(ENTRIES, max_size=5))
+def test_pages_come_back_as_they_were(records: list[RecordRow], entries: list[EntryRow]) -> None:
+    pages: list[tuple[Table, list[Row]]] = [("record", list(records)), ("entry", list(entries))]
+    file = io.BytesIO()
+    writer = ArchiveWriter(file)
+    for table, rows in pages:
+        writer.write_rows(table, rows)
+    found = list(frames(file))
+    assert [table_of(frame.payload) for frame in found] == ["record", "entry"]
+    assert [unpack(frame.payload) for frame in found] == pages
+    assert [unpack(frame.payload) for frame in frames(file, found[0].next)] == pages[1:]
+
+
+def test_every_table_has_its_rows() -> None:
+    assert set(ROW_TYPES) == set(TABLES)
+    assert pack("partition", [PartitionRow("p")])
+
+
+def test_a_frame_that_was_moved_is_noticed() -> None:
+    file = io.BytesIO()
+    writer = ArchiveWriter(file)
+    writer.write(b"ROWS", b"one")
+    start = file.tell()
+    writer.write(b"ROWS", b"two")
+    data = file.getvalue()
+    swapped = data[:18] + data[start:] + data[18:start]
+    for damaged in (swapped, data[:18] + data[start:], data[:-1], data[: start + 4]):
+        with pytest.raises(BadBackup):
+            list(frames(io.BytesIO(damaged)))
+
+
+@pytest.mark.parametrize(
+    ("state", "now", "error", "follows"),
+    [
+        ("followed", 5, None, True),
+        ("followed", 10, None, False),
+        ("paused", 2, StoragePaused, True),
+        ("paused", 5, None, True),
+        ("paused", 10, None, False),
+    ],
+)
+def test_marks_that_end(state: MarkState, now: int, error: type[Exception] | None, follows: bool) -> None:
+    mark = Mark.load(Mark(state, "copy", 10, 3).dump())
+    assert mark is not None
+    assert type(mark.refusal(now)) is (error or type(None))
+    assert mark.follows(now) is follows
+    assert mark.over(now) is (now >= 10)
+
+
+def test_marks_that_stay() -> None:
+    assert isinstance(Mark("moved", "copy").refusal(1 << 60), StorageMoved)
+    assert isinstance(Mark("filling", "copy").refusal(1 << 60), StorageFilling)
+    assert not Mark("moved", "copy").follows(0)
+    assert Mark.load(None) is None
+
+
+def test_what_was_touched_is_left_out() -> None:
+    places = Places()
+    places.add(
+        [
+            Touched(1, "record", "p", "c", "k", False),
+            Touched(2, "stream", "p", "l", "s", False),
+            Touched(3, "work", "p", "q", "k", False),
+            Touched(4, "blob", "p", "", "d", False),
+        ]
+    )
+    assert places.without(SAMPLES) == []
+    elsewhere: list[Any] = [type(row)("other", *row[1:]) for row in SAMPLES if not isinstance(row, PartitionRow)]
+    assert places.without(elsewhere) == elsewhere
