@@ -58,14 +58,24 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Assurance:
-    """What is asked of the server after each batch of writes, and checked: WAITAOF or WAIT."""
+    """What is asked of the server after each batch of writes, and whether its answer will do.
+
+    ``again``: what is not so yet may be so soon, and it is asked until then.
+    """
 
     words: tuple[bytes, ...]
-    enough: tuple[int, ...]
+    holds: Callable[[Reply], bool]
+    again: bool = True
 
-    def holds(self, reply: Reply) -> bool:
-        found = reply if isinstance(reply, list) else [reply]
-        return all(isinstance(have, int) and have >= want for have, want in zip(found, self.enough, strict=True))
+    @classmethod
+    def counting(cls, *words: bytes, enough: tuple[int, ...]) -> Assurance:
+        """For WAITAOF and WAIT, which answer how many have confirmed."""
+
+        def holds(reply: Reply) -> bool:
+            found = reply if isinstance(reply, list) else [reply]
+            return all(isinstance(have, int) and have >= want for have, want in zip(found, enough, strict=True))
+
+        return cls(words, holds)
 
 
 class Pipeline:
@@ -253,7 +263,7 @@ class Pipeline:
         """Whether what was asked for holds. Asked again and again: each time the replicas are asked as well."""
         until = time.monotonic() + self._patience
         while not assurance.holds(reply):
-            if isinstance(reply, Exception) or time.monotonic() > until:
+            if not assurance.again or isinstance(reply, Exception) or time.monotonic() > until:
                 return False
             (reply,) = await wire.run([assurance.words])
         return True

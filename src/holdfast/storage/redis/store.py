@@ -110,9 +110,11 @@ class Store:
         # A replica confirms when it is asked, and then each second; to ask again soon is faster than to wait.
         patience = b"%d" % (ASK_AGAIN_MS if replicas else int(self._timeout * 500))
         if self._durability == "durable" and self.server.can_wait:
-            return Assurance((b"WAITAOF", b"1", b"%d" % replicas, patience), (1, replicas))
+            return Assurance.counting(b"WAITAOF", b"1", b"%d" % replicas, patience, enough=(1, replicas))
         if replicas:
-            return Assurance((b"WAIT", b"%d" % replicas, patience), (replicas,))
+            return Assurance.counting(b"WAIT", b"%d" % replicas, patience, enough=(replicas,))
+        if self._durability == "durable":  # it was found to sync always; that it still does is all one can ask
+            return Assurance((b"CONFIG", b"GET", b"appendonly", b"appendfsync"), _syncs_always, again=False)
         return None
 
     @property
@@ -271,6 +273,10 @@ class Store:
     async def changes(self) -> tuple[bytes, ...]:
         """Differs when anything was written on any server."""
         return tuple([await node.reader.call([b"INFO", b"persistence"], _dirty) for node in self._router.nodes()])
+
+
+def _syncs_always(reply: Reply) -> bool:
+    return isinstance(reply, list) and {b"yes", b"always"} <= set(reply)
 
 
 def _same(reply: Reply) -> Any:
