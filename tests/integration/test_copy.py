@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -311,13 +312,17 @@ async def _write(kernel: Kernel, name: int, acknowledged: dict[str, bytes], *, s
 async def test_nothing_acknowledged_is_lost_by_a_move(places: Places, source: str, destination: str) -> None:
     """Writers go on during the copy; then each acknowledged commit is in the destination, without gap or repeat."""
     acknowledged: dict[str, bytes] = {}
-    async with (
-        open_storage(places.url(source), declare=[PLAIN]) as one,
-        open_storage(places.url(destination)) as other,
-    ):
+    url = places.url(source)
+    async with AsyncExitStack() as stack:
+        one = await stack.enter_async_context(open_storage(url, declare=[PLAIN]))
+        other = await stack.enter_async_context(open_storage(places.url(destination)))
+        # As other processes: each has connections of its own, and hears of the copy only through the store.
+        users = [one] * 4
+        if source != "memory":
+            users = [await stack.enter_async_context(open_storage(url, declare=[PLAIN])) for _ in range(4)]
         await fill(one)
-        writers = [asyncio.ensure_future(_write(one, name, acknowledged, seconds=30)) for name in range(3)]
-        claimer = asyncio.ensure_future(_claim(one))
+        writers = [asyncio.ensure_future(_write(users[name], name, acknowledged, seconds=30)) for name in range(3)]
+        claimer = asyncio.ensure_future(_claim(users[3]))
         await asyncio.sleep(0.5)
         read = [entry.seq async for entry in _some(one, "p0", "w0", 20)]
         copied = await copy_storage(one, other, follow=True)
