@@ -32,7 +32,7 @@ restart_option = click.option(
 @restart_option
 @as_json
 def copy(source: str, destination: str, *, follow: bool, resume_source: bool, restart: bool, json_output: bool) -> None:
-    """Copy a whole storage into an empty one, of any engine.
+    """Copy a whole storage into an empty one, also of another engine.
 
     Ids, versions, seqs, fences and what is left of every expiry are kept, so that cursors stay valid. Both sides are
     compared at the end; until then the destination can't be used. Interrupted, it goes on when it is run again.
@@ -65,7 +65,7 @@ async def _copy(source: str, destination: str, tell: Tell, *, follow: bool, resu
 @click.command()
 @click.argument("url")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--portable", is_flag=True, help="Of a SQLite storage too: write the form that every engine can restore.")
+@click.option("--portable", is_flag=True, help="Of a SQLite storage too: write the form that another engine can restore.")
 @as_json
 def backup(url: str, file: Path, *, portable: bool, json_output: bool) -> None:
     """Write a whole storage, as it is at one moment, into a new file.
@@ -94,7 +94,7 @@ async def _backup(url: str, file: Path, tell: Tell, *, portable: bool) -> Copied
 @restart_option
 @as_json
 def restore(file: Path, url: str, *, restart: bool, json_output: bool) -> None:
-    """Fill an empty storage, of any engine, from a backup.
+    """Fill an empty storage from a backup, also of another engine.
 
     The whole file is checked before anything is written, and the storage afterwards. A storage that holds data is left
     alone. Times that ended since the backup was made have ended.
