@@ -65,7 +65,7 @@ async def _copy(source: str, destination: str, tell: Tell, *, follow: bool, resu
 @click.command()
 @click.argument("url")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--portable", is_flag=True, help="Of a SQLite storage too: write the form that another engine can restore.")
+@click.option("--portable", is_flag=True, help="Of SQLite too: write the form that another engine can restore.")
 @as_json
 def backup(url: str, file: Path, *, portable: bool, json_output: bool) -> None:
     """Write a whole storage, as it is at one moment, into a new file.
