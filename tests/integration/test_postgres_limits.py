@@ -16,7 +16,7 @@ import asyncpg
 import pytest
 
 from holdfast.errors import StorageBusy, StorageFull, StorageUnreachable
-from holdfast.storage import Append, Collection, Draft, Enqueue, Kernel, Operation, Put, open_storage
+from holdfast.storage import Append, Collection, Draft, Enqueue, Index, Kernel, Operation, Put, open_storage
 from holdfast.storage.postgres import PostgresKernel
 from holdfast.storage.postgres.locks import catalog_lock, locks_of
 from holdfast.testing.launch import make_home, user_for_servers
@@ -122,6 +122,26 @@ async def test_a_statement_that_takes_too_long(url: str, monkeypatch: pytest.Mon
                 await kernel.read_log("p", "log", "s")
         assert await head(kernel) == 1
         await kernel.commit("p", APPEND)
+
+
+async def test_looking_at_everything_has_time(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`check`, `stats` and a changed declaration may take longer than a statement of a caller may."""
+    monkeypatch.setattr("holdfast.storage.postgres.connection.STATEMENT_SECONDS", 0.5)
+    monkeypatch.setattr("holdfast.storage.postgres.connection.LATE_SECONDS", 0.1)
+    async with open_storage(url, declare=FAMILIES) as kernel:
+        await kernel.commit("p", Put("doc", "a", b"1"))
+        async with session(url, "LOCK TABLE holdfast.record_index, holdfast.entry IN ACCESS EXCLUSIVE MODE"):
+
+            async def check() -> int:
+                return len([problem async for problem in kernel.check()])
+
+            changed = Collection("doc", fields={"state": str}, indexes=(Index("by_state", ("state",)),))
+            slow = asyncio.gather(check(), kernel.declare(changed))
+            await asyncio.sleep(1.5)
+            assert not slow.done()
+        async with asyncio.timeout(10):
+            assert (await slow)[0] == 0
+        assert (await kernel.stats()).records == {"doc": 1}
 
 
 @pytest.mark.usefixtures("short_times")

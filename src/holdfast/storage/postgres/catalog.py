@@ -6,7 +6,7 @@ from collections import Counter
 
 from holdfast.storage.catalog import REBUILD_ROWS, SLOTS, Catalog
 from holdfast.storage.declared import Shape, load_fields
-from holdfast.storage.postgres.connection import Connection
+from holdfast.storage.postgres.connection import SLOW_SECONDS, Connection
 from holdfast.storage.postgres.entries import entries_of, groups_of
 
 
@@ -29,8 +29,9 @@ async def declare(connection: Connection, sql: dict[str, str], shape: Shape, *, 
             return catalog
         base = SLOTS * await connection.fetchval(sql["put_collection"], shape.name, shape.dump())
         if known is not None:
-            await connection.execute(sql["clear_indexes"], base, base + SLOTS - 1)
-            await connection.execute(sql["clear_counters"], base, base + SLOTS - 1)
+            await connection.execute("SET LOCAL statement_timeout = 0")
+            await connection.execute(sql["clear_indexes"], base, base + SLOTS - 1, timeout=SLOW_SECONDS)
+            await connection.execute(sql["clear_counters"], base, base + SLOTS - 1, timeout=SLOW_SECONDS)
             await _rebuild(connection, sql, shape, base)
         await connection.execute(sql["set_meta"], "catalog", str(catalog.version + 1))
         return await load_catalog(connection, sql, Catalog())

@@ -40,6 +40,7 @@ LATE_SECONDS = 5.0  # how much longer than the server's own timeout an answer is
 LOCK_SECONDS = 10.0
 IDLE_SECONDS = 5.0  # a process that stops in the middle of a transaction holds its locks no longer
 OPEN_SECONDS = 60.0  # for one statement while opening: others may be migrating
+SLOW_SECONDS = 3600.0  # for a statement that looks at, or rebuilds, everything
 OUTAGE_SECONDS = 30.0  # how long callers wait for a server that went away
 OLDEST = 14
 

@@ -165,12 +165,11 @@ class PostgresKernel(Front):
         return True, True, f"reads and writes work; {how}"
 
     async def _stats(self) -> Stats:
-        async with self._readers.reading() as connection:
-            records = await connection.fetch(self._sql["stats_records"])
-            items = await connection.fetch(self._sql["stats_work"])
-            rest = await connection.fetchrow(self._sql["stats_rest"])
-            size = await connection.fetchval(self._sql["stats_bytes"], self._schema)
-            version = await connection.fetchval("SHOW server_version")
+        async with self._readers.looking() as look:
+            records = await look("stats_records")
+            items = await look("stats_work")
+            (rest,) = await look("stats_rest")
+            ((size, version),) = await look("stats_server", self._schema)
         partitions, streams, entries, blobs, blob_bytes, workers = rest
         work: dict[str, dict[WorkState, int]] = {}
         for queue, state, count in items:
@@ -192,29 +191,33 @@ class PostgresKernel(Front):
 
     async def _check(self) -> AsyncIterator[Problem]:
         after = 0
-        while rows := await self._readers.rows("check_streams", after):
+        while rows := await self._look("check_streams", after):
             for _, log, name, head, floor, count, last in rows:
                 if last != head or count != head - floor:
                     yield Problem(f"log {log}/{name[:80]}", f"it has {count} entries from {floor + 1} to {head}")
             after = rows[-1][0]
-        orphans = (await self._readers.row("check_orphans"))[0]
+        ((orphans,),) = await self._look("check_orphans")
         if orphans:
             yield Problem("logs", f"{orphans} entries belong to no stream")
         for shape, base in tuple(self._catalog.shapes.values()):
             for problem in await self._check_collection(shape, base):
                 yield problem
 
+    async def _look(self, query: str, *values: Any) -> list[Any]:
+        async with self._readers.looking() as look:
+            return await look(query, *values)
+
     async def _check_collection(self, shape: Shape, base: int) -> list[Problem]:
         problems = []
-        async with self._readers.looking() as connection:
-            count = await connection.fetchval(self._sql["count_records"], shape.name)
+        async with self._readers.looking() as look:
+            ((count,),) = await look("count_records", shape.name)
             for number, index in enumerate(shape.indexes):
-                found = await connection.fetchval(self._sql["count_index"], base + number)
+                ((found,),) = await look("count_index", base + number)
                 if found != count:
                     where = f"index {shape.name}/{index.name}"
                     problems.append(Problem(where, f"{found} entries for {count} records"))
             for number, names in enumerate(shape.counters):
-                total = await connection.fetchval(self._sql["sum_counter"], base + number)
+                ((total,),) = await look("sum_counter", base + number)
                 if total != count:
                     where = f"counter {shape.name}/{','.join(names) or 'all'}"
                     problems.append(Problem(where, f"it says {total} for {count} records"))

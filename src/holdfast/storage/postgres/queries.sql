@@ -387,8 +387,8 @@ SELECT (SELECT count(*) FROM {schema}.partition), (SELECT count(*) FROM {schema}
        (SELECT coalesce(sum(size), 0) FROM {schema}.blob WHERE digest IS NOT NULL)::bigint,
        (SELECT count(*) FROM {schema}.worker)
 
--- stats_bytes
-SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c
+-- stats_server
+SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint, current_setting('server_version') FROM pg_class AS c
 JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'
 
 -- check_streams

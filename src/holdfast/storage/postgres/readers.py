@@ -12,6 +12,7 @@ from holdfast.errors import StorageBusy, StorageClosed, StorageUnreachable
 from holdfast.storage.postgres.connection import (
     ERRORS,
     OUTAGE_SECONDS,
+    SLOW_SECONDS,
     STATEMENT_SECONDS,
     Connection,
     create_pool,
@@ -70,10 +71,16 @@ class Readers:
             yield connection
 
     @asynccontextmanager
-    async def looking(self) -> AsyncIterator[Connection]:
-        """Several reads of one moment."""
+    async def looking(self) -> AsyncIterator[Callable[..., Awaitable[list[Any]]]]:
+        """Queries about one moment, which may take as long as a large store needs."""
         async with self.reading() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
-            yield connection
+            await connection.execute("SET LOCAL statement_timeout = 0")
+
+            async def look(query: str, *values: Any) -> list[Any]:
+                rows: list[Any] = await connection.fetch(self._sql[query], *values, timeout=SLOW_SECONDS)
+                return rows
+
+            yield look
 
     async def rows(self, query: str, *values: Any) -> list[Any]:
         """The rows of a statement that may be run twice."""
