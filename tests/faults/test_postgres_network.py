@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import asyncpg
@@ -31,9 +31,12 @@ class ByProxy(PostgresKernel):
         super().__init__(url, declare=FAMILIES)
         self._by_proxy = proxy.url(url)
         self.connects = 0
+        self.before_connecting: Callable[[], Awaitable[Any]] | None = None
 
     async def _connect_writer(self) -> Any:
         self.connects += 1
+        if self.before_connecting is not None:
+            await self.before_connecting()
         return await connect(self._by_proxy, settings=writer_settings(self.durability))
 
 
@@ -249,19 +252,30 @@ async def test_doubts_are_not_answered_with_busy(
     monkeypatch.setattr("holdfast.storage.postgres.connection.LOCK_SECONDS", 0.2)
     monkeypatch.setattr("holdfast.storage.postgres.committer.OUTAGE_SECONDS", 30.0 if freed else 1.0)
     await cut_before_the_answer(kernel, proxy)
-    other = await asyncpg.connect(url)
     number = locks_of("holdfast", [(PARTITION, (Append(LOG, STREAM, (Draft("a", b""),)),))])[0]
-    waiting = asyncio.create_task(other.execute("SELECT pg_advisory_lock($1)", number))
-    call = asyncio.ensure_future(append(kernel, "contested"))
-    await waiting
-    if freed:
-        await asyncio.sleep(1.0)
-        await other.execute("SELECT pg_advisory_unlock($1)", number)
-        await call
-    else:
-        with pytest.raises(CommitInDoubt):
+    other = await asyncpg.connect(url)
+    try:
+        locked = asyncio.Event()
+
+        async def lock() -> None:
+            """Between the two attempts somebody else takes the lock."""
+            if not locked.is_set():
+                await other.execute("SELECT pg_advisory_lock($1)", number)
+                locked.set()
+
+        kernel.before_connecting = lock
+        call = asyncio.ensure_future(append(kernel, "contested"))
+        await locked.wait()
+        if freed:
+            await asyncio.sleep(1.0)
+            assert not call.done()
+            await other.execute("SELECT pg_advisory_unlock($1)", number)
             await call
-    await other.close()
+        else:
+            with pytest.raises(CommitInDoubt):
+                await call
+    finally:
+        await other.close()
     assert (await written(kernel))["contested"] == 1
 
 
