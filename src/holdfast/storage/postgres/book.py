@@ -7,23 +7,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
-from holdfast.storage.blobs import STAGED_SECONDS, Attach, Detach
+from holdfast.storage.blobs import STAGED_SECONDS
 from holdfast.storage.catalog import Catalog
 from holdfast.storage.commits import Operation
 from holdfast.storage.contract import LEASE_SECONDS
 from holdfast.storage.declared import dump_fields, load_fields
 from holdfast.storage.judge import MICROSECONDS
 from holdfast.storage.ledger import Key, Ledger, RecordState, StreamState, WorkRow
-from holdfast.storage.logs import Append, Drop, Head, Trim
 from holdfast.storage.marks import Mark
 from holdfast.storage.postgres.connection import Connection, long, short
 from holdfast.storage.postgres.entries import entries_of, groups_of
-from holdfast.storage.records import Take
-from holdfast.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
-
-_LOGS = (Append, Trim, Drop, Head)
-_WORK = (Enqueue, Complete, Release, Retry, Bury, Requeue, Remove, Fence)
-_BLOBS = (Attach, Detach)
+from holdfast.storage.wanted import wanted_by
 
 
 class Book:
@@ -44,47 +38,28 @@ class Book:
 
         Answers the database's time and the version of the catalog; None when this batch was committed already.
         """
-        records: dict[Key, None] = {}
-        takes: dict[Key, None] = {}
-        streams: dict[Key, None] = {}
-        appends: list[tuple[Key, Append]] = []
-        work: dict[Key, None] = {}
-        blobs: dict[tuple[str, str], None] = {}
-        for partition, operations in commits:
-            for operation in operations:
-                if isinstance(operation, _LOGS):
-                    stream = (partition, operation.log, operation.stream)
-                    streams[stream] = None
-                    if isinstance(operation, Append) and any(draft.dedupe is not None for draft in operation.entries):
-                        appends.append((stream, operation))
-                elif isinstance(operation, _WORK):
-                    work[partition, operation.queue, operation.key] = None
-                elif isinstance(operation, _BLOBS):
-                    blobs[partition, operation.digest] = None
-                else:
-                    key = (partition, operation.collection, operation.key)
-                    records[key] = None
-                    if isinstance(operation, Take):
-                        takes[key] = None
-        begun = await self._begin(batch, records, streams)
+        ledger = self.ledger
+        wanted = wanted_by(commits, ledger)
+        begun = await self._begin(batch, wanted.records, wanted.streams)
         if begun is None:
             return None
-        if takes:
-            for key, (body,) in await self._rows("load_bodies", takes):
-                state = self.ledger.records[key]
+        if wanted.takes:
+            for key, (body,) in await self._rows("load_bodies", wanted.takes):
+                state = ledger.records[key]
                 assert state is not None
                 state.body = body
-        if appends:
-            await self._load_dedupes(appends)
-        if work:
-            self.ledger.work.update(work)
-            for key, row in await self._rows("load_work", work):
-                self.ledger.work[key] = work_row(row)
-        if blobs:
-            self.ledger.blobs.update(dict.fromkeys(blobs, False))
-            columns = ([partition for partition, _ in blobs], [digest for _, digest in blobs])
-            for partition, digest in await self.connection.fetch(self._sql["load_blobs"], *columns):
-                self.ledger.blobs[partition, digest] = True
+        if wanted.appends:
+            await self._load_dedupes(wanted.dedupes(ledger))
+        if wanted.work:
+            ledger.work.update(wanted.work)
+            for key, row in await self._rows("load_work", wanted.work):
+                ledger.work[key] = work_row(row)
+        if wanted.blobs:
+            ledger.blobs.update(dict.fromkeys(wanted.blobs, False))
+            for partition, digest in await self.connection.fetch(
+                self._sql["load_blobs"], *_columns(tuple(wanted.blobs), 2)
+            ):
+                ledger.blobs[partition, digest] = True
         return begun
 
     async def _begin(self, batch: UUID, records: dict[Key, None], streams: dict[Key, None]) -> tuple[int, int] | None:
@@ -107,17 +82,11 @@ class Book:
                 ledger.streams[by_name[2][partition, family, name]] = StreamState(a, b, c)
         return begun
 
-    async def _load_dedupes(self, appends: Iterable[tuple[Key, Append]]) -> None:
-        wanted = {
-            (stream.id, short(draft.dedupe)): draft.dedupe
-            for key, append in appends
-            if (stream := self.ledger.streams[key]) is not None
-            for draft in append.entries
-            if draft.dedupe is not None
-        }
-        columns = ([number for number, _ in wanted], [name for _, name in wanted])
+    async def _load_dedupes(self, wanted: Iterable[tuple[int, str]]) -> None:
+        by_name = {(number, short(dedupe)): dedupe for number, dedupe in wanted}
+        columns = _columns(tuple(by_name), 2)
         for number, name, seq in await self.connection.fetch(self._sql["load_dedupes"], *columns):
-            self.ledger.dedupes[number, wanted[number, name]] = seq
+            self.ledger.dedupes[number, by_name[number, name]] = seq
 
     async def _rows(self, query: str, keys: Iterable[Key]) -> list[tuple[Key, Sequence[Any]]]:
         """The rows of these keys, each with its key and without the three columns that name it."""

@@ -11,27 +11,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from zlib import crc32
 
-from holdfast.storage.blobs import STAGED_SECONDS, Attach, Detach
+from holdfast.storage.blobs import STAGED_SECONDS
 from holdfast.storage.catalog import Catalog
 from holdfast.storage.commits import Operation
 from holdfast.storage.contract import LEASE_SECONDS
 from holdfast.storage.declared import dump_fields, load_fields
 from holdfast.storage.judge import MICROSECONDS
 from holdfast.storage.ledger import Key, Ledger, RecordState, StreamState, WorkRow
-from holdfast.storage.logs import Append, Drop, Head, Trim
 from holdfast.storage.marks import Mark
-from holdfast.storage.records import Take
 from holdfast.storage.sqlite.catalog import load_catalog
 from holdfast.storage.sqlite.checksums import body_is_sound, damaged, entry_crc, head_crc, work_crc, work_is_sound
 from holdfast.storage.sqlite.connection import SQL, Connection, rows_of_marks
-from holdfast.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
+from holdfast.storage.wanted import wanted_by
 
 KNOWN_KEYS = 20_000  # records and streams remembered between batches
 LOAD_ROWS = 128  # keys per statement
-
-_LOGS = frozenset((Append, Trim, Drop, Head))
-_WORK = frozenset((Enqueue, Complete, Release, Retry, Bury, Requeue, Remove, Fence))
-_BLOBS = frozenset((Attach, Detach))
 
 
 class Book:
@@ -77,47 +71,23 @@ class Book:
     def load(self, commits: Iterable[tuple[str, Sequence[Operation]]]) -> None:
         """Make the ledger know every key that these commits touch."""
         ledger = self.ledger
-        records, streams, work = ledger.records, ledger.streams, ledger.work
-        wanted: dict[Key, None] = {}
-        takes: list[Key] = []
-        wanted_streams: dict[Key, None] = {}
-        appends: list[tuple[Key, Append]] = []
-        wanted_work: dict[Key, None] = {}
-        blobs: dict[tuple[str, str], None] = {}
-        for partition, operations in commits:
-            for operation in operations:
-                kind = type(operation)
-                if kind in _LOGS:
-                    key = (partition, operation.log, operation.stream)  # type: ignore[union-attr]
-                    if key not in streams:
-                        wanted_streams[key] = None
-                    if kind is Append and any(draft.dedupe is not None for draft in operation.entries):  # type: ignore[union-attr]
-                        appends.append((key, operation))  # type: ignore[arg-type]
-                elif kind in _WORK:
-                    wanted_work[partition, operation.queue, operation.key] = None  # type: ignore[union-attr]
-                elif kind in _BLOBS:
-                    blobs[partition, operation.digest] = None  # type: ignore[union-attr]
-                else:
-                    key = (partition, operation.collection, operation.key)  # type: ignore[union-attr]
-                    if key not in records:
-                        wanted[key] = None
-                    if kind is Take:
-                        takes.append(key)
-        if wanted:
-            self._load_records(tuple(wanted))
-        if takes:
-            self._load_bodies(takes)
-        if wanted_streams:
-            self.load_streams(tuple(wanted_streams))
-        if appends:
-            self._load_dedupes(appends)
-        if wanted_work:
-            work.update(wanted_work)
-            for row in self._rows("load_work", tuple(wanted_work)):
-                work[row[:3]] = work_row(row)
-        if blobs:
-            ledger.blobs.update(dict.fromkeys(blobs, False))
-            for row in self._rows("load_blobs", tuple(blobs)):
+        wanted = wanted_by(commits, ledger)
+        if wanted.records:
+            self._load_records(tuple(wanted.records))
+        if wanted.takes:
+            self._load_bodies(wanted.takes)
+        if wanted.streams:
+            self.load_streams(tuple(wanted.streams))
+        if wanted.appends:
+            for number, name, seq in self._rows("load_dedupes", tuple(wanted.dedupes(ledger))):
+                ledger.dedupes[number, name] = seq
+        if wanted.work:
+            ledger.work.update(wanted.work)
+            for row in self._rows("load_work", tuple(wanted.work)):
+                ledger.work[row[:3]] = work_row(row)
+        if wanted.blobs:
+            ledger.blobs.update(dict.fromkeys(wanted.blobs, False))
+            for row in self._rows("load_blobs", tuple(wanted.blobs)):
                 ledger.blobs[row] = True
 
     def load_keys(self, keys: Iterable[Key]) -> None:
@@ -149,17 +119,6 @@ class Book:
                 if not body_is_sound(body, crc):
                     raise damaged(f"a record of {key[1]!r}")
                 state.body = body
-
-    def _load_dedupes(self, appends: Iterable[tuple[Key, Append]]) -> None:
-        wanted = {
-            (stream.id, draft.dedupe): None
-            for key, append in appends
-            if (stream := self.ledger.streams[key]) is not None
-            for draft in append.entries
-            if draft.dedupe is not None
-        }
-        for number, name, seq in self._rows("load_dedupes", tuple(wanted)):
-            self.ledger.dedupes[number, name] = seq
 
     def _rows(self, query: str, keys: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
         """The rows of many keys. Sizes are powers of two (the last key is repeated), so few statements are prepared."""
