@@ -1,0 +1,98 @@
+"""The caller, as everything behind authentication sees it."""
+
+from __future__ import annotations
+
+import hashlib
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+MAX_PARTITION_BYTES = 200  # what the storage takes as the name of a partition
+
+# ASCII alone: which other characters are printable changes with the Unicode of the Python that runs, and a caller whose
+# partition changed its name would no longer find its tasks. "/", "%" and "~" are missing because they have a meaning.
+_PLAIN = frozenset((string.ascii_letters + string.digits + "-._@:+=,|").encode())
+_ANONYMOUS_PARTITION = "~anonymous"
+_HEAD_CHARACTERS = 120  # of a name that is too long, kept before its digest so that people recognise it
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is calling, and for whom: what a caller may see is what its ``tenant`` and ``owner`` own, nothing else.
+
+    ``owner`` is empty for anonymous callers, ``tenant`` where there is only one. ``claims`` are whatever else the
+    authenticator vouches for; no repr shows them, since they may be personal. ``type`` is the kind of caller
+    (``"user"``, ``"service"``), empty when unsaid.
+    """
+
+    owner: str = ""
+    tenant: str = ""
+    roles: frozenset[str] = frozenset()
+    claims: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
+    type: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("owner", "tenant", "type"):
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"{name} of a Principal must be a string")
+        if isinstance(self.roles, str):  # a string is an iterable of characters, and no set of roles
+            raise TypeError("roles of a Principal must be a set of strings, not one string")
+        roles = frozenset(self.roles)
+        if not all(isinstance(role, str) for role in roles):
+            raise TypeError("roles of a Principal must be strings")
+        object.__setattr__(self, "roles", roles)
+        object.__setattr__(self, "claims", MappingProxyType(dict(self.claims)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Principal.from_json, (self.to_json(),)
+
+    @property
+    def anonymous(self) -> bool:
+        """Whether nobody vouches for this caller. A tenant alone is no identity."""
+        return not self.owner
+
+    @property
+    def partition(self) -> str:
+        """The storage partition of what this principal owns: a different one for every pair of tenant and owner.
+
+        ``alice``, ``acme/alice``, ``acme/`` for the anonymous callers of a tenant and ``~anonymous`` for those of none.
+        Other characters than ASCII letters, digits and usual punctuation are percent-encoded; a name that gets too long
+        ends in its SHA-256. The name depends on nothing but tenant and owner, so it is the same in every process.
+        """
+        if not self.tenant and not self.owner:
+            return _ANONYMOUS_PARTITION
+        name = _escape(self.owner) if not self.tenant else f"{_escape(self.tenant)}/{_escape(self.owner)}"
+        if len(name) <= MAX_PARTITION_BYTES:
+            return name
+        return f"{name[:_HEAD_CHARACTERS]}~{hashlib.sha256(name.encode()).hexdigest()}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, to be stored beside what this principal started."""
+        return {
+            "owner": self.owner,
+            "tenant": self.tenant,
+            "roles": sorted(self.roles),
+            "claims": dict(self.claims),
+            "type": self.type,
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Principal:
+        """The principal that `to_json` wrote; what is missing has its default."""
+        return cls(
+            owner=stored.get("owner", ""),
+            tenant=stored.get("tenant", ""),
+            roles=frozenset(stored.get("roles", ())),
+            claims=stored.get("claims", {}),
+            type=stored.get("type", ""),
+        )
+
+
+def _escape(name: str) -> str:
+    raw = name.encode("utf-8", "surrogatepass")
+    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in raw)
+
+
+ANONYMOUS = Principal()
