@@ -1,0 +1,1 @@
+"""A2A on the wire: its words, its versions, its errors. Pure: no I/O, no clock."""
