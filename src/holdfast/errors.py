@@ -8,6 +8,16 @@
     │   │   ├── CredentialsMissing   the request carries none
     │   │   └── CredentialsRefused   the request carries some that are not accepted
     │   └── AuthUnavailable          who is calling can't be known now (retry)
+    ├── ProtocolError
+    │   ├── ParseError               the request is not JSON
+    │   ├── InvalidRequestError      JSON, but no request: no method, a batch, a wrong id
+    │   │   └── RequestTooLargeError  too many bytes, levels or parts
+    │   ├── MethodNotFoundError      no operation has this name
+    │   ├── InvalidParamsError       a field is missing, wrong or unreadable; ``violations`` names it
+    │   ├── VersionNotSupportedError  neither 0.3 nor 1.0
+    │   ├── ExtensionSupportRequiredError  the agent requires an extension that the client did not name
+    │   ├── PushNotificationNotSupportedError  this agent sends no push notifications
+    │   └── ExtendedCardNotConfiguredError  this agent has no extended card
     ├── TaskError
     │   ├── TaskNotFoundError        no such task (or not one of the caller's)
     │   ├── TaskTerminalStateError   the task is over; nothing leads out of its state
@@ -75,7 +85,8 @@ The docstring of a class is its default message. ``retryable`` says whether the 
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal, NamedTuple
 
 Reason = Literal["version", "absent", "present", "field", "head", "fence", "held", "dead", "blob"]
 
@@ -135,6 +146,65 @@ class AuthUnavailable(AuthError):
     """Credentials can't be checked now, since the keys for it can't be loaded; try again later."""
 
     retryable = True
+
+
+class FieldViolation(NamedTuple):
+    """What is wrong with one field: ``message.parts[0].text``, and why. Never holds the value itself."""
+
+    field: str
+    description: str
+
+
+class ProtocolError(HoldfastError):
+    """A request is not what the protocol says.
+
+    ``request_id`` is the JSON of the JSON-RPC id to answer with, once it was read.
+    """
+
+    request_id: bytes = b"null"
+
+
+class ParseError(ProtocolError):
+    """The request is not JSON."""
+
+
+class InvalidRequestError(ProtocolError):
+    """This is JSON, but not a request."""
+
+
+class RequestTooLargeError(InvalidRequestError):
+    """The request is larger than this agent takes."""
+
+
+class MethodNotFoundError(ProtocolError):
+    """There is no such method."""
+
+
+class InvalidParamsError(ProtocolError):
+    """The parameters are not valid."""
+
+    def __init__(self, message: str | None = None, violations: Sequence[FieldViolation] = ()) -> None:
+        self.violations = tuple(violations)
+        if message is None and violations:
+            first = violations[0]
+            message = f"{first.field}: {first.description}" if first.field else first.description
+        super().__init__(message)
+
+
+class VersionNotSupportedError(ProtocolError):
+    """This version of A2A is not spoken here; send A2A-Version: 1.0, or 0.3."""
+
+
+class ExtensionSupportRequiredError(ProtocolError):
+    """The agent requires an extension; name it in the A2A-Extensions header."""
+
+
+class PushNotificationNotSupportedError(ProtocolError):
+    """This agent sends no push notifications."""
+
+
+class ExtendedCardNotConfiguredError(ProtocolError):
+    """This agent has no extended card."""
 
 
 class StorageError(HoldfastError):
