@@ -54,6 +54,16 @@ class Principal:
         return not self.owner
 
     @property
+    def id(self) -> str:
+        """The owner, by the name that apcore's Identity has for it."""
+        return self.owner
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """The claims, by the name that apcore's Identity has for them."""
+        return self.claims
+
+    @property
     def partition(self) -> str:
         """The storage partition of what this principal owns: a different one for every pair of tenant and owner.
 
