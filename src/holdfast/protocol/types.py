@@ -45,10 +45,22 @@ class TaskState(StrEnum):
     @classmethod
     def _missing_(cls, value: object) -> TaskState | None:
         if not isinstance(value, str):
-            return None
+            return _STATE_NUMBERS.get(value) if type(value) is int else None
         name = value.lower().replace("-", "_").removeprefix("task_state_")
         return cls.__members__.get("canceled" if name == "cancelled" else name)
 
+
+# Protobuf's JSON may name an enum by its number.
+_STATE_NUMBERS = {
+    1: TaskState.submitted,
+    2: TaskState.working,
+    3: TaskState.completed,
+    4: TaskState.failed,
+    5: TaskState.canceled,
+    6: TaskState.input_required,
+    7: TaskState.rejected,
+    8: TaskState.auth_required,
+}
 
 TERMINAL = frozenset({TaskState.completed, TaskState.failed, TaskState.canceled, TaskState.rejected})
 PAUSED = frozenset({TaskState.input_required, TaskState.auth_required})
@@ -62,7 +74,9 @@ class Role(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Role | None:
-        return cls.__members__.get(value.lower()) if isinstance(value, str) else None
+        if not isinstance(value, str):
+            return {1: Role.user, 2: Role.agent}.get(value) if type(value) is int else None
+        return cls.__members__.get(value.lower())
 
 
 class Model(BaseModel):
@@ -112,6 +126,10 @@ class Part(Model):
             given.remove("data")
         if len(given) != 1:
             raise ValueError("a part has exactly one of text, raw, url and data")
+        # A null beside the content says nothing, but written out again, protobuf would take "data": null for content.
+        for name in self.model_fields_set.difference(given):
+            if getattr(self, name) is None:
+                self.model_fields_set.discard(name)
         return self
 
     @property
@@ -161,14 +179,26 @@ class TaskStatus(Model):
     timestamp: str | None = None
 
 
+def _list(value: object) -> object:
+    return [] if value is None else value
+
+
+def _flag(value: object) -> object:
+    return False if value is None else value
+
+
+OrNull = BeforeValidator(_list)  # in ProtoJSON null is the same as absent
+FlagOrNull = BeforeValidator(_flag)
+
+
 class Task(Model):
     """A task as its client sees it."""
 
     id: str
     context_id: str
     status: TaskStatus
-    artifacts: list[Artifact] = []
-    history: list[Message] = []
+    artifacts: Annotated[list[Artifact], OrNull] = []
+    history: Annotated[list[Message], OrNull] = []
     metadata: Metadata | None = None
 
 
@@ -187,8 +217,8 @@ class TaskArtifactUpdateEvent(Model):
     task_id: str
     context_id: str
     artifact: Artifact
-    append: bool = False
-    last_chunk: bool = False
+    append: Annotated[bool, FlagOrNull] = False
+    last_chunk: Annotated[bool, FlagOrNull] = False
     metadata: Metadata | None = None
 
 
