@@ -10,6 +10,8 @@ from typing import Any, NoReturn, TypeAlias
 from holdfast.auth.principal import Principal
 from holdfast.errors import AuthMisconfigured, CredentialsRefused
 
+MAX_TIME = 2**53  # seconds; beyond it, NaN and Infinity included, a number is no time
+
 ClaimName: TypeAlias = str | tuple[str, ...]
 """The name of a claim; a tuple leads into nested ones: ``("realm_access", "roles")``."""
 
@@ -93,7 +95,7 @@ def _time(claims: Mapping[str, Any], name: str, *, needed: bool = False) -> int 
     value = claims.get(name)
     if value is None and not needed:
         return -math.inf
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < MAX_TIME:
         _refuse(f"The token's {name} is {'missing' if value is None else 'no time'}.", "claims")
     return value
 

@@ -1,0 +1,119 @@
+"""Claims: whether they hold now and here, and whom they mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.auth.claims import ClaimMapping, ClaimRules
+from holdfast.auth.principal import Principal
+from holdfast.errors import AuthMisconfigured, CredentialsRefused
+
+NOW = 1_000_000
+RULES = ClaimRules(frozenset({"us", "them"}), frozenset({"agent"}), ("scope",), 10.0)
+GOOD: dict[str, Any] = {"exp": NOW + 60, "iss": "us", "aud": "agent", "scope": "x"}
+
+
+def reason(rules: ClaimRules, **changed: Any) -> str | None:
+    found = {name: value for name, value in {**GOOD, **changed}.items() if value is not None}
+    try:
+        rules.check(found, now=NOW)
+    except CredentialsRefused as refusal:
+        return refusal.reason
+    return None
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, None),
+        ({"iss": "them"}, None),
+        ({"aud": ["other", "agent"]}, None),
+        ({"nbf": NOW - 5, "iat": NOW - 5.5}, None),
+        ({"exp": None}, "claims"),
+        ({"exp": str(NOW + 60)}, "claims"),
+        ({"exp": True}, "claims"),
+        ({"exp": float("inf")}, "claims"),
+        ({"exp": [NOW + 60]}, "claims"),
+        ({"exp": NOW - 60}, "expired"),
+        ({"exp": NOW - 9}, None),  # the leeway
+        ({"exp": NOW - 10}, "expired"),
+        ({"nbf": NOW + 9}, None),
+        ({"nbf": NOW + 60}, "early"),
+        ({"iat": NOW + 60}, "early"),
+        ({"nbf": "soon"}, "claims"),
+        ({"iss": "evil"}, "issuer"),
+        ({"iss": None}, "issuer"),
+        ({"iss": ["us"]}, "issuer"),
+        ({"aud": "other"}, "audience"),
+        ({"aud": None}, "audience"),
+        ({"aud": []}, "audience"),
+        ({"aud": [5, "agent"]}, "audience"),
+        ({"aud": {"agent": 1}}, "audience"),
+        ({"scope": None}, "claims"),
+    ],
+)
+def test_claims_must_hold(changed: dict[str, Any], expected: str | None) -> None:
+    assert reason(RULES, **changed) == expected
+
+
+def test_a_token_for_somebody_is_not_for_us_who_have_no_name() -> None:
+    """Where no audience is configured, a token that names one is refused and one that names none is taken."""
+    assert reason(ClaimRules()) == "audience"
+    assert reason(ClaimRules(), aud=None) is None
+
+
+def test_a_huge_number_is_no_time() -> None:
+    for name in ("exp", "nbf", "iat"):
+        assert reason(RULES, **{name: 10**400}) == reason(RULES, **{name: -(10**400)}) == "claims"
+
+
+@pytest.mark.parametrize("leeway", [-1, 601, float("nan")])
+def test_a_leeway_is_for_clocks(leeway: float) -> None:
+    with pytest.raises(AuthMisconfigured):
+        ClaimRules(leeway_seconds=leeway)
+
+
+def test_the_usual_claims_make_the_principal() -> None:
+    found = ClaimMapping().principal({"sub": "alice", "roles": ["admin"], "email": "a@b"})
+    assert found == Principal("alice", roles=frozenset({"admin"}), type="user")
+    assert ClaimMapping().principal({"sub": "a", "type": "service"}, tenant="acme") == Principal(
+        "a", "acme", type="service"
+    )
+
+
+def test_other_claims_can_be_named() -> None:
+    mapping = ClaimMapping(
+        id_claim="oid",
+        type_claim="kind",
+        roles_claim=("realm_access", "roles"),
+        attrs_claims=["email", "absent"],
+        tenant_claim="tid",
+    )
+    claims = {"oid": "7", "kind": "robot", "realm_access": {"roles": ["x"]}, "email": "a@b", "tid": "acme", "sub": "no"}
+    assert mapping.principal(claims) == Principal("7", "acme", frozenset({"x"}), {"email": "a@b"}, "robot")
+
+
+def test_a_scope_is_a_list_of_roles() -> None:
+    assert ClaimMapping(roles_claim="scope").principal({"sub": "a", "scope": "read write"}).roles == {"read", "write"}
+
+
+@pytest.mark.parametrize(
+    ("mapping", "claims"),
+    [
+        (ClaimMapping(), {}),
+        (ClaimMapping(), {"sub": ""}),
+        (ClaimMapping(), {"sub": 5}),
+        (ClaimMapping(), {"sub": ["alice"]}),
+        (ClaimMapping(tenant_claim="tid"), {"sub": "alice"}),
+        (ClaimMapping(tenant_claim="tid"), {"sub": "alice", "tid": ""}),
+        (ClaimMapping(tenant_claim=("org", "id")), {"sub": "alice", "org": "acme"}),
+        (ClaimMapping(), {"sub": "alice", "roles": {"admin": True}}),
+        (ClaimMapping(), {"sub": "alice", "roles": ["admin", 5]}),
+    ],
+)
+def test_claims_that_mean_nobody_are_refused(mapping: ClaimMapping, claims: dict[str, Any]) -> None:
+    with pytest.raises(CredentialsRefused) as caught:
+        mapping.principal(claims)
+    assert caught.value.reason == "claims"

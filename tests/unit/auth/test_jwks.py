@@ -1,0 +1,248 @@
+"""Key sets by URL: rotation, outages, and what an attacker can make them do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+
+from holdfast.auth import JWTAuthenticator, Principal
+from holdfast.auth.jwks import MAX_KEYS, RETRY_SECONDS, JWKSCache, check_url
+from holdfast.errors import AuthMisconfigured, AuthUnavailable, CredentialsRefused
+from tests.unit.auth.issuer import (
+    AUDIENCE,
+    ISSUER,
+    SECRET,
+    KeySetServer,
+    Ticks,
+    b64,
+    bearer,
+    claims,
+    handmade,
+    jwk,
+    token,
+)
+
+ALICE = Principal("alice", type="user")
+
+
+@asynccontextmanager
+async def authenticating(server: KeySetServer, ticks: Ticks, **options: Any) -> AsyncIterator[JWTAuthenticator]:
+    cache = JWKSCache(server.url, monotonic=ticks, **options)
+    authenticator = JWTAuthenticator(jwks=cache, audience=AUDIENCE, issuer=ISSUER)
+    try:
+        yield authenticator
+    finally:
+        await authenticator.aclose()
+
+
+def signed(number: int, **changed: Any) -> dict[str, str]:
+    return bearer(token("ES256", number=number, headers={"kid": f"key-{number}"}, **changed))
+
+
+async def refused(authenticator: JWTAuthenticator, headers: dict[str, str]) -> str:
+    with pytest.raises(CredentialsRefused) as caught:
+        await authenticator.authenticate(headers)
+    return caught.value.reason
+
+
+async def test_keys_are_loaded_once() -> None:
+    async with KeySetServer(jwk("ES256"), jwk("EdDSA", 2)) as server, authenticating(server, Ticks()) as authenticator:
+        for _ in range(3):
+            assert await authenticator.authenticate(signed(1)) == ALICE
+        assert await authenticator.authenticate(bearer(token("EdDSA", number=2, headers={"kid": "key-2"}))) == ALICE
+        assert server.requests == 1
+
+
+async def test_by_url_alone() -> None:
+    async with KeySetServer(jwk("ES256")) as server:
+        authenticator = JWTAuthenticator(jwks_url=server.url, issuer=ISSUER, audience=AUDIENCE)
+        assert await authenticator.authenticate(signed(1)) == ALICE
+        await authenticator.aclose()
+
+
+async def test_a_new_key_is_found_when_a_token_names_it() -> None:
+    ticks = Ticks()
+    async with KeySetServer(jwk("ES256")) as server, authenticating(server, ticks) as authenticator:
+        assert await authenticator.authenticate(signed(1)) == ALICE
+        server.publish(jwk("ES256", 2))
+        ticks.now += 31
+        assert await authenticator.authenticate(signed(2)) == ALICE
+        assert await refused(authenticator, signed(1)) == "key"  # what was withdrawn is no longer accepted
+        assert server.requests == 2
+
+
+async def test_unknown_names_cost_one_request_in_thirty_seconds() -> None:
+    ticks = Ticks()
+    async with KeySetServer(jwk("ES256")) as server, authenticating(server, ticks) as authenticator:
+        for second in range(91):
+            ticks.now = 1000.0 + second
+            assert await refused(authenticator, signed(2)) == "key"
+        assert server.requests == 4
+        assert await authenticator.authenticate(signed(1)) == ALICE
+
+
+async def test_old_keys_are_replaced_behind_the_requests() -> None:
+    ticks = Ticks()
+    async with KeySetServer(jwk("ES256")) as server, authenticating(server, ticks) as authenticator:
+        assert await authenticator.authenticate(signed(1)) == ALICE
+        server.publish(jwk("ES256"), jwk("ES256", 2))
+        server.delay_seconds = 0.2
+        ticks.now += 301
+        started = time.perf_counter()
+        assert await authenticator.authenticate(signed(1)) == ALICE
+        assert time.perf_counter() - started < 0.15  # nobody waited
+        assert await authenticator.authenticate(signed(2)) == ALICE  # waits for the request under way
+        assert server.requests == 2
+
+
+@pytest.mark.parametrize("trouble", ["down", "slow", "error", "nonsense", "empty", "huge", "moved", "secrets", "many"])
+async def test_in_an_outage_the_old_keys_serve(trouble: str, caplog: pytest.LogCaptureFixture) -> None:
+    ticks = Ticks()
+    async with (
+        KeySetServer(jwk("ES256")) as server,
+        authenticating(server, ticks, timeout_seconds=0.3) as authenticator,
+    ):
+        assert await authenticator.authenticate(signed(1)) == ALICE
+        match trouble:
+            case "down":
+                await server.stop()
+            case "slow":
+                server.delay_seconds = 60
+            case "error":
+                server.status = 500
+            case "nonsense":
+                server.body = b"<html>" + b"[" * 50_000
+            case "empty":
+                server.publish()
+            case "huge":
+                server.body = b'{"keys": [' + b" " * 2_000_000 + b"]}"
+            case "moved":
+                server.status, server.headers = 302, [f"location: {server.url}"]
+            case "secrets":
+                server.publish({"kty": "oct", "k": b64(SECRET), "kid": "key-2"})
+            case _:
+                server.publish(*(jwk("ES256", kid=f"key-{number}") for number in range(MAX_KEYS + 1)))
+        ticks.now += 3600
+        started = time.perf_counter()
+        with caplog.at_level(logging.WARNING, "holdfast.auth"):
+            assert await refused(authenticator, signed(2)) == "key"
+        assert time.perf_counter() - started < 2
+        assert "those loaded before stay in use" in caplog.text
+        assert await authenticator.authenticate(signed(1)) == ALICE
+
+        ticks.now += 86_400
+        with pytest.raises(AuthUnavailable):  # an outage does not make keys last for ever
+            await authenticator.authenticate(signed(1))
+
+
+async def test_without_any_keys_it_can_not_be_known() -> None:
+    ticks = Ticks()
+    async with KeySetServer(jwk("ES256")) as server, authenticating(server, ticks) as authenticator:
+        server.status = 503
+        for _ in range(5):
+            with pytest.raises(AuthUnavailable) as caught:
+                await authenticator.authenticate(signed(1))
+            assert caught.value.retryable
+        assert server.requests == 1
+        server.status = 200
+        ticks.now += RETRY_SECONDS
+        assert await authenticator.authenticate(signed(1)) == ALICE
+
+
+async def test_all_wait_for_one_request() -> None:
+    async with KeySetServer(jwk("ES256")) as server, authenticating(server, Ticks()) as authenticator:
+        server.delay_seconds = 0.1
+        waiting = [asyncio.create_task(authenticator.authenticate(signed(1))) for _ in range(50)]
+        await asyncio.sleep(0.03)
+        waiting[0].cancel()  # one who goes away does not take the others' request along
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(answers[0], asyncio.CancelledError)
+        assert answers[1:] == [ALICE] * 49
+        assert server.requests == 1
+
+
+async def test_a_slow_endpoint_holds_nobody_longer_than_the_timeout() -> None:
+    async with (
+        KeySetServer(jwk("ES256")) as server,
+        authenticating(server, Ticks(), timeout_seconds=0.2) as authenticator,
+    ):
+        server.delay_seconds = 60
+        started = time.perf_counter()
+        with pytest.raises(AuthUnavailable):
+            await authenticator.authenticate(signed(1))
+        assert time.perf_counter() - started < 2
+
+
+async def test_closing_ends_a_request_under_way() -> None:
+    async with KeySetServer(jwk("ES256")) as server, authenticating(server, Ticks()) as authenticator:
+        server.delay_seconds = 60
+        waiting = asyncio.create_task(authenticator.authenticate(signed(1)))
+        await asyncio.sleep(0.05)
+        await authenticator.aclose()
+        with pytest.raises(AuthUnavailable):
+            await waiting
+
+
+async def test_a_client_can_be_passed_in_and_stays_open() -> None:
+    async with KeySetServer(jwk("ES256")) as server, httpx2.AsyncClient() as client:
+        async with authenticating(server, Ticks(), client=client) as authenticator:
+            assert await authenticator.authenticate(signed(1)) == ALICE
+        assert not client.is_closed
+
+
+def test_one_cache_serves_one_event_loop_after_another() -> None:
+    async def load(cache: JWKSCache, server: KeySetServer) -> int:
+        return len(await cache.find("ES256", "key-1"))
+
+    async def once() -> tuple[JWKSCache, int]:
+        async with KeySetServer(jwk("ES256")) as server:
+            cache = JWKSCache(server.url, monotonic=Ticks())
+            return cache, await load(cache, server)
+
+    cache, found = asyncio.run(once())
+    assert found == 1
+    assert len(asyncio.run(cache.find("ES256", "key-1"))) == 1
+
+
+async def test_a_published_secret_signs_nothing() -> None:
+    """A key set that holds a secret (by mistake) lets nobody forge HS256 tokens with it."""
+    secret = {"kty": "oct", "k": b64(SECRET), "kid": "s"}
+    async with KeySetServer(jwk("ES256"), secret) as server, authenticating(server, Ticks()) as authenticator:
+        forged = handmade({"alg": "HS256", "kid": "s"}, claims())
+        assert await refused(authenticator, bearer(forged)) == "algorithm"
+        assert server.requests == 0
+
+
+@pytest.mark.parametrize(
+    "url", ["https://issuer.example/jwks", "http://127.0.0.1:8/jwks", "http://[::1]/jwks", "http://localhost:1/"]
+)
+def test_tls_or_this_machine(url: str) -> None:
+    check_url(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://issuer.example/jwks",
+        "http://127.0.0.1.evil.example/",
+        "http://localhost.evil.example/",
+        "http://169.254.169.254/",
+        "http://10.0.0.1/",
+        "file:///etc/passwd",
+        "ftp://issuer.example/",
+        "https:///jwks",
+        "jwks",
+        "",
+        "https://user:password@issuer.example/",
+    ],
+)
+def test_no_other_urls(url: str) -> None:
+    with pytest.raises(AuthMisconfigured):
+        check_url(url)
