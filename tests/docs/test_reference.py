@@ -17,7 +17,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def error_names() -> list[str]:
     classes = inspect.getmembers(errors, inspect.isclass)
-    return [name for name, kind in classes if issubclass(kind, errors.HoldfastError)]
+    return [name for name, kind in classes if issubclass(kind, errors.HoldfastError) and not name.startswith("_")]
 
 
 def commands(command: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:

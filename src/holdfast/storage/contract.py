@@ -38,7 +38,7 @@ serves the partitions of a lane in turn).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
@@ -272,5 +272,5 @@ class Kernel(ABC):
     # ------------------------------------------------------------------------------------------------------ hints
 
     @abstractmethod
-    def watch(self, topic: Topic) -> Watch:
-        """A watch that commits wake; enter it before reading."""
+    def watch(self, topic: Topic, then: Callable[[], None] | None = None) -> Watch:
+        """A watch that commits wake; enter it before reading. ``then`` is called at each wake, in the event loop."""

@@ -441,11 +441,11 @@ class Front(Hooks):
 
     # ------------------------------------------------------------------------------------------------------ hints
 
-    def watch(self, topic: Topic) -> Watch:
+    def watch(self, topic: Topic, then: Callable[[], None] | None = None) -> Watch:
         self._guard()
         if not isinstance(topic, LogTopic | QueueTopic):
             raise InvalidValue(f"watch a LogTopic or a QueueTopic, not {type(topic).__name__}")
-        return Watch(self.board, topic)
+        return Watch(self.board, topic, then)
 
     # ----------------------------------------------------------------------------------------------------- copies
 

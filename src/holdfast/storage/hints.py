@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -42,13 +42,16 @@ class Watch:
             await watch.wait(1.0)
     """
 
-    def __init__(self, board: Board, topic: Topic) -> None:
+    def __init__(self, board: Board, topic: Topic, then: Callable[[], None] | None = None) -> None:
         self.topic = topic
         self._board = board
         self._event = asyncio.Event()
+        self._then = then
 
     def wake(self) -> None:
         self._event.set()
+        if self._then is not None:
+            self._then()
 
     async def wait(self, seconds: float | None = None) -> bool:
         """True when woken since the last wait, False when the time is over."""

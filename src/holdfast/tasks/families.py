@@ -1,0 +1,34 @@
+"""Where tasks lie in the kernel. Everything of one task is in one partition, which is its tenant's and owner's."""
+
+from __future__ import annotations
+
+from holdfast.storage import Collection, Family, Index
+
+TASKS = "tasks"  # task id → where it stands: narrow, rewritten when its status changes
+SNAPSHOTS = "task_snapshots"  # task id → what its log amounts to, up to some seq
+SEGMENTS = "task_segments"  # task id/spool/number → a stretch of an artifact or of the history, written once
+SENDS = "task_sends"  # message id → the task it made or reached, and a digest of its body
+CONTEXTS = "task_contexts"  # context id → what the worker keeps about the conversation
+
+EVENTS = "task_events"  # a stream per task: see notes.py
+INBOX = "task_inbox"  # a stream per task: what others want of a running task
+
+QUEUE = "tasks"  # an item per task that wants a worker
+
+FAMILIES: tuple[Family, ...] = (
+    Collection(
+        TASKS,
+        fields={"state": str, "context": str, "updated": int},
+        indexes=(
+            Index("updated", order="updated"),
+            Index("state", equal=("state",), order="updated"),
+            Index("context", equal=("context",), order="updated"),
+            Index("context_state", equal=("context", "state"), order="updated"),
+        ),
+        counters=((), ("state",)),
+    ),
+    Collection(SNAPSHOTS),
+    Collection(SEGMENTS),
+    Collection(SENDS),
+    Collection(CONTEXTS),
+)

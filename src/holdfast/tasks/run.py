@@ -1,0 +1,356 @@
+"""One holding of one task by this process: its turns, one after the other, until the task ends, pauses or is let go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from pydantic_core import from_json, to_json
+
+from holdfast.errors import CommitRefused, HoldfastError, StorageError, TaskTerminalStateError
+from holdfast.protocol.types import Message, TaskState
+from holdfast.storage import Head, LogTopic, Watch
+from holdfast.tasks.context import TaskContext, agent_message, text_part
+from holdfast.tasks.families import INBOX
+from holdfast.tasks.inbox import Steering, noted, steering
+from holdfast.tasks.journal import InboxHasMore, Journal, LeaseLost
+from holdfast.tasks.lifecycle import End, Report
+from holdfast.tasks.notes import MessageNote, Note, OtherNote
+from holdfast.tasks.record import TaskRecord, Turn
+from holdfast.tasks.steps import Suspend, Unwind
+from holdfast.tasks.store import StoredTask
+
+if TYPE_CHECKING:
+    from holdfast.tasks.runner import Runner
+
+logger = logging.getLogger("holdfast.tasks")
+
+LISTEN_AFTER_SECONDS = 0.05  # a turn that is over sooner never looks into its inbox, except at its end
+CHECK_SECONDS = 2.0  # hints of the inbox may be lost; this poll is the guarantee
+STUBBORN_SECONDS = 5.0  # so long after it was stopped, a worker that goes on is overruled
+YIELDING = (TaskState.completed, TaskState.input_required, TaskState.auth_required)
+
+Stop = Literal["cancel", "interrupt", "no progress", "drain", "lost"]
+
+
+class Run:
+    """The worker's task in this process, from the claim to the end of the turn."""
+
+    def __init__(self, runner: Runner, journal: Journal) -> None:
+        self.runner = runner
+        self.store = runner.store
+        self.settings = runner.settings
+        self.dependencies = runner.dependencies
+        self.partition = journal.task.partition
+        self.journal = journal
+        self.ended = False
+        self.cancel_requested = journal.task.view.cancel is not None
+        self.done: asyncio.Future[StoredTask | None] = asyncio.get_running_loop().create_future()
+        self._next: Turn | None = None
+        self._stop: Stop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._timers: list[asyncio.TimerHandle] = []
+        self._watch: Watch | None = None
+        self._draining: asyncio.Task[None] | None = None
+        self._steering: deque[Steering] = deque(maxlen=1000)
+        self._steered: asyncio.Event | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.partition, self.journal.claim.key
+
+    # ----------------------------------------------------------------------------------------------------- driving
+
+    def start(self, message: Message | None = None) -> None:
+        """Run it. ``message`` is the turn's message when it is at hand."""
+        loop = asyncio.get_running_loop()
+        self._timers.append(loop.call_later(LISTEN_AFTER_SECONDS, self._listen))
+        self._task = loop.create_task(self._go(message), name=f"task {self.journal.claim.key}")
+
+    async def _go(self, message: Message | None) -> None:
+        try:
+            await self._turns(message)
+        except LeaseLost:
+            logger.info("task %s is run by another process now", self.journal.claim.key)
+        except TaskTerminalStateError:  # it was ended from outside
+            await self._let_go()
+        except (HoldfastError, asyncio.CancelledError) as error:
+            if self._stop != "lost":
+                logger.warning("task %s is given back: %s", self.journal.claim.key, str(error) or "the process stops")
+                await self._let_go()
+        finally:
+            self._close()
+
+    async def _turns(self, message: Message | None) -> None:
+        if self.cancel_requested:
+            await self._end_quietly(End(TaskState.canceled))
+            return
+        while True:
+            await self._turn(message or await self._message())
+            message = None
+            if self._next is None:
+                return
+            self._next, self.ended, self._stop = None, False, None
+
+    async def _turn(self, message: Message) -> None:
+        try:
+            await self.runner.handler(await self._context(message))
+        except Suspend as suspend:
+            await self.journal.write([], self.journal.claim.release(ready_in=suspend.seconds))
+            self.ended = True
+        except Unwind:
+            pass
+        except asyncio.CancelledError:
+            await self._stopped()
+        except (LeaseLost, TaskTerminalStateError, StorageError):
+            raise
+        except Exception:
+            logger.exception("the worker failed in task %s", self.journal.claim.key)
+            await self._end_quietly(self._failed("The agent failed while it worked on this task."))
+        else:
+            if not self.ended and self._next is None:
+                await self._returned()
+
+    async def _returned(self) -> None:
+        if self.cancel_requested:
+            await self._end_quietly(End(TaskState.canceled))
+            return
+        logger.error("the worker returned from task %s without ending its turn", self.journal.claim.key)
+        await self._end_quietly(self._failed("The agent stopped without an answer: its worker did not end the turn."))
+
+    async def _stopped(self) -> None:
+        """The handler was stopped from outside; do what that was for."""
+        if self._stop is None or self._task is None:
+            raise asyncio.CancelledError
+        self._task.uncancel()
+        match self._stop:
+            case "cancel":
+                await self._end_quietly(End(TaskState.canceled))
+            case "interrupt":
+                if not self.ended:
+                    await self._next_turn(Report(), ())
+            case "no progress":
+                await self._end_quietly(self._failed("The agent made no progress for too long."))
+            case "drain":
+                await self._let_go()
+            case "lost":
+                raise LeaseLost
+
+    def _failed(self, text: str) -> End:
+        record = self.journal.task.record
+        return End(TaskState.failed, agent_message(record.task_id, record.context_id, text_part(text)))
+
+    async def _context(self, message: Message) -> TaskContext:
+        task = self.journal.task
+        history, artifacts = b"", []
+        if task.view.turn > 1 or task.view.history.segments:
+            history = await self.store.history_json(task, None)
+            artifacts = [
+                text
+                for text, artifact in zip(
+                    await self.store.artifacts_json(task), task.view.artifacts.values(), strict=True
+                )
+                if artifact.turn < task.view.turn
+            ]
+        return TaskContext(self, message, history, artifacts)
+
+    async def _message(self) -> Message:
+        """The message of this turn, from the history."""
+        task = self.journal.task
+        wanted = task.record.turn.message_id
+        for texts in (task.view.history.tail, [await self.store.history_json(task, None)]):
+            for text in reversed(texts):
+                for body in reversed(from_json(b"[%b]" % text)):
+                    if body["messageId"] == wanted:
+                        return Message.model_validate(body)
+        raise HoldfastError(f"the message of turn {task.record.turn.number} is not in the history")
+
+    # ---------------------------------------------------------------------------------------------------- endings
+
+    async def end(
+        self, command: End, *, before: Sequence[Note] = (), direct: bool = False, asked: str | None = None
+    ) -> None:
+        """End the turn; if a message waits, it gets a turn of its own instead of the end."""
+
+        def edit(record: TaskRecord) -> None:
+            record.direct = direct
+            record.turn.asked = asked
+
+        claim = self.journal.claim
+        while True:
+            view = self.journal.task.view
+            if view.pending and command.state in YIELDING and asked is None and not self.cancel_requested:
+                await self._next_turn(Report(command.message), before, said=command.message)
+                return
+            try:
+                drained = Head(INBOX, claim.key, view.inbox)
+                await self.journal.move(command, claim.complete(), drained, before=before, edit=edit)
+            except InboxHasMore:
+                await self._drain()
+                continue
+            self.ended = True
+            self.runner.told(self.journal.task)
+            return
+
+    async def _end_quietly(self, command: End) -> None:
+        if not self.ended:
+            await self.end(command)
+
+    async def _next_turn(self, report: Report, before: Sequence[Note], said: bytes | None = None) -> None:
+        """Begin the turn of the message that waits longest."""
+        view = self.journal.task.view
+        seq, body = min(view.pending.items())
+        message = to_json(body["message"])
+        turn = Turn(
+            view.turn + 1,
+            body["message"]["messageId"],
+            body.get("accepts", []),
+            body.get("request", {}),
+            body.get("principal", {}),
+        )
+        words: list[Note] = [] if said is None else [MessageNote(said)]
+        notes = [*before, *words, MessageNote(message), self.runner.attempt_note(turn.number, self.journal.claim, seq)]
+
+        def edit(record: TaskRecord) -> None:
+            record.turn = turn
+
+        await self.journal.move(report, before=notes, edit=edit)
+        self._next, self.ended = turn, True
+
+    async def _let_go(self) -> None:
+        """Give the task back, for another process; if the store does not answer, the lease ends by itself."""
+        self.ended = True
+        claim = self.journal.claim
+        terminal = self.journal.task.view.state.terminal
+        try:
+            await self.store.kernel.commit(self.partition, claim.complete() if terminal else claim.release())
+        except CommitRefused:
+            pass
+        except HoldfastError as error:
+            logger.warning("task %s could not be given back: %s", claim.key, error)
+            self.runner.give_back_later(claim)
+
+    def _close(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        if self._watch is not None:
+            self._watch.__exit__(None, None, None)
+        if self._draining is not None:
+            self._draining.cancel()
+        if self._steered is not None:
+            self._steered.set()
+        self.ended = True
+        self.runner.finished(self)
+        if not self.done.done():
+            task = self.journal.task
+            self.done.set_result(task if task.view.state.terminal or task.view.state.paused else None)
+
+    # ------------------------------------------------------------------------------------------ stops from outside
+
+    def stop(self, why: Stop) -> None:
+        """Stop the handler."""
+        if self._task is None or self._task.done() or (self.ended and why != "lost"):
+            return
+        self._stop = why
+        if why == "lost":
+            self.ended = True
+        self._task.cancel(why)
+        if why != "lost":
+            loop = asyncio.get_running_loop()
+            self._timers.append(loop.call_later(STUBBORN_SECONDS, self._overrule))
+
+    def _overrule(self) -> None:
+        """The handler was stopped and goes on regardless: its end is written without it."""
+        if self.ended or self._task is None or self._task.done():
+            return
+        logger.error("the worker of task %s does not stop; the task goes on without it", self.journal.claim.key)
+        self._overruling = asyncio.create_task(self._end_without_worker())
+
+    async def _end_without_worker(self) -> None:
+        try:
+            if self._stop == "drain":
+                await self._let_go()
+            elif self._stop == "no progress":
+                await self._end_quietly(self._failed("The agent made no progress for too long."))
+            else:
+                await self._end_quietly(End(TaskState.canceled))
+        except HoldfastError as error:
+            logger.warning("task %s: %s", self.journal.claim.key, error)
+        self._close()
+
+    async def finished(self) -> None:
+        """Return when the handler is gone."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    # ------------------------------------------------------------------------------------------------------- inbox
+
+    def _listen(self) -> None:
+        topic = LogTopic(self.partition, INBOX, self.journal.claim.key)
+        self._watch = self.store.kernel.watch(topic, self.poke)
+        self._watch.__enter__()
+        self._check()
+
+    def _check(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop.time() - self.journal.progress > self.settings.no_progress_seconds > 0:
+            self.stop("no progress")
+        self.poke()
+        self._timers[:] = [loop.call_later(CHECK_SECONDS, self._check), *self._timers[-8:]]
+
+    def poke(self) -> None:
+        """Look into the inbox soon."""
+        if self._draining is None and not self.ended:
+            self._draining = asyncio.create_task(self._drain_soon(), name=f"inbox of {self.journal.claim.key}")
+
+    async def _drain_soon(self) -> None:
+        try:
+            await self._drain()
+        except LeaseLost:
+            self.stop("lost")
+        except HoldfastError as error:
+            logger.warning("the inbox of task %s: %s", self.journal.claim.key, error)
+        finally:
+            self._draining = None
+
+    async def _drain(self) -> None:
+        """Note what came, then let it take effect."""
+        task = self.journal.task
+        page = await self.store.kernel.read_log(self.partition, INBOX, task.record.task_id, after=task.view.inbox)
+        entries = [entry for entry in page.entries if entry.seq > self.journal.task.view.inbox]
+        if not entries or self.ended:
+            return
+        notes = [noted(entry) for entry in entries]
+        await self.journal.write(notes)
+        for note in notes:
+            self._take(note)
+
+    def _take(self, note: OtherNote) -> None:
+        if note.body["kind"] == "cancel":
+            self.request_cancel()
+        elif note.body.get("policy") == "interrupt":
+            self.stop("interrupt")
+        self._steering.append(steering(note))
+        if self._steered is not None:
+            self._steered.set()
+
+    def request_cancel(self) -> None:
+        """Ask the worker to stop; stop it if it does not heed that."""
+        if not self.cancel_requested:
+            self.cancel_requested = True
+            loop = asyncio.get_running_loop()
+            self._timers.append(loop.call_later(self.settings.cancel_seconds, self.stop, "cancel"))
+
+    async def steering(self) -> AsyncIterator[Steering]:
+        """What comes, until the turn ends."""
+        self._steered = self._steered or asyncio.Event()
+        self.poke()
+        while not self.ended:
+            while self._steering:
+                yield self._steering.popleft()
+            self._steered.clear()
+            if not self.ended:
+                await self._steered.wait()

@@ -1,0 +1,271 @@
+"""Runs tasks in this process: claims them, keeps the lease, stops when it can't, hands over when it must."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Coroutine
+from typing import Any
+
+from holdfast.errors import CommitRefused, HoldfastError
+from holdfast.protocol.types import Message, TaskState
+from holdfast.storage import Claim, QueueTopic, new_id
+from holdfast.tasks.context import agent_message, text_part
+from holdfast.tasks.dependencies import Dependencies
+from holdfast.tasks.events import Events
+from holdfast.tasks.families import QUEUE
+from holdfast.tasks.hooks import LifecycleHooks
+from holdfast.tasks.journal import Journal, LeaseLost
+from holdfast.tasks.lifecycle import End, Start
+from holdfast.tasks.notes import OtherNote
+from holdfast.tasks.run import Run
+from holdfast.tasks.settings import TaskSettings
+from holdfast.tasks.store import StoredTask, TaskStore
+from holdfast.tasks.worker import Handler
+
+logger = logging.getLogger("holdfast.tasks")
+
+CLAIM_BATCH = 16
+POLL_SECONDS = 0.5  # delayed items and expired leases give no hint
+EXHAUSTED = "The agent's process died each time it worked on this task; it was given up."
+
+
+class Runner:
+    """The worker incarnation of this process, and the tasks that it holds."""
+
+    def __init__(
+        self,
+        store: TaskStore,
+        events: Events,
+        handler: Handler,
+        *,
+        settings: TaskSettings,
+        dependencies: Dependencies,
+        hooks: LifecycleHooks | None = None,
+    ) -> None:
+        self.store = store
+        self.events = events
+        self.handler = handler
+        self.settings = settings
+        self.dependencies = dependencies
+        self.hooks = hooks
+        self.name = _incarnation()
+        self.runs: dict[tuple[str, str], Run] = {}
+        self._reserved = 0
+        self._draining = False
+        self._renewed = 0.0  # when the last heartbeat that succeeded was sent
+        self._freed = asyncio.Event()
+        self._loops: list[asyncio.Task[None]] = []
+        self._beginning: set[asyncio.Task[None]] = set()
+
+    # -------------------------------------------------------------------------------------------------- life cycle
+
+    async def start(self) -> None:
+        """Take a lease, and begin to claim."""
+        await self._renew()
+        self._loops = [
+            asyncio.create_task(self._heartbeats(), name="heartbeats"),
+            asyncio.create_task(self._claims(), name="claims"),
+        ]
+
+    async def stop(self) -> None:
+        """Claim nothing more, give what runs ``drain_seconds``, hand over the rest, and give up the lease."""
+        self._draining = True
+        if not self._loops:
+            return
+        heartbeats, claims = self._loops
+        await _cancelled(claims)
+        while self._beginning:
+            await asyncio.wait(self._beginning)
+        await self._finish()
+        await _cancelled(heartbeats)
+        with contextlib.suppress(HoldfastError):
+            await self.store.kernel.retire(self.name)
+        self._loops = []
+
+    async def _finish(self) -> None:
+        running = [asyncio.ensure_future(run.finished()) for run in self.runs.values()]
+        if running:
+            await asyncio.wait(running, timeout=self.settings.drain_seconds)
+        for run in list(self.runs.values()):
+            run.stop("drain")
+        left = [waiter for waiter in running if not waiter.done()]
+        if left:
+            await asyncio.wait(left, timeout=2.0)
+        for waiter in left:
+            waiter.cancel()
+
+    # ------------------------------------------------------------------------------------------------------- slots
+
+    @property
+    def free(self) -> int:
+        return 0 if self._draining else self.settings.concurrency - len(self.runs) - self._reserved
+
+    def reserve(self) -> str | None:
+        """A slot for a task that is about to be made here: the name to claim it with; None: there is no slot."""
+        if not self._loops or self.free <= 0:
+            return None
+        self._reserved += 1
+        return self.name
+
+    def unreserve(self) -> None:
+        self._reserved -= 1
+        self._freed.set()
+
+    def run(self, journal: Journal, message: Message | None = None) -> Run:
+        """Run a task that is claimed and begun. ``message`` is its turn's message, when it is at hand."""
+        run = Run(self, journal)
+        self.runs[run.key] = run
+        self.events.running.add(run.key)
+        run.start(message)
+        return run
+
+    def finished(self, run: Run) -> None:
+        if self.runs.get(run.key) is run:
+            del self.runs[run.key]
+            self.events.running.discard(run.key)
+        self._freed.set()
+
+    def told(self, task: StoredTask) -> None:
+        """A status was committed: tell the hooks."""
+        if self.hooks is not None:
+            self._spawn(self.hooks.tell(task.record.task_id, task.view.state))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._beginning.add(task)
+        task.add_done_callback(self._beginning.discard)
+
+    # ------------------------------------------------------------------------------------------------------ claims
+
+    async def _claims(self) -> None:
+        with self.store.kernel.watch(QueueTopic(QUEUE)) as watch:
+            while True:
+                if self.free <= 0:
+                    self._freed.clear()
+                    await self._freed.wait()
+                    continue
+                if not await self._claim():
+                    await watch.wait(POLL_SECONDS)
+
+    async def _claim(self) -> int:
+        limit = min(self.free, CLAIM_BATCH)
+        self._reserved += limit
+        try:
+            claims = await self.store.kernel.claim(
+                QUEUE, self.name, limit=limit, lease_seconds=self.settings.lease_seconds
+            )
+        except HoldfastError as error:
+            logger.warning("no task could be claimed, trying again soon: %s", error)
+            claims = ()
+            await asyncio.sleep(POLL_SECONDS)
+        finally:
+            self._reserved -= limit
+        for claim in claims:
+            self._reserved += 1
+            self._spawn(self._begin(claim))
+        return len(claims)
+
+    async def _begin(self, claim: Claim) -> None:
+        try:
+            await self._begin_or_end(claim)
+        except (LeaseLost, CommitRefused):
+            pass  # somebody else was faster
+        except HoldfastError as error:
+            logger.warning("task %s could not be begun: %s", claim.key, error)
+            self.give_back_later(claim)
+        finally:
+            self.unreserve()
+
+    async def _begin_or_end(self, claim: Claim) -> None:
+        task = await self.store.find(claim.partition, claim.key)
+        if task is None:
+            await self.store.kernel.commit(claim.partition, claim.complete())
+            return
+        state = task.view.state
+        if state.terminal or state.paused:  # a nudge that came too late
+            await self.store.kernel.commit(claim.partition, claim.complete())
+            return
+        journal = Journal(self.store, self.events, task, claim)
+        if claim.exhausted:
+            message = agent_message(task.record.task_id, task.record.context_id, text_part(EXHAUSTED))
+            await journal.move(End(TaskState.failed, message), claim.bury(EXHAUSTED))
+            return
+        note = self.attempt_note(task.record.turn.number, claim)
+        if state is TaskState.submitted:
+            await journal.move(Start(), before=[note])
+        else:
+            await journal.write([note])
+        self.told(journal.task)
+        self.run(journal).poke()
+
+    def attempt_note(self, turn: int, claim: Claim | None, took: int | None = None) -> OtherNote:
+        """Notes which process begins the turn, for the how-manieth time."""
+        body: dict[str, Any] = {"turn": turn, "attempt": claim.attempt if claim else 1, "worker": self.name}
+        if took is not None:
+            body["took"] = took
+        return OtherNote("attempt", body)
+
+    def give_back_later(self, claim: Claim) -> None:
+        """Give a claim back once the store answers again; until then the heartbeat would keep it for nobody."""
+        self._spawn(self._give_back(claim))
+
+    async def _give_back(self, claim: Claim) -> None:
+        while not self._draining:
+            await asyncio.sleep(POLL_SECONDS)
+            try:
+                await self.store.kernel.commit(claim.partition, claim.release())
+            except CommitRefused:
+                return
+            except HoldfastError:
+                continue
+            return
+
+    # -------------------------------------------------------------------------------------------------- heartbeats
+
+    async def _heartbeats(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(min(self.settings.heartbeat_seconds, max(0.05, self._left() / 2)))
+            if self._left() <= 0:
+                self._fence()
+            try:
+                async with asyncio.timeout(max(0.1, self._left())):
+                    await self._renew()
+            except (HoldfastError, TimeoutError) as error:
+                logger.warning("the heartbeat failed (%.1f s left): %s", self._left(), str(error) or "no answer")
+                await asyncio.sleep(min(0.2, self.settings.heartbeat_seconds))
+            if self._left() <= 0 and loop.time() > self._renewed:
+                self._fence()
+
+    async def _renew(self) -> None:
+        sent = asyncio.get_running_loop().time()
+        await self.store.kernel.heartbeat(self.name, lease_seconds=self.settings.lease_seconds)
+        self._renewed = sent
+
+    def _left(self) -> float:
+        """How long this process may still believe in its lease."""
+        lease = self.settings.lease_seconds
+        return self._renewed + lease - min(2.0, lease / 5) - asyncio.get_running_loop().time()
+
+    def _fence(self) -> None:
+        """The lease could not be renewed: others may take over any moment. Stop, and begin anew under a new name."""
+        if self.runs:
+            logger.error("the lease was lost; %d tasks are left to other processes", len(self.runs))
+        for run in list(self.runs.values()):
+            run.stop("lost")
+        self.name = _incarnation()
+        self._renewed = asyncio.get_running_loop().time()
+
+
+def _incarnation() -> str:
+    return f"{socket.gethostname()[:60]}:{os.getpid()}:{new_id()}"
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,279 @@
+"""A task as its log tells it: notes in, one state out.
+
+A long list (the parts of a streamed artifact, the messages of a long talk) is a *spool*: most of it lies in segments
+that were written once and are never rewritten, the rest is the tail in memory. A snapshot names the segments and holds
+the short tails, so that loading a task reads the snapshot, its segments, and the few entries after it.
+
+    log       1 ……………………………………………………… n-k … n
+    segments  [64 kB][64 kB][64 kB] …
+    snapshot                           n-k
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from holdfast.protocol.types import TaskState
+from holdfast.tasks.notes import ArtifactNote, MessageNote, Note, OtherNote, StatusNote
+
+SNAPSHOT_ENTRIES = 256
+SNAPSHOT_BYTES = 64 * 1024  # ... if it has a few dozen entries; a task of two large messages needs no snapshot
+SNAPSHOT_MAX_BYTES = 4 * 1024 * 1024
+SEGMENT_MIN_BYTES = 16 * 1024  # a tail below this stays in the snapshot itself
+SEGMENT_MAX_BYTES = 1024 * 1024
+
+
+@dataclass(slots=True)
+class Spool:
+    """JSON values in a row. ``name`` is unique in its task for ever, so that no segment is taken for another's."""
+
+    name: str
+    segments: list[int] = field(default_factory=list)  # how many values each holds
+    tail: list[bytes] = field(default_factory=list)
+    tail_bytes: int = 0
+
+    def add(self, value: bytes) -> None:
+        self.tail.append(value)
+        self.tail_bytes += len(value) + 1
+
+    def keys(self, task_id: str) -> list[str]:
+        return [segment_key(task_id, self.name, number) for number in range(len(self.segments))]
+
+    def index(self) -> dict[str, Any]:
+        return {"name": self.name, "segments": self.segments, "tail": [value.decode() for value in self.tail]}
+
+    @classmethod
+    def from_index(cls, index: dict[str, Any]) -> Spool:
+        spool = cls(index["name"], index["segments"])
+        for value in index["tail"]:
+            spool.add(value.encode())
+        return spool
+
+
+@dataclass(slots=True)
+class ArtifactView:
+    """An artifact: its members besides the parts, and the spool of its parts."""
+
+    about: bytes
+    parts: Spool
+    turn: int
+    run: int
+    sealed: bool = False
+
+    def json(self, segments: Sequence[bytes] = ()) -> bytes:
+        return b'{%b,"parts":[%b]}' % (self.about, b",".join([*segments, *self.parts.tail]))
+
+
+@dataclass(slots=True)
+class StepView:
+    """The last that is known of a durable step: started, done, failed, asked, retry or refused."""
+
+    state: str
+    run: int
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a snapshot writes and removes: records (key → body) beside the index itself."""
+
+    index: bytes
+    segments: dict[str, bytes]
+    obsolete: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class TaskView:
+    """Everything about one task. ``head`` is the seq of the last note in it, which is the task's version."""
+
+    task_id: str
+    context_id: str
+    state: TaskState = TaskState.submitted
+    status: bytes = b"{}"
+    metadata: dict[str, Any] = field(default_factory=dict)
+    head: int = 0
+    turn: int = 0
+    run: int = 0  # how often a worker began this turn
+    inbox: int = 0  # the last entry of the inbox that was noted here
+    pending: dict[int, dict[str, Any]] = field(default_factory=dict)  # messages that wait for a turn, by inbox seq
+    cancel: dict[str, Any] | None = None  # what the client said when it cancelled
+    history: Spool = field(default_factory=lambda: Spool("history"))
+    artifacts: dict[str, ArtifactView] = field(default_factory=dict)
+    steps: dict[str, StepView] = field(default_factory=dict)
+    _obsolete: list[str] = field(default_factory=list)  # segments of replaced artifacts, until the next snapshot
+    _since: int = 0  # notes since the last snapshot
+    _since_bytes: int = 0
+    _index_bytes: int = 0
+
+    # ------------------------------------------------------------------------------------------------------ notes
+
+    def apply(self, notes: Iterable[Note]) -> None:
+        """Take in the next notes of the log."""
+        for note in notes:
+            self.head += 1
+            self._since += 1
+            match note:
+                case ArtifactNote():
+                    self._artifact(note)
+                case StatusNote():
+                    self._status(note)
+                case MessageNote():
+                    self._since_bytes += len(note.data)
+                    self.history.add(note.data)
+                case OtherNote():
+                    self._since_bytes += 100
+                    self._other(note)
+
+    def _artifact(self, note: ArtifactNote) -> None:
+        self._since_bytes += len(note.parts) + len(note.about)
+        artifact = self.artifacts.get(note.artifact_id)
+        if artifact is None or not note.append:
+            if artifact is not None:
+                self._obsolete += artifact.parts.keys(self.task_id)
+            artifact = ArtifactView(note.about, Spool(str(self.head)), self.turn, self.run)
+            self.artifacts[note.artifact_id] = artifact
+        elif len(note.about) > len(note.artifact_id) + 16:  # more than the id alone: a chunk may tell more about it
+            artifact.about = _merged(artifact.about, note.about)
+        if note.parts:
+            artifact.parts.add(note.parts)
+        artifact.turn, artifact.run, artifact.sealed = self.turn, self.run, note.last
+
+    def _status(self, note: StatusNote) -> None:
+        self._since_bytes += len(note.status)
+        self.state, self.status = note.state, note.status
+        if note.said is not None:
+            self.history.add(note.said)
+
+    def _other(self, note: OtherNote) -> None:
+        body = note.body
+        match note.kind:
+            case "metadata":
+                self.metadata.update(body)
+            case "attempt":
+                if body["turn"] != self.turn:
+                    self.turn, self.run, self.steps = body["turn"], 0, {}
+                self.run += 1
+                if "took" in body:
+                    self.pending.pop(body["took"], None)
+            case "step":
+                self.steps[body["step"]] = StepView(body["state"], self.run, body.get("result"))
+            case "steer":
+                self.inbox = max(self.inbox, body["inbox"])
+                if body["kind"] == "message":
+                    self.pending[body["inbox"]] = body
+                elif body["kind"] == "cancel":
+                    self.cancel = body
+            case "touch":
+                pass
+
+    # -------------------------------------------------------------------------------------------------- snapshots
+
+    def snapshot_due(self) -> bool:
+        """Whether enough was noted since the last one. It waits until that is as large as the snapshot's own index,
+        so that the cost per note stays flat, however many artifacts there are.
+        """
+        size = self._since_bytes
+        enough = self._since >= SNAPSHOT_ENTRIES or (self._since >= 32 and size >= SNAPSHOT_BYTES)
+        return (enough and size >= self._index_bytes) or size >= max(SNAPSHOT_MAX_BYTES, self._index_bytes)
+
+    def snapshot(self) -> Snapshot:
+        """Move the long tails into segments, and say what must be written. The view goes on from here."""
+        segments: dict[str, bytes] = {}
+        for spool in self._spools():
+            if spool.tail_bytes >= SEGMENT_MIN_BYTES:
+                for values in _batches(spool.tail):
+                    segments[segment_key(self.task_id, spool.name, len(spool.segments))] = b",".join(values)
+                    spool.segments.append(len(values))
+                spool.tail, spool.tail_bytes = [], 0
+        index = to_json(self._index())
+        obsolete = tuple(self._obsolete)
+        self._obsolete = []
+        self._since = self._since_bytes = 0
+        self._index_bytes = len(index)
+        return Snapshot(index, segments, obsolete)
+
+    def _spools(self) -> list[Spool]:
+        return [self.history, *(artifact.parts for artifact in self.artifacts.values())]
+
+    def segment_keys(self) -> list[str]:
+        """The keys of everything that lies in segments."""
+        return [key for spool in self._spools() for key in spool.keys(self.task_id)] + self._obsolete
+
+    def _index(self) -> dict[str, Any]:
+        return {
+            "seq": self.head,
+            "state": self.state,
+            "status": self.status.decode(),
+            "metadata": self.metadata,
+            "turn": self.turn,
+            "run": self.run,
+            "inbox": self.inbox,
+            "pending": self.pending,
+            "cancel": self.cancel,
+            "history": self.history.index(),
+            "artifacts": [
+                {
+                    "id": key,
+                    "about": artifact.about.decode(),
+                    "parts": artifact.parts.index(),
+                    "turn": artifact.turn,
+                    "run": artifact.run,
+                    "sealed": artifact.sealed,
+                }
+                for key, artifact in self.artifacts.items()
+            ],
+            "steps": {key: [step.state, step.run, step.result] for key, step in self.steps.items()},
+        }
+
+    @classmethod
+    def from_index(cls, task_id: str, context_id: str, data: bytes) -> TaskView:
+        """The view as it was when its snapshot was taken."""
+        index = from_json(data)
+        view = cls(
+            task_id,
+            context_id,
+            state=TaskState(index["state"]),
+            status=index["status"].encode(),
+            metadata=index["metadata"],
+            head=index["seq"],
+            turn=index["turn"],
+            run=index["run"],
+            inbox=index["inbox"],
+            pending={int(seq): body for seq, body in index["pending"].items()},
+            cancel=index["cancel"],
+            history=Spool.from_index(index["history"]),
+        )
+        for found in index["artifacts"]:
+            parts = Spool.from_index(found["parts"])
+            artifact = ArtifactView(found["about"].encode(), parts, found["turn"], found["run"], sealed=found["sealed"])
+            view.artifacts[found["id"]] = artifact
+        view.steps = {key: StepView(*step) for key, step in index["steps"].items()}
+        view._index_bytes = len(data)
+        return view
+
+
+def segment_key(task_id: str, spool: str, number: int) -> str:
+    return f"{task_id}/{spool}/{number}"
+
+
+def _batches(values: list[bytes]) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    size = 0
+    for value in values:
+        if batch and size + len(value) > SEGMENT_MAX_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(value)
+        size += len(value)
+    if batch:
+        yield batch
+
+
+def _merged(about: bytes, more: bytes) -> bytes:
+    known: dict[str, Any] = from_json(b"{%b}" % about)
+    known.update(from_json(b"{%b}" % more))
+    return to_json(known)[1:-1]
