@@ -66,7 +66,7 @@ class Resolver:
         self.authenticator = authenticator
         self.require_auth = require_auth
         self.schemes = named(authenticator.security_schemes())
-        self._credentials = credential_headers(self.schemes)
+        self._credentials = credential_headers(self.schemes) - {"cookie"}  # cookies are sent for other reasons too
 
     async def principal(self, headers: Mapping[str, str] | RawHeaders) -> Principal:
         """The caller of a request with these headers (a mapping, or pairs of bytes as ASGI has them).
@@ -91,25 +91,28 @@ class Resolver:
         principal = ANONYMOUS if identity is None else principal_of(identity)
         if not principal.anonymous:
             return principal
-        if any(name in headers for name in self._credentials - {"cookie"}):  # cookies are sent for other reasons too
+        if any(name in headers for name in self._credentials):
             raise CredentialsRefused
         if self.require_auth:
             raise CredentialsMissing
         return principal
 
     def _plain(self, headers: Mapping[str, str] | RawHeaders) -> dict[str, str]:
-        if isinstance(headers, Mapping):
-            return {name.lower(): value for name, value in headers.items()}
+        pairs = headers.items() if isinstance(headers, Mapping) else _decoded(headers)
         found: dict[str, str] = {}
-        for raw_name, raw_value in headers:
-            name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        for any_name, value in pairs:  # of a mapping too: those of web frameworks have a name as often as it was sent
+            name = any_name.lower()
             if name not in found:
                 found[name] = value
-            elif name in self._credentials - {"cookie"}:  # a proxy may look at the one and we at the other
+            elif name in self._credentials:  # a proxy may look at the one and we at the other
                 raise CredentialsRefused("The request has credentials more than once.", reason="ambiguous")
             else:
                 found[name] += ("; " if name == "cookie" else ", ") + value
         return found
+
+
+def _decoded(headers: RawHeaders) -> Iterator[tuple[str, str]]:
+    return ((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
 
 
 async def answer(authenticator: Authenticator, headers: dict[str, str]) -> Identity | None:

@@ -98,6 +98,7 @@ class KeySetServer:
         self.status = 200
         self.headers: list[str] = []
         self.delay_seconds = 0.0
+        self.drip_seconds = 0.0  # between the bytes of the body
         self.requests = 0
         self.url = ""
         self._server: asyncio.Server | None = None
@@ -130,8 +131,11 @@ class KeySetServer:
                 *self.headers,
             ]
             head = "\r\n".join([*lines, "", ""])
-            writer.write(head.encode() + self.body)
-            await writer.drain()
+            writer.write(head.encode())
+            for piece in [self.body] if not self.drip_seconds else [bytes([byte]) for byte in self.body]:
+                await asyncio.sleep(self.drip_seconds)
+                writer.write(piece)
+                await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # the client gave up
         finally:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from starlette.datastructures import Headers
 
 from holdfast.auth import (
     ANONYMOUS,
@@ -129,9 +130,12 @@ async def test_names_of_headers_come_in_small_letters() -> None:
 @pytest.mark.parametrize("name", [b"authorization", b"x-key"])
 async def test_credentials_that_are_there_twice_are_refused(name: bytes) -> None:
     """A proxy may have looked at the one, and we would look at the other."""
-    with pytest.raises(CredentialsRefused) as caught:
-        await Resolver(Plain(lambda _: "alice")).principal([(name, b"Bearer a"), (name.upper(), b"Bearer b")])
-    assert caught.value.reason == "ambiguous"
+    pairs = [(name, b"Bearer a"), (name.upper(), b"Bearer b")]
+    same = {raw.decode(): "Bearer a" for raw, _ in pairs}
+    for headers in (pairs, Headers(raw=[(name, b"Bearer a"), (name, b"Bearer b")]), same):
+        with pytest.raises(CredentialsRefused) as caught:
+            await Resolver(Plain(lambda _: "alice")).principal(headers)
+        assert caught.value.reason == "ambiguous"
 
 
 async def test_a_defect_lets_nobody_in() -> None:

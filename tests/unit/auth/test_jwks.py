@@ -102,7 +102,7 @@ async def test_old_keys_are_replaced_behind_the_requests() -> None:
         assert server.requests == 2
 
 
-@pytest.mark.parametrize("trouble", ["down", "slow", "error", "nonsense", "empty", "huge", "moved", "secrets", "many"])
+@pytest.mark.parametrize("trouble", ["down", "slow", "drip", "error", "nonsense", "empty", "huge", "secrets", "many"])
 async def test_in_an_outage_the_old_keys_serve(trouble: str, caplog: pytest.LogCaptureFixture) -> None:
     ticks = Ticks()
     async with (
@@ -115,6 +115,8 @@ async def test_in_an_outage_the_old_keys_serve(trouble: str, caplog: pytest.LogC
                 await server.stop()
             case "slow":
                 server.delay_seconds = 60
+            case "drip":
+                server.drip_seconds = 0.05  # every byte in time, and the whole never
             case "error":
                 server.status = 500
             case "nonsense":
@@ -122,9 +124,8 @@ async def test_in_an_outage_the_old_keys_serve(trouble: str, caplog: pytest.LogC
             case "empty":
                 server.publish()
             case "huge":
-                server.body = b'{"keys": [' + b" " * 2_000_000 + b"]}"
-            case "moved":
-                server.status, server.headers = 302, [f"location: {server.url}"]
+                server.publish(jwk("ES256", 2))
+                server.body += b" " * 2_000_000
             case "secrets":
                 server.publish({"kty": "oct", "k": b64(SECRET), "kid": "key-2"})
             case _:
@@ -140,6 +141,15 @@ async def test_in_an_outage_the_old_keys_serve(trouble: str, caplog: pytest.LogC
         ticks.now += 86_400
         with pytest.raises(AuthUnavailable):  # an outage does not make keys last for ever
             await authenticator.authenticate(signed(1))
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    async with KeySetServer() as moved, KeySetServer(jwk("ES256")) as elsewhere:
+        moved.status, moved.headers = 302, [f"location: {elsewhere.url}"]
+        async with authenticating(moved, Ticks()) as authenticator:
+            with pytest.raises(AuthUnavailable):
+                await authenticator.authenticate(signed(1))
+        assert elsewhere.requests == 0
 
 
 async def test_without_any_keys_it_can_not_be_known() -> None:

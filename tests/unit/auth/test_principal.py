@@ -50,6 +50,9 @@ def test_a_long_name_keeps_its_head_and_is_told_apart_by_its_digest() -> None:
     assert one.partition.startswith("acme/xxx")
     assert len(one.partition) <= MAX_PARTITION_BYTES
     assert one.partition != other.partition
+    digest = one.partition.rpartition("~")[2]
+    assert Principal(one.partition.removeprefix("acme/"), "acme").partition != one.partition  # nobody can take its name
+    assert Principal("x" * 115 + digest, "acme").partition != one.partition
 
 
 def test_claims_roles_and_type_do_not_move_the_partition() -> None:
