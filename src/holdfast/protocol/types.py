@@ -11,6 +11,7 @@ import base64
 import binascii
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
@@ -230,5 +231,9 @@ def encode(model: Model) -> bytes:
 
 def timestamp(microseconds: int) -> str:
     """A moment (microseconds since 1970) as the wire has it: UTC, milliseconds, Z."""
-    moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{microseconds // 1000 % 1000:03d}Z"
+    return f"{_second(microseconds // 1_000_000)}.{microseconds // 1000 % 1000:03d}Z"
+
+
+@lru_cache(maxsize=8)
+def _second(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"

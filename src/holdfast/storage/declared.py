@@ -10,7 +10,7 @@ from json.encoder import encode_basestring_ascii as _quote
 from typing import Any
 
 from holdfast.errors import InvalidName, InvalidValue, NoIndex, NotDeclared, TooLarge
-from holdfast.storage.keys import encode
+from holdfast.storage.keys import encode, encode_one, encode_text
 from holdfast.storage.logs import Log
 from holdfast.storage.records import MAX_FIELD_CHARS, MAX_INDEXES, NO_FIELDS, Collection, Fields, Index, Query, Scalar
 
@@ -35,8 +35,10 @@ class Shape:
         self.types = dict(_mapping(collection))
         self.indexes = tuple(_index(index) for index in collection.indexes)
         self.counters = tuple(_names(names, "a counter") for names in collection.counters)
-        self._indexes = tuple((index.equal, index.order) for index in self.indexes)
+        # What an entry is made of between the partition and the key, index by index.
+        self._parts = tuple((*index.equal, index.order) if index.order else index.equal for index in self.indexes)
         self._check()
+        self._indexed = tuple({name for names in self._parts for name in names})
 
     def _check(self) -> None:
         declared = self.collection
@@ -104,11 +106,9 @@ class Shape:
 
     def entries(self, partition: str, key: str, fields: Fields) -> list[bytes]:
         """The entry of this record in each index, in the order of the indexes."""
-        get = fields.get
-        return [
-            encode((partition, *map(get, equal), get(order), key) if order else (partition, *map(get, equal), key))
-            for equal, order in self._indexes
-        ]
+        first, last = encode_text(partition), encode_text(key)
+        encoded = {name: encode_one(fields.get(name)) for name in self._indexed}  # each once, however many indexes
+        return [b"".join((first, *[encoded[name] for name in names], last)) for names in self._parts]
 
     def groups(self, partition: str, fields: Fields) -> list[bytes]:
         """The group of this record in each counter, in the order of the counters."""

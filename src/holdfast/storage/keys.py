@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable
+from functools import lru_cache
 
 from holdfast.storage.records import Scalar
 
@@ -23,10 +24,10 @@ _MASK = (1 << 64) - 1
 
 
 def encode(values: Iterable[Scalar]) -> bytes:
-    return b"".join(map(_encode_one, values))
+    return b"".join(map(encode_one, values))
 
 
-def _encode_one(value: Scalar) -> bytes:
+def encode_one(value: Scalar) -> bytes:
     if isinstance(value, str):
         return encode_text(value)
     if value is None:
@@ -41,6 +42,7 @@ def _encode_one(value: Scalar) -> bytes:
     return _INT.pack(b"\x11", bits ^ _SIGN if bits < _SIGN else bits ^ _MASK)
 
 
+@lru_cache(maxsize=4096)  # one record's partition, key and fields stand in many entries
 def encode_text(text: str) -> bytes:
     raw = text.encode("utf-8", "surrogatepass")
     if len(raw) > LONG_BYTES:
