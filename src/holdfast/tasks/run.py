@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pydantic_core import from_json, to_json
@@ -48,11 +48,14 @@ class Run:
         self.journal = journal
         self.ended = False
         self.cancel_requested = journal.task.view.cancel is not None
+        # The task when it ended or paused here; None: it was let go, and goes on elsewhere.
         self.done: asyncio.Future[StoredTask | None] = asyncio.get_running_loop().create_future()
         self._next: Turn | None = None
         self._stop: Stop | None = None
         self._task: asyncio.Task[None] | None = None
-        self._timers: list[asyncio.TimerHandle] = []
+        self._poll: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.TimerHandle | None = None  # of a worker that was asked, or told, to stop
+        self._outcome: StoredTask | None = None
         self._watch: Watch | None = None
         self._draining: asyncio.Task[None] | None = None
         self._steering: deque[Steering] = deque(maxlen=1000)
@@ -67,7 +70,7 @@ class Run:
     def start(self, message: Message | None = None) -> None:
         """Run it. ``message`` is the turn's message when it is at hand."""
         loop = asyncio.get_running_loop()
-        self._timers.append(loop.call_later(LISTEN_AFTER_SECONDS, self._listen))
+        self._poll = loop.call_later(LISTEN_AFTER_SECONDS, self._listen)
         self._task = loop.create_task(self._go(message), name=f"task {self.journal.claim.key}")
 
     async def _go(self, message: Message | None) -> None:
@@ -191,7 +194,7 @@ class Run:
             except InboxHasMore:
                 await self._drain()
                 continue
-            self.ended = True
+            self.ended, self._outcome = True, self.journal.task
             self.runner.told(self.journal.task)
             return
 
@@ -234,8 +237,9 @@ class Run:
             self.runner.give_back_later(claim)
 
     def _close(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
+        for timer in (self._poll, self._deadline):
+            if timer is not None:
+                timer.cancel()
         if self._watch is not None:
             self._watch.__exit__(None, None, None)
         if self._draining is not None:
@@ -245,8 +249,7 @@ class Run:
         self.ended = True
         self.runner.finished(self)
         if not self.done.done():
-            task = self.journal.task
-            self.done.set_result(task if task.view.state.terminal or task.view.state.paused else None)
+            self.done.set_result(self._outcome)
 
     # ------------------------------------------------------------------------------------------ stops from outside
 
@@ -259,8 +262,12 @@ class Run:
             self.ended = True
         self._task.cancel(why)
         if why != "lost":
-            loop = asyncio.get_running_loop()
-            self._timers.append(loop.call_later(STUBBORN_SECONDS, self._overrule))
+            self._alarm(STUBBORN_SECONDS, self._overrule)
+
+    def _alarm(self, seconds: float, then: Callable[[], None]) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = asyncio.get_running_loop().call_later(seconds, then)
 
     def _overrule(self) -> None:
         """The handler was stopped and goes on regardless: its end is written without it."""
@@ -299,7 +306,7 @@ class Run:
         if loop.time() - self.journal.progress > self.settings.no_progress_seconds > 0:
             self.stop("no progress")
         self.poke()
-        self._timers[:] = [loop.call_later(CHECK_SECONDS, self._check), *self._timers[-8:]]
+        self._poll = loop.call_later(CHECK_SECONDS, self._check)
 
     def poke(self) -> None:
         """Look into the inbox soon."""
@@ -341,8 +348,7 @@ class Run:
         """Ask the worker to stop; stop it if it does not heed that."""
         if not self.cancel_requested:
             self.cancel_requested = True
-            loop = asyncio.get_running_loop()
-            self._timers.append(loop.call_later(self.settings.cancel_seconds, self.stop, "cancel"))
+            self._alarm(self.settings.cancel_seconds, lambda: self.stop("cancel"))
 
     async def steering(self) -> AsyncIterator[Steering]:
         """What comes, until the turn ends."""
