@@ -7,6 +7,7 @@ async with open_storage("sqlite:///agent.db") as source, open_storage("postgresq
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +35,7 @@ from holdfast.storage.transfer.copy import (
     verify,
 )
 from holdfast.storage.transfer.digests import Digests
-from holdfast.storage.transfer.follow import copy_and_follow
+from holdfast.storage.transfer.follow import BACKUP_FOLLOWED_SECONDS, copy_and_follow
 from holdfast.storage.transfer.ports import Source, Transfer
 from holdfast.storage.urls import open_storage
 
@@ -52,6 +53,8 @@ async def copy_storage(
 ) -> Copied:
     """Copy everything, with its versions, seqs and fences, and compare both sides.
 
+    Without ``follow`` the copy is of one moment, and what is written later is not in it.
+
     Called again after an interruption, it goes on. With ``follow`` the source may be written meanwhile; it is paused
     for a moment at the end and then marked as moved, or goes on (``resume_source``). ``restart`` clears what an
     unfinished copy has left in the destination.
@@ -62,6 +65,8 @@ async def copy_storage(
         raise NotTransferable("source and destination are the same storage; choose another destination")
     if follow:
         copied = await copy_and_follow(one, other, restart=restart, resume_source=resume_source, tell=tell)
+    elif not await _stands_still(one):
+        copied = await copy_and_follow(one, other, restart=restart, move=False, tell=tell)
     else:
         copied = await copy_once(one, other, restart=restart, tell=tell)
     return replace(copied, seconds=time.monotonic() - started)
@@ -79,7 +84,8 @@ async def backup_storage(
     transfer = _transfer_of(kernel)
     if portable or not transfer.native:
         assert isinstance(kernel, Front)
-        copied = await write_backup(transfer, kernel.engine, Path(file), tell=tell)
+        async with _still(transfer, tell) as still:
+            copied = await write_backup(still, kernel.engine, Path(file), tell=tell)
     else:
         with new_file(Path(file)) as partial:
             await transfer.native_backup(partial, _pages(tell))
@@ -122,6 +128,28 @@ async def _restore_file(place: Path, kernel: Kernel, *, restart: bool, tell: Tel
             await verify(digests, destination, tell=tell, outdated=resumed)
             await finish(reading, destination)
     return Copied(note.copy, note.rows, _families(digests), resumed)
+
+
+async def _stands_still(transfer: Transfer) -> bool:
+    """Whether what is read from it is of one moment: it shows one, or nobody writes to it."""
+    if transfer.moments:
+        return True
+    mark = await transfer.mark()
+    return mark is not None and mark.state in ("moved", "filling")
+
+
+@asynccontextmanager
+async def _still(transfer: Transfer, tell: Tell) -> AsyncIterator[Transfer]:
+    """The store, or, where it has no moments, a copy of one, in a temporary file: a backup can't take changes back."""
+    if await _stands_still(transfer):
+        yield transfer
+        return
+    with tempfile.TemporaryDirectory(prefix="holdfast-backup-") as folder:
+        async with open_storage(f"sqlite:///{folder}/moment.db?durability=relaxed") as kernel:
+            still = _transfer_of(kernel)
+            followed = BACKUP_FOLLOWED_SECONDS
+            await copy_and_follow(transfer, still, move=False, followed_seconds=followed, tell=tell)
+            yield still
 
 
 @asynccontextmanager

@@ -100,6 +100,8 @@ class Content:
             case PartitionRow():
                 pass
             case RecordRow(partition, collection, key, version, fields, expires_in, body):
+                if collection not in self.declared.shapes:
+                    return
                 expires_at = None if expires_in is None else now + expires_in
                 state = RecordState(version, load_fields(fields), expires_at, body)
                 ledger.put_record((partition, collection, key), state)
@@ -121,8 +123,9 @@ class Content:
                 self._put_blob(row, now)
 
     def _put_entry(self, row: EntryRow) -> None:
-        stream = self.ledger.streams[row.partition, row.log, row.stream]
-        assert stream is not None
+        stream = self.ledger.streams.get((row.partition, row.log, row.stream))
+        if stream is None:
+            return
         entries = self.entries.setdefault(stream.id, [])
         if entries:
             del entries[row.seq - entries[0].seq :]
@@ -132,6 +135,8 @@ class Content:
 
     def _put_blob(self, row: BlobRow | ChunkRow | HoldingRow, now: int) -> None:
         place = (row.partition, row.digest)
+        if place not in self.blobs and not isinstance(row, BlobRow):
+            return
         match row:
             case BlobRow(partition, digest, size, grace):
                 expires_at = now + (grace or 0)

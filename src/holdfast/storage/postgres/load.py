@@ -57,7 +57,7 @@ class Loader:
             await self._remove_records(connection, [row[:3] for row in rows])
         elif replace and table == "entry":
             places = await self._ids(connection, rows)
-            values = [(places[row[:3]], row.seq) for row in rows]
+            values = [(places[row[:3]], row.seq) for row in rows if row[:3] in places]
             await self._many(connection, "delete_entries", values)
         await self._put[table](connection, rows)
 
@@ -89,6 +89,8 @@ class Loader:
 
     async def _put_records(self, connection: Connection, rows: Sequence[RecordRow]) -> None:
         now = await self._now(connection)
+        self._catalog = await load_catalog(connection, self._sql, self._catalog)
+        rows = [row for row in rows if row.collection in self._catalog.shapes]
         values = [
             (
                 row.partition,
@@ -154,6 +156,7 @@ class Loader:
 
     async def _put_entries(self, connection: Connection, rows: Sequence[EntryRow]) -> None:
         places = await self._ids(connection, rows)
+        rows = [row for row in rows if row[:3] in places]
         values = [(places[row[:3]], row.seq, row.at, row.kind, row.data) for row in rows]
         await self._copy(connection, "entry", ("stream", "seq", "at", "kind", "data"), values)
         dedupes = [
@@ -198,7 +201,7 @@ class Loader:
 
     async def _put_holdings(self, connection: Connection, rows: Sequence[HoldingRow]) -> None:
         values = [(row.partition, row.digest, short(row.holder), long(row.holder)) for row in rows]
-        await self._many(connection, "insert_holdings", values)
+        await self._many(connection, "put_holdings", values)
 
     # ----------------------------------------------------------------------------------------------------- remove
 

@@ -151,6 +151,12 @@ FROM unnest($1::text[], $2::text[], $3::integer[], $4::bytea[], $5::bytea[]) AS 
 JOIN {schema}.blob AS b ON b.partition = n.partition AND b.digest = n.digest
 ON CONFLICT (blob, number) DO UPDATE SET sha256 = excluded.sha256, data = excluded.data
 
+-- put_holdings
+INSERT INTO {schema}.holding (partition, digest, holder, key)
+SELECT n.* FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS n (partition, digest, holder, key)
+JOIN {schema}.blob AS b ON b.partition = n.partition AND b.digest = n.digest
+ON CONFLICT DO NOTHING
+
 -- delete_holders
 DELETE FROM {schema}.holding AS h USING unnest($1::text[], $2::text[]) AS n (partition, digest)
 WHERE h.partition = n.partition AND h.digest = n.digest

@@ -178,7 +178,9 @@ class Book:
             partition, collection, key = place
             shape, base = self.catalog.shapes[collection]
             if new is not None:
-                fields = old.text if old is not None and old.fields == new.fields else None
+                fields = new.text  # a copier gives it as it is to be stored
+                if fields is None and old is not None and old.fields == new.fields:
+                    fields = old.text
                 if fields is None:
                     fields = dump_fields(new.fields)
                 new.text = fields

@@ -252,8 +252,10 @@ def _put_partitions(turn: Turn, rows: Sequence[PartitionRow]) -> None:
 def _put_records(turn: Turn, rows: Sequence[RecordRow]) -> None:
     ledger = turn.book.ledger
     for partition, collection, key, version, fields, expires_in, body in rows:
-        expires_at = None if expires_in is None else turn.now + expires_in
-        ledger.put_record((partition, collection, key), RecordState(version, load_fields(fields), expires_at, body))
+        if collection in turn.book.catalog.shapes:
+            expires_at = None if expires_in is None else turn.now + expires_in
+            state = RecordState(version, load_fields(fields), expires_at, body, text=fields)
+            ledger.put_record((partition, collection, key), state)
     turn.book.save({row.partition for row in rows}, now=turn.now)
 
 
@@ -273,8 +275,8 @@ def _put_entries(turn: Turn, rows: Sequence[EntryRow]) -> None:
     turn.book.load_streams({row[:3]: None for row in rows})
     for partition, log, stream, seq, at, kind, data, dedupe in rows:
         state = ledger.streams[partition, log, stream]
-        assert state is not None
-        ledger.entries.append(NewEntry(state.id, seq, kind, data, at, dedupe))
+        if state is not None:
+            ledger.entries.append(NewEntry(state.id, seq, kind, data, at, dedupe))
     turn.book.save((), now=turn.now)
 
 

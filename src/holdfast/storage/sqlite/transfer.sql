@@ -96,10 +96,11 @@ ON CONFLICT (partition, digest) WHERE digest IS NOT NULL DO UPDATE SET expires_a
 
 -- put_chunk
 INSERT OR REPLACE INTO blob_chunk (blob, number, sha256, data)
-VALUES ((SELECT id FROM blob WHERE partition = ? AND digest = ?), ?, ?, ?)
+SELECT id, ?3, ?4, ?5 FROM blob WHERE partition = ?1 AND digest = ?2
 
 -- put_holding
-INSERT OR IGNORE INTO holding (partition, digest, holder) VALUES (?, ?, ?)
+INSERT OR IGNORE INTO holding (partition, digest, holder)
+SELECT partition, digest, ?3 FROM blob WHERE partition = ?1 AND digest = ?2
 
 -- delete_entry
 DELETE FROM entry WHERE stream = ? AND seq = ?

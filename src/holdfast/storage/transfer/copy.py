@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from holdfast.errors import CopyMismatch, CopyOutdated, DestinationInUse
+from holdfast.errors import CopyMismatch, CopyOutdated, DestinationInUse, TransferError
 from holdfast.storage.ids import new_id
 from holdfast.storage.transfer.digests import Digests
 from holdfast.storage.transfer.places import Places
@@ -176,15 +176,18 @@ async def verify(source: Digests, destination: Transfer, *, tell: Tell = say_not
 
 def compare(source: Digests, destination: Digests, *, outdated: bool = False) -> None:
     """Raise when both sides are not the same."""
-    differing = source.differing(destination)
-    if not differing:
-        return
+    if differing := source.differing(destination):
+        raise mismatch(differing, outdated=outdated)
+
+
+def mismatch(differing: Sequence[str], *, outdated: bool = False) -> TransferError:
+    """What to raise when these families differ."""
     names = ", ".join(differing[:5]) + (", …" if len(differing) > 5 else "")
     if outdated:
-        raise CopyOutdated(
+        return CopyOutdated(
             f"the source was changed after this copy was begun ({names}); copy it with --follow, or anew with --restart"
         )
-    raise CopyMismatch(f"the copy is not what was copied ({names}); do not use it, and copy anew with --restart")
+    return CopyMismatch(f"the copy is not what was copied ({names}); do not use it, and copy anew with --restart")
 
 
 async def finish(source: Source, destination: Transfer) -> None:

@@ -35,13 +35,10 @@ class Digests:
     def add(self, rows: Iterable[Row]) -> None:
         sums: dict[str, list[int]] = {}
         for row in rows:
-            family, head, data = _parts(row)
-            hasher = blake2b(head.encode("utf-8", "surrogatepass"), digest_size=16)
-            if data:
-                hasher.update(data)
+            family, value = hash_of(row)
             total = sums.setdefault(family, [0, 0])
             total[0] += 1
-            total[1] += int.from_bytes(hasher.digest())
+            total[1] += value
         for family, (count, total_hash) in sums.items():
             known, known_hash = self.families.get(family, (0, 0))
             self.families[family] = (known + count, (known_hash + total_hash) & _MASK)
@@ -57,6 +54,15 @@ class Digests:
     @classmethod
     def of_json(cls, stored: Mapping[str, list[Any]]) -> Digests:
         return cls({name: (int(count), int(total, 16)) for name, (count, total) in stored.items()})
+
+
+def hash_of(row: Row) -> tuple[str, int]:
+    """The family of a row, and the hash of what it says."""
+    family, head, data = _parts(row)
+    hasher = blake2b(head.encode("utf-8", "surrogatepass"), digest_size=16)
+    if data:
+        hasher.update(data)
+    return family, int.from_bytes(hasher.digest())
 
 
 def _parts(row: Row) -> tuple[str, str, bytes]:

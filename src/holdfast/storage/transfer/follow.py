@@ -5,7 +5,8 @@ themselves, as they are now, and writes them into the copy; what it has done it 
 source is paused, a last round is made, and the copy takes its place.
 
 Both sides are compared in two steps, so that the pause is short whatever the size: before it all that nobody touches
-just then, in it what was touched since.
+just then, in it what was touched since. This holds for engines with and without moments: what a reading sees changed,
+or misses, because somebody wrote while it went on, was touched.
 
 Both marks end by themselves: a copier that dies leaves a source that works, after a moment.
 """
@@ -18,24 +19,29 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.errors import CopyOutdated
+from holdfast.errors import CopyOutdated, StorageFilling, StorageMoved, TransferError
+from holdfast.storage.marks import MarkState
+from holdfast.storage.transfer.balance import BALANCED, Balance
 from holdfast.storage.transfer.copy import (
     Copied,
     Note,
     Progress,
     Tell,
+    ahead,
     begin,
     compare,
     copy_tables,
     digests_of,
+    mismatch,
     say_nothing,
 )
 from holdfast.storage.transfer.places import Places
 from holdfast.storage.transfer.ports import LiveSource, Place, Transfer
-from holdfast.storage.transfer.rows import BlobRow, ChunkRow, Kind, StreamRow, Table, Touched
+from holdfast.storage.transfer.rows import BlobRow, ChunkRow, Kind, PartitionRow, StreamRow, Table, Touched
 
 FOLLOWED_SECONDS = 3600.0  # how long a dead copier may be started again and go on
 RENEW_SECONDS = 60.0
+BACKUP_FOLLOWED_SECONDS = 3 * RENEW_SECONDS  # a backup does not go on
 PAUSE_SECONDS = 30.0  # how long writing pauses when the copier dies
 ROUND_ROWS = 2000
 EVERYTHING = 1 << 31
@@ -62,25 +68,36 @@ class _Follower:
     note: Note
     tell: Tell
     resumed: bool
+    seconds: float  # how long the source is followed when nobody renews it
     changes: int = 0
     unchecked: Places = field(default_factory=Places)
 
     async def start(self) -> None:
         """Have commits noted. Whoever goes on must find that they were noted all the time."""
+        if self.resumed:
+            await self.renew()
+            return
+        await self._set("followed")
+        await self.source.forget_all()  # left over from a copy that was given up
+
+    async def renew(self) -> None:
+        await self._still_noted()
+        await self._set("followed")
+
+    async def pause(self) -> None:
+        await self._still_noted()
+        await self._set("paused")
+
+    async def _set(self, state: MarkState) -> None:
+        await self.source.set_mark(state, self.note.copy, seconds=self.seconds, pause=PAUSE_SECONDS)
+
+    async def _still_noted(self) -> None:
+        """The mark may have ended while this process slept, or another copier may have taken over."""
         mark = await self.source.mark()
-        if self.resumed and (mark is None or mark.copy != self.note.copy):
+        if mark is None or mark.copy != self.note.copy:
             raise CopyOutdated(
                 "the source was not followed for a while, so changes were missed; begin anew with --restart"
             )
-        await self.renew()
-        if not self.resumed:
-            await self.source.forget_all()  # left over from a copy that was given up
-
-    async def renew(self) -> None:
-        await self.source.set_mark("followed", self.note.copy, seconds=FOLLOWED_SECONDS)
-
-    async def pause(self) -> None:
-        await self.source.set_mark("paused", self.note.copy, seconds=FOLLOWED_SECONDS, pause=PAUSE_SECONDS)
 
     async def catch_up(self) -> int:
         """One round; answers how much was touched."""
@@ -102,16 +119,40 @@ class _Follower:
     async def check_the_rest(self) -> None:
         """Compare what nobody has touched since the last round; the others are to be compared in the pause."""
         self.unchecked = Places()
+        if not self.source.moments:
+            self.unchecked.add(await self._balance())
+            return
         async with self.source.reading() as reading, self.destination.reading() as written:
             self.unchecked.add(await self.source.touched(EVERYTHING))  # all that the moment of reading may have more
             here = await digests_of(reading, skip=self.unchecked, tell=self.tell)
             compare(here, await digests_of(written, skip=self.unchecked, tell=self.tell))
 
-    async def check_the_touched(self) -> dict[str, int]:
-        """Compare the others; answers how many rows the copy has, by table."""
+    async def _balance(self) -> Sequence[Touched]:
+        """Compare place by place; answers those that were touched until the end."""
+        with contextlib.closing(Balance()) as balance:
+            async with self.source.reading() as reading, self.destination.reading() as written:
+                for source, enter in ((reading, balance.add), (written, balance.take)):
+                    totals = await source.totals()
+                    for table in BALANCED:
+                        done = 0
+                        async for page in ahead(source.pages(table)):
+                            enter(page.rows)
+                            done += len(page.rows)
+                            self.tell(Progress("verify", table, done, totals[table]))
+            touched = await self.source.touched(EVERYTHING)  # after the last row was read: all that may be other there
+            if differing := balance.unequal(touched):
+                raise mismatch(differing)
+            return touched
+
+    async def check_the_touched(self) -> None:
+        """Compare the others."""
         async with self.source.reading() as reading, self.destination.reading() as written:
             here = await self.unchecked.digests(reading)
             compare(here, await self.unchecked.digests(written))
+
+    async def families(self) -> dict[str, int]:
+        """How many rows the copy has, by table."""
+        async with self.destination.reading() as written:
             return {_NAMES[table]: count for table, count in (await written.totals()).items()}
 
     async def apply(self, reading: LiveSource, touched: Sequence[Touched]) -> None:
@@ -120,8 +161,11 @@ class _Follower:
             known = places[each.kind]
             place = (each.partition, each.family, each.name)
             known[place] = known.get(place, False) or each.reset
-        await self._collections(reading)
+        await self.collections(reading)
         note = self.note.dump()
+        # Also one in which nothing is left: it was written once.
+        partitions = sorted({each.partition for each in touched})
+        await self.destination.put("partition", [PartitionRow(name) for name in partitions], note, replace=True)
         for kind in ("record", "work"):
             rows = await reading.find(kind, tuple(places[kind]))
             found = {(row[0], row[1], row[2]) for row in rows}  # type: ignore[misc]
@@ -132,7 +176,7 @@ class _Follower:
         await self._streams(reading, places["stream"], note)
         await self._blobs(reading, tuple(places["blob"]), note)
 
-    async def _collections(self, reading: LiveSource) -> None:
+    async def collections(self, reading: LiveSource) -> None:
         """What was declared since, before a record needs it."""
         async for page in reading.pages("collection"):
             await self.destination.put("collection", page.rows, self.note.dump(), replace=True)
@@ -190,19 +234,25 @@ async def copy_and_follow(
     destination: Transfer,
     *,
     restart: bool = False,
+    move: bool = True,
     resume_source: bool = False,
+    followed_seconds: float = FOLLOWED_SECONDS,
     tell: Tell = say_nothing,
 ) -> Copied:
-    """Copy a store that is in use, until the copy can take its place.
+    """Copy a store that is in use, until the copy can take its place; or, without ``move``, one moment of it.
 
     At the end the source is left marked as moved, so that nobody writes to it by mistake; with ``resume_source`` it
-    goes on by itself and has nothing more to do with its copy.
+    goes on by itself and has nothing more to do with its copy. ``followed_seconds`` is how long it waits for a copier
+    that was interrupted.
     """
-    note, resumed = await begin(destination, source.place(), restart=restart, follow=True)
-    follower = _Follower(source, destination, note, tell, resumed)
+    await _free_to_follow(source, destination, restart=restart)
+    note, resumed = await begin(destination, source.place(), restart=restart, follow=move)
+    follower = _Follower(source, destination, note, tell, resumed, followed_seconds)
     await follower.start()
     async with _repeated(follower.renew, RENEW_SECONDS):
         async with source.reading() as reading:
+            if resumed:
+                await follower.collections(reading)
             await copy_tables(reading, destination, note, tell=tell)
         await follower.catch_up_nearly()
         await follower.check_the_rest()
@@ -213,21 +263,39 @@ async def copy_and_follow(
         async with _repeated(follower.pause, PAUSE_SECONDS / 3):
             while await follower.catch_up():
                 pass
-            families = await follower.check_the_touched()
+            await follower.check_the_touched()
             async with source.reading() as reading:
                 await destination.raise_fence(await reading.last_fence())
-        if not resume_source:
+        if move and not resume_source:
             await source.set_mark("moved", note.copy)
         await _nothing_slipped_in(source)
     except BaseException:
         with contextlib.suppress(Exception):  # a source that can't be reached ends its pause by itself
             await follower.renew()
         raise
-    if resume_source:
+    if resume_source or not move:
         await source.set_mark(None)
     await destination.release()
     seconds = time.monotonic() - paused
+    families = await follower.families()
     return Copied(note.copy, note.rows + follower.changes, families, resumed, paused_seconds=seconds)
+
+
+async def _free_to_follow(source: Transfer, destination: Transfer, *, restart: bool) -> None:
+    """Refuse a source that belongs to another copy: two copiers would forget each other's changes."""
+    mark = await source.mark()
+    text = await destination.note()
+    if mark is None or (text is not None and Note.load(text).copy == mark.copy):
+        return
+    if mark.state == "moved":
+        raise StorageMoved
+    if mark.state == "filling":
+        raise StorageFilling
+    if not restart:
+        raise TransferError(
+            "another copy or backup of this source is being made, or was interrupted within the last hour; let it end, "
+            "or give it up: with --restart"
+        )
 
 
 async def _nothing_slipped_in(source: Transfer) -> None:

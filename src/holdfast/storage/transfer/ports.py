@@ -29,7 +29,7 @@ class Page(NamedTuple):
 
 
 class Source(ABC):
-    """A store as it was at one moment."""
+    """A store as it was at one moment, or, of an engine without moments, as it is when a row is read."""
 
     @abstractmethod
     async def totals(self) -> dict[Table, int]:
@@ -72,8 +72,9 @@ class Transfer(ABC):
 
     @abstractmethod
     def reading(self) -> AbstractAsyncContextManager[LiveSource]:
-        """The store as it is now, for as long as the context lasts."""
+        """The store as it is now, for as long as the context lasts, unless the engine has no moments."""
 
+    moments = True  # whether `reading` shows one moment; if not, a store in use must be followed to be copied
     native = False  # whether the engine has its own kind of backup
 
     async def native_backup(self, file: Path, tell: Callable[[int, int], None]) -> None:
@@ -87,7 +88,12 @@ class Transfer(ABC):
 
     @abstractmethod
     async def put(self, table: Table, rows: Sequence[Row], note: str, *, replace: bool = False) -> None:
-        """Write rows and the copier's note in one transaction. Without ``replace`` none of them is there yet."""
+        """Write rows and the copier's note, which never tells more than what is there.
+
+        Without ``replace`` none of them is there yet. Records of an unknown collection, entries without their stream,
+        chunks and holders without their blob are left out: what a store in use has got since, comes with its changes,
+        and everything else is missed when both sides are compared.
+        """
 
     @abstractmethod
     async def remove(self, table: Table, places: Sequence[Place]) -> None:
