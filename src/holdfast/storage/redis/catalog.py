@@ -30,6 +30,14 @@ class Catalog:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.entries: dict[str, Entry] = {}
+        self._wiped: set[str] = set()
+
+    def wiped(self) -> None:
+        """The server has forgotten them all; each is told anew when it is declared again."""
+        self._wiped = set(self.entries)
+
+    def has(self, name: str) -> bool:
+        return name in self.entries and name not in self._wiped
 
     async def load(self) -> None:
         """What is declared; refuses what a newer program has laid out in another way."""
@@ -57,10 +65,11 @@ class Catalog:
     async def declare(self, shape: Shape) -> None:
         """Make it known; a changed one is taken over by every partition before this returns."""
         known = self.entries.get(shape.name)
-        if known is not None and known.shape.dump() == shape.dump():
+        if known is not None and known.shape.dump() == shape.dump() and self.has(shape.name):
             return
         version, before = await self._store.write_registry("declare", shape.name.encode(), shape.dump().encode())
         entry = self.entries[shape.name] = Entry(version, shape, _text(version, shape))
+        self._wiped.discard(shape.name)
         if before:
             await self._take_over(shape.name, entry, None)
 

@@ -24,6 +24,7 @@ from holdfast.storage.redis import inspect
 from holdfast.storage.redis.address import Address
 from holdfast.storage.redis.catalog import Catalog
 from holdfast.storage.redis.hints import Hints
+from holdfast.storage.redis.journal import Journal
 from holdfast.storage.redis.layout import Layout, partition_entry
 from holdfast.storage.redis.operations import (
     RECORD_WRITES,
@@ -38,7 +39,9 @@ from holdfast.storage.redis.operations import (
 )
 from holdfast.storage.redis.queues import Queues
 from holdfast.storage.redis.store import Store
+from holdfast.storage.redis.transfer import StoreTransfer
 from holdfast.storage.redis.uploads import Uploads
+from holdfast.storage.transfer.ports import Transfer
 from holdfast.storage.work import Claim, Enqueue, WorkItem, WorkState
 
 logger = logging.getLogger("holdfast.storage")
@@ -125,8 +128,11 @@ class RedisKernel(Front):
             return False, False, str(error)
         try:
             await self._store.write_registry("told", b"0")
+            mark, now = await Journal(self._store).look()
         except StorageError as error:
             return True, False, str(error)
+        if mark is not None and (refusal := mark.refusal(now)) is not None:
+            return True, False, str(refusal)
         weakness = f"; but {self._store.weakness}" if self._store.weakness else ""
         return True, True, f"{self._store.name}: reads and writes work{weakness}"
 
@@ -307,6 +313,11 @@ class RedisKernel(Front):
 
     async def _blob_chunk(self, partition: str, upload: int, number: int) -> tuple[bytes, bytes] | None:
         return await self._uploads.read(partition, upload, number)
+
+    # --------------------------------------------------------------------------------------------------- transfer
+
+    def _transfer(self) -> Transfer:
+        return StoreTransfer(self._store, self._catalog, self.declared)
 
 
 def _entries(log: str, page: bytes) -> list[Entry]:

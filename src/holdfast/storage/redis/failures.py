@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from redis import exceptions
 
-from holdfast.errors import HoldfastError, StorageBroken, StorageBusy, StorageFull, StorageUnavailable
+from holdfast.errors import (
+    HoldfastError,
+    StorageBroken,
+    StorageBusy,
+    StorageFilling,
+    StorageFull,
+    StorageMoved,
+    StoragePaused,
+    StorageUnavailable,
+)
 
 # Answers after which the same words may be sent again: nothing was done, and it passes by itself.
 _PASSING = ("LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY ")
 _NO_FUNCTION = "function not found"
 
+
+# What our own functions answer when the store is marked.
+_MARKED: dict[str, type[StorageUnavailable]] = {
+    "HFPAUSED": StoragePaused,
+    "HFMOVED": StorageMoved,
+    "HFFILLING": StorageFilling,
+}
 
 # The driver takes the code off these and makes a class of it.
 _CODES: dict[type[Exception], str] = {
@@ -55,6 +71,8 @@ def is_replica(error: str) -> bool:
 def failure_of(error: str) -> HoldfastError:
     """What to raise for an error reply."""
     code = error.split(" ", 1)[0]
+    if code in _MARKED:
+        return _MARKED[code]()
     match code:
         case "OOM":
             return StorageFull(

@@ -4,6 +4,8 @@
     holdfast:{p}:l/events/42      a log's entries;    holdfast:{p}:s/events/42    its head and floor
     holdfast:{p}:w/runs/42        a work item;        holdfast:{%}:…              the registry of all partitions
 
+In a cluster holdfast:{%.n}:… is the journal of a slot; on a single server the registry is the journal.
+
 The Lua files say more about each.
 """
 
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from holdfast.storage.keys import encode_text
+from holdfast.storage.redis.slots import tags
 
 _ESCAPES = {"%": "%25", "{": "%7B", "}": "%7D"}
 _TABLE = str.maketrans(_ESCAPES)
@@ -35,6 +38,10 @@ class Layout:
     def base(self, partition: str) -> bytes:
         return _base(self.namespace, partition)
 
+    def journal(self, slot: int) -> bytes:
+        """What whoever writes in this slot of a cluster has to look at."""
+        return b"%b:{%b}:" % (self.namespace.encode(), tags()[slot])
+
     @property
     def pattern(self) -> bytes:
         """Matches every key of a partition, and the registry's."""
@@ -48,10 +55,10 @@ class Layout:
         return f"{_GLOB.sub(_ESCAPED, base)}r/{collection}/*".encode()
 
     def parse(self, key: bytes) -> tuple[str, bytes] | None:
-        """The partition of a key and the rest of it; None for a key of the registry, or somebody else's."""
+        """The partition of a key and the rest of it; None for the registry's, a journal's, or somebody else's."""
         start = len(self.namespace) + 2
         tag, end, rest = key[start:].partition(b"}:")
-        if not end or tag == b"%":
+        if not end or tag == b"%" or tag.startswith(b"%."):
             return None
         text = tag.decode("utf-8", "replace")
         for plain, escape in reversed(_ESCAPES.items()):

@@ -12,6 +12,7 @@ from importlib import resources
 _FILES = (
     "values",
     "turn",
+    "marks",
     "registry",
     "shapes",
     "records",
@@ -22,6 +23,8 @@ _FILES = (
     "commit",
     "reads",
     "upkeep",
+    "export",
+    "load",
     "library",
 )
 
@@ -30,8 +33,9 @@ _FILES = (
 def library() -> tuple[str, bytes]:
     """Its name and its source."""
     folder = resources.files("holdfast.storage.redis").joinpath("lua")
-    # Registry is used by turn, which comes before it: a name must be declared before its first use.
-    source = "local Registry = {}\n" + "\n".join(folder.joinpath(f"{name}.lua").read_text() for name in _FILES)
+    # They are used by turn, which comes before them: a name must be declared before its first use.
+    parts = (folder.joinpath(f"{name}.lua").read_text() for name in _FILES)
+    source = "\n".join(("local Registry, Marks = {}, {}", *parts))
     name = f"holdfast_{hashlib.sha256(source.encode()).hexdigest()[:12]}"
     return name, f"#!lua name={name}\n{source.replace('%PREFIX%', name)}".encode()
 

@@ -43,7 +43,7 @@ _FIRST, _AGAIN, _PLAIN = b"f", b"a", b""
 @dataclass(slots=True, eq=False)
 class Call:
     """``read`` turns the reply into the result, or raises. ``topics``: who may have something to see afterwards.
-    ``doubt``: it may have been done, without an answer.
+    ``kept``: it is answered when the server will keep it. ``doubt``: it may have been done, without an answer.
     """
 
     words: list[bytes]
@@ -53,7 +53,13 @@ class Call:
     writes: bool
     size: int
     topics: Sequence[Topic] = ()
+    kept: bool = False
     doubt: bool = False
+
+    @property
+    def key(self) -> bytes:
+        """By which a cluster knows the server."""
+        return self.words[3] if self.words[0] == b"FCALL" else self.words[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +117,9 @@ class Pipeline:
 
     # ---------------------------------------------------------------------------------------------------- calling
 
-    def call(self, words: list[bytes], read: Callable[[Reply], Any]) -> asyncio.Future[Any]:
-        """A call that may be repeated."""
-        return self._add(words, read, writes=False)
+    def call(self, words: list[bytes], read: Callable[[Reply], Any], *, kept: bool = False) -> asyncio.Future[Any]:
+        """A call that may be repeated. ``kept``: it writes, and is answered like a write."""
+        return self._add(words, read, writes=False, kept=kept)
 
     def write(
         self,
@@ -129,11 +135,17 @@ class Pipeline:
         return self._add([*head, *words], read, writes=True, topics=topics)
 
     def _add(
-        self, words: list[bytes], read: Callable[[Reply], Any], *, writes: bool, topics: Sequence[Topic] = ()
+        self,
+        words: list[bytes],
+        read: Callable[[Reply], Any],
+        *,
+        writes: bool,
+        kept: bool = True,
+        topics: Sequence[Topic] = (),
     ) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         size = sum(map(len, words)) + 16 * len(words)
-        self.take(Call(words, read, future, time.monotonic() + self._patience, writes, size, topics))
+        self.take(Call(words, read, future, time.monotonic() + self._patience, writes, size, topics, kept))
         return future
 
     def take(self, call: Call) -> None:
@@ -220,7 +232,7 @@ class Pipeline:
         if self._wire is None:
             self._wire = await self._connect()
         words: list[Sequence[bytes]] = [call.words for call in batch]
-        assured = self._assurance if any(call.writes for call in batch) else None
+        assured = self._assurance if any(call.kept for call in batch) else None
         if assured is not None:
             words.append(assured.words)
         topics = dict.fromkeys(topic for call in batch for topic in call.topics)
@@ -273,7 +285,7 @@ class Pipeline:
         for call, reply in zip(batch, replies, strict=True):
             if isinstance(reply, Exception):
                 _fail([call], failure_of(text_of(reply)))
-            elif call.writes:
+            elif call.kept:
                 _fail(
                     [call],
                     CommitInDoubt(

@@ -16,10 +16,10 @@ from holdfast.storage.redis.connection import Wire
 from holdfast.storage.redis.failures import Disconnected
 from holdfast.storage.redis.hints import Announcer
 from holdfast.storage.redis.pipeline import Assurance, Call, Pipeline
+from holdfast.storage.redis.slots import SLOTS
 
 logger = logging.getLogger("holdfast.storage")
 
-SLOTS = 16384
 READERS = 2
 
 Connect = Callable[[Address], Awaitable[Wire]]
@@ -69,6 +69,9 @@ class Router(ABC):
     @abstractmethod
     def nodes(self) -> Sequence[Node]: ...
 
+    @abstractmethod
+    def slot(self, base: bytes) -> int: ...
+
     async def drained(self) -> None:
         for node in self.nodes():
             await node.writer.drained()
@@ -90,6 +93,9 @@ class SingleRouter(Router):
 
     def nodes(self) -> Sequence[Node]:
         return (self._node,)
+
+    def slot(self, base: bytes) -> int:  # noqa: ARG002
+        return 0
 
 
 class ClusterRouter(Router):
@@ -132,15 +138,18 @@ class ClusterRouter(Router):
             self._slots[first : last + 1] = [place] * (last - first + 1)
 
     def node(self, base: bytes) -> Node:
+        place = self._slots[self.slot(base)]
+        if place is None:
+            raise StorageUnavailable("the cluster has no server for some of its slots; see CLUSTER INFO")
+        return self._nodes[place]
+
+    def slot(self, base: bytes) -> int:
         slot = self._known.get(base)
         if slot is None:
             if len(self._known) > 100_000:
                 self._known.clear()
             slot = self._known[base] = key_slot(base)
-        place = self._slots[slot]
-        if place is None:
-            raise StorageUnavailable("the cluster has no server for some of its slots; see CLUSTER INFO")
-        return self._nodes[place]
+        return slot
 
     def nodes(self) -> Sequence[Node]:
         return tuple(self._nodes.values())
@@ -156,8 +165,8 @@ class ClusterRouter(Router):
             await self.learn()
         calls, self._waiting = self._waiting, []
         for call in calls:
-            node = self.node(call.words[3])
-            (node.writer if call.writes else node.reader).take(call)
+            node = self.node(call.key)
+            (node.writer if call.kept else node.reader).take(call)
 
 
 def _ranges(answer: Sequence[object]) -> Iterator[tuple[int, int, tuple[str, int]]]:

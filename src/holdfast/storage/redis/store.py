@@ -24,6 +24,7 @@ from holdfast.storage.redis.library import function
 from holdfast.storage.redis.pipeline import Assurance
 from holdfast.storage.redis.router import ClusterRouter, Node, Router, SingleRouter
 from holdfast.storage.redis.server import check, load_library, look_at
+from holdfast.storage.redis.slots import SLOTS
 
 logger = logging.getLogger("holdfast.storage")
 
@@ -118,6 +119,11 @@ class Store:
         return None
 
     @property
+    def place(self) -> str:
+        """Where it is, without any secret."""
+        return f"redis://{self._address}/{self._address.database}"
+
+    @property
     def name(self) -> str:
         return self.server.name if self._router.single else f"{self.server.name}, {len(self._router.nodes())} nodes"
 
@@ -143,6 +149,10 @@ class Store:
             self._known.clear()
         self._known.add(partition)
 
+    def forget_partitions(self) -> None:
+        """The registry was emptied."""
+        self._known.clear()
+
     def write(self, name: str, partition: str, *words: bytes) -> asyncio.Future[Any]:
         """Call a writing function; its answer as it is."""
         return self.write_and(name, partition, words, _same)
@@ -158,7 +168,7 @@ class Store:
         """Call a writing function, and read its answer; other processes are told of these topics."""
         base = self.layout.base(partition)
         writer = self._router.node(base).writer
-        full = (self._inline, partition.encode(), *words)
+        full = (self._inline, partition.encode(), self._journal_word(base), *words)
         if self._router.single:
             return writer.write(function(name), base, full, lambda reply: read(reply[0]), topics)
         inner = writer.write(function(name), base, full, lambda reply: (read(reply[0]), reply[1]), topics)
@@ -176,12 +186,12 @@ class Store:
         words: list[bytes] = [b"%d" % len(notes)]
         for note in notes:
             words += (b"%d" % len(note), *note)
-        await self._registry("told", (b"", partition.encode(), *words))
+        await self._registry("told", partition.encode(), words)
 
     async def _survey(self, partition: str, queue: str) -> None:
         """What was told empty may have been filled meanwhile: look again, and tell what is there."""
         base = self.layout.base(partition)
-        head = (b"", partition.encode(), queue.encode())
+        head = (b"", partition.encode(), self._journal_word(base), queue.encode())
         reply = await self._router.node(base).writer.write(function("survey"), base, head, _same)
         if reply[1]:
             await self._tell_registry(partition, reply[1])
@@ -205,11 +215,45 @@ class Store:
         return task
 
     def write_registry(self, name: str, *words: bytes) -> asyncio.Future[Any]:
-        return self._registry(name, (b"", b"", *words))
+        return self._registry(name, b"", words)
 
-    def _registry(self, name: str, words: Sequence[bytes]) -> asyncio.Future[Any]:
+    def _registry(self, name: str, partition: bytes, words: Sequence[bytes]) -> asyncio.Future[Any]:
         base = self.layout.registry
-        return self._router.node(base).writer.write(function(name), base, words, lambda reply: reply[0])
+        full = (b"", partition, self._journal_word(base), *words)
+        return self._router.node(base).writer.write(function(name), base, full, lambda reply: reply[0])
+
+    # ---------------------------------------------------------------------------------------------------- journals
+
+    @property
+    def single(self) -> bool:
+        return self._router.single
+
+    def journal(self, base: bytes) -> bytes:
+        """Where the mark lies that whoever writes there obeys, and where he notes what he touches."""
+        return self.layout.registry if self._router.single else self.layout.journal(self._router.slot(base))
+
+    def _journal_word(self, base: bytes) -> bytes:
+        return b"" if self._router.single else self.journal(base)
+
+    def journals(self) -> Sequence[bytes]:
+        """All of them; the last one is that of the registry."""
+        own = self.journal(self.layout.registry)
+        if self._router.single:
+            return (own,)
+        return (*(place for slot in range(SLOTS) if (place := self.layout.journal(slot)) != own), own)
+
+    def note(self, name: str, journal: bytes, *words: bytes) -> asyncio.Future[Any]:
+        """Call a function of a journal that may be repeated; it is kept when this is answered."""
+        call = [b"FCALL", function(name), b"1", journal, *words]
+        return self._router.node(journal).writer.call(call, _same, kept=True)
+
+    def look(self, command: bytes, key: bytes, *words: bytes) -> asyncio.Future[Any]:
+        """A plain reading command on one key, wherever it lies."""
+        return self._router.node(key).reader.call([command, key, *words], _same)
+
+    def keep(self, command: bytes, key: bytes, *words: bytes) -> asyncio.Future[Any]:
+        """A plain writing command on one key, wherever it lies; it may be repeated."""
+        return self._router.node(key).writer.call([command, key, *words], _same, kept=True)
 
     # ----------------------------------------------------------------------------------------------------- reading
 
@@ -221,7 +265,7 @@ class Store:
     def command(
         self, partition: str, command: bytes, name: bytes, *words: bytes, writes: bool = False
     ) -> asyncio.Future[Any]:
-        """A plain command on one key of a partition; one that writes may be repeated."""
+        """A plain command on one key of a partition; one that writes may be repeated, and is kept with what follows."""
         base = self.layout.base(partition)
         node = self._router.node(base)
         return (node.writer if writes else node.reader).call([command, base + name, *words], _same)
@@ -260,7 +304,10 @@ class Store:
 
     async def time(self, partition: str) -> int:
         """Microseconds since 1970, by the clock of the server that has this partition."""
-        node = self._router.node(self.layout.base(partition))
+        return await self.time_at(self.layout.base(partition))
+
+    async def time_at(self, base: bytes) -> int:
+        node = self._router.node(base)
         seconds, micros = await node.reader.call([b"TIME"], _same)
         return int(seconds) * 1_000_000 + int(micros)
 

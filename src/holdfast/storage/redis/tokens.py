@@ -47,12 +47,12 @@ def value(token: bytes) -> Scalar:
 
 
 def pack(fields: Fields) -> bytes:
-    """name=length:token of each, in the order of the names, as Lua writes it too."""
+    """name=length:token of each, in their own order, which a copy keeps."""
     if not fields:
         return b""
     parts = []
-    for name in sorted(fields):
-        packed = token(fields[name])
+    for name, given in fields.items():
+        packed = token(given)
         parts.append(b"%b=%d:%b" % (name.encode(), len(packed), packed))
     return b"".join(parts)
 

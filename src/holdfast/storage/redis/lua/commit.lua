@@ -356,10 +356,7 @@ local OPERATIONS = {
 }
 
 function Commit.commit(turn)
-  for _ = 1, Turn.number(turn) do
-    local name = Turn.next(turn)
-    turn.given[name] = Turn.next(turn)
-  end
+  Shapes.given(turn)
   local known = Turn.next(turn)
   local operations = {}
   local last = #turn.args

@@ -1,10 +1,10 @@
 -- library: the functions, by the names under which they are called. %PREFIX% becomes the library's own name.
 
-local function writer(name, act, flags)
+local function writer(name, act, flags, heeds)
   redis.register_function({
     function_name = '%PREFIX%_' .. name,
     callback = function(keys, args)
-      return Turn.once(keys, args, act)
+      return Turn.once(keys, args, act, heeds)
     end,
     flags = flags,
   })
@@ -14,29 +14,50 @@ local function reader(name, callback)
   redis.register_function({function_name = '%PREFIX%_' .. name, callback = callback, flags = {'no-writes'}})
 end
 
+-- May be repeated as it is: nothing is kept of its answer.
+local function repeatable(name, callback)
+  redis.register_function({function_name = '%PREFIX%_' .. name, callback = callback, flags = {'allow-oom'}})
+end
+
+local HEEDS = true -- the store's mark
 local RELIEF = {'allow-oom'} -- what frees memory, or keeps a lease, goes on when there is none left
 
-writer('commit', Commit.commit)
-writer('relief', Commit.commit, RELIEF)
-writer('claim', Claims.claim)
+writer('commit', Commit.commit, {}, HEEDS)
+writer('relief', Commit.commit, RELIEF, HEEDS)
+writer('claim', Claims.claim, {}, HEEDS)
 writer('renew', Claims.renew, RELIEF)
 writer('retire', Claims.retire, RELIEF)
 writer('survey', Claims.survey, RELIEF)
-writer('blob_begin', Blobs.begin)
-writer('blob_name', Blobs.name)
+writer('blob_begin', Blobs.begin, {}, HEEDS)
+writer('blob_name', Blobs.name, {}, HEEDS)
 writer('blob_undo', Blobs.undo, RELIEF)
-writer('sweep', Upkeep.sweep, RELIEF)
+writer('sweep', Upkeep.sweep, RELIEF, HEEDS)
 writer('reshape', Upkeep.reshape)
 writer('reindex', Upkeep.reindex)
 writer('reshaped', Upkeep.reshaped, RELIEF)
 writer('told', Registry.told, RELIEF)
 writer('hello', Registry.hello, RELIEF)
 writer('goodbye', Registry.goodbye, RELIEF)
-writer('pick', Registry.pick, RELIEF)
-writer('bury', Registry.bury, RELIEF)
+writer('pick', Registry.pick, RELIEF, HEEDS)
+writer('bury', Registry.bury, RELIEF, HEEDS)
 writer('expired', Registry.expired, RELIEF)
 writer('declare', Registry.declare)
 writer('found', Registry.found)
+
+writer('load_record', Load.records)
+writer('load_stream', Load.streams)
+writer('load_entry', Load.entries)
+writer('load_work', Load.work)
+writer('load_blob', Load.blobs)
+writer('load_chunk', Load.chunks)
+writer('load_holding', Load.holdings)
+writer('load_partition', Load.partitions)
+writer('load_remove', Load.remove, RELIEF)
+
+repeatable('mark', Marks.mark)
+repeatable('release', Marks.release)
+repeatable('forget', Marks.forget)
+repeatable('raise_fence', Marks.raise_fence)
 
 reader('records', Reads.records)
 reader('scan', Reads.scan)
@@ -45,3 +66,9 @@ reader('counter', Reads.counter)
 reader('log', Logs.read)
 reader('work', Reads.work)
 reader('list_work', Reads.list_work)
+reader('export_record', Export.records)
+reader('export_stream', Export.streams)
+reader('export_entry', Export.entries)
+reader('export_work', Export.work)
+reader('export_blob', Export.blobs)
+reader('export_chunk', Export.chunks)

@@ -9,7 +9,7 @@ function Logs.load(turn, log, stream)
   local state = turn.streams[name]
   if not state then
     local row = redis.call('HMGET', turn.base .. 's/' .. name, 'h', 'f')
-    state = {name = name, there = row[1] and true, head = tonumber(row[1] or 0), floor = tonumber(row[2] or 0)}
+    state = {log = log, stream = stream, name = name, there = row[1] and true, head = tonumber(row[1] or 0), floor = tonumber(row[2] or 0)}
     turn.streams[name] = state
   end
   return state
@@ -17,6 +17,15 @@ end
 
 local function id(seq)
   return Values.text(seq) .. '-0'
+end
+
+function Logs.add(base, name, seq, at, kind, data, checksum, dedupe)
+  if dedupe == '' then
+    redis.call('XADD', base .. 'l/' .. name, seq .. '-0', 'k', kind, 'd', data, 'a', at, 'c', checksum)
+  else
+    redis.call('HSET', base .. 'd/' .. name, dedupe, seq)
+    redis.call('XADD', base .. 'l/' .. name, seq .. '-0', 'k', kind, 'd', data, 'a', at, 'c', checksum, 'u', dedupe)
+  end
 end
 
 -- drafts: kind, data, checksum, dedupe ('' or '=' and the key), four of each.
@@ -37,20 +46,13 @@ function Logs.append(turn, state, drafts)
       head = head + 1
       seq = head
       local data, checksum = drafts[place + 1], drafts[place + 2]
-      if dedupe == '' then
-        redis.call('XADD', base .. 'l/' .. state.name, id(seq), 'k', drafts[place], 'd', data, 'a', at, 'c', checksum)
-      else
-        redis.call('HSET', base .. 'd/' .. state.name, dedupe, Values.text(seq))
-        redis.call(
-          'XADD', base .. 'l/' .. state.name, id(seq),
-          'k', drafts[place], 'd', data, 'a', at, 'c', checksum, 'u', dedupe
-        )
-      end
+      Logs.add(base, state.name, Values.text(seq), at, drafts[place], data, checksum, dedupe)
     end
     seqs[#seqs + 1] = seq
   end
   if head > state.head then
     redis.call('HSET', base .. 's/' .. state.name, 'h', Values.text(head), 'f', Values.text(state.floor))
+    Marks.touch(turn, 'stream', state.log, state.stream)
   end
   return seqs
 end
@@ -86,13 +88,18 @@ local function forget_dedupes(turn, state, through)
   end
 end
 
+function Logs.cut(turn, state, floor)
+  forget_dedupes(turn, state, floor)
+  redis.call('XTRIM', turn.base .. 'l/' .. state.name, 'MINID', '=', id(floor + 1))
+end
+
 function Logs.trim(turn, state, through)
   local floor = math.min(through, state.head)
   if floor <= state.floor then
     return
   end
-  forget_dedupes(turn, state, floor)
-  redis.call('XTRIM', turn.base .. 'l/' .. state.name, 'MINID', '=', id(floor + 1))
+  Logs.cut(turn, state, floor)
+  Marks.touch(turn, 'stream', state.log, state.stream)
   redis.call('HSET', turn.base .. 's/' .. state.name, 'f', Values.text(floor))
 end
 
@@ -100,6 +107,7 @@ function Logs.drop(turn, state)
   if state.there then
     local base = turn.base
     redis.call('UNLINK', base .. 's/' .. state.name, base .. 'l/' .. state.name, base .. 'd/' .. state.name)
+    Marks.touch(turn, 'stream', state.log, state.stream, true)
   end
 end
 
@@ -116,14 +124,8 @@ local function packed(head, floor, page)
 end
 
 -- A page: stops at its limit, or when it holds so many bytes, but has an entry if there is one.
-function Logs.read(keys, args)
-  local base, name = keys[1], args[1]
-  local after, before = tonumber(args[2]), args[3]
-  local limit, max_bytes, backward = tonumber(args[4]), tonumber(args[5]), args[6] == '1'
-  local row = redis.call('HMGET', base .. 's/' .. name, 'h', 'f')
-  local head, floor = tonumber(row[1] or 0), tonumber(row[2] or 0)
-  local low = id(math.max(after, floor) + 1)
-  local high = before == '' and '+' or id(tonumber(before) - 1)
+function Logs.page(base, name, after, high, limit, max_bytes, backward)
+  local low = id(after + 1)
   local page, size, count = {}, 0, 8
   while #page < limit do
     count = math.min(count, limit - #page)
@@ -136,7 +138,7 @@ function Logs.read(keys, args)
     for _, found in ipairs(rows) do
       local length = #found[2][4]
       if #page > 0 and size + length > max_bytes then
-        return packed(head, floor, page)
+        return page
       end
       page[#page + 1] = found
       size = size + length
@@ -152,5 +154,16 @@ function Logs.read(keys, args)
     -- Large entries are fetched a few at a time.
     count = math.max(1, math.min(256, math.floor(#page * (max_bytes - size) / math.max(size, 1))))
   end
+  return page
+end
+
+function Logs.read(keys, args)
+  local base, name = keys[1], args[1]
+  local after, before = tonumber(args[2]), args[3]
+  local row = redis.call('HMGET', base .. 's/' .. name, 'h', 'f')
+  local head, floor = tonumber(row[1] or 0), tonumber(row[2] or 0)
+  local high = before == '' and '+' or id(tonumber(before) - 1)
+  local backward = args[6] == '1'
+  local page = Logs.page(base, name, math.max(after, floor), high, tonumber(args[4]), tonumber(args[5]), backward)
   return packed(head, floor, page)
 end

@@ -51,9 +51,16 @@ local function reindex(turn, collection, key, hash, state, fields)
 end
 
 function Records.put(turn, collection, key, hash, fields, body, checksum, seconds)
-  local state = Records.load(turn, collection, key)
   local live = Records.live(turn, collection, key)
   local version = live and live.version + 1 or 1
+  local expires_at = seconds ~= '' and turn.now + tonumber(seconds) or nil
+  Records.write(turn, collection, key, hash, version, fields, body, checksum, expires_at)
+  return version
+end
+
+-- Over whatever is there.
+function Records.write(turn, collection, key, hash, version, fields, body, checksum, expires_at)
+  local state = Records.load(turn, collection, key)
   local shape = reindex(turn, collection, key, hash, state, fields)
   local place = Records.key(turn.base, collection, key)
   redis.call('HSET', place, 'v', version, 'f', fields, 'b', body, 'c', checksum, 'x', shape.version)
@@ -61,8 +68,7 @@ function Records.put(turn, collection, key, hash, fields, body, checksum, second
     redis.call('HSET', place, 'h', hash)
     redis.call('HSET', turn.base .. 'long', collection .. '/' .. hash, key)
   end
-  if seconds ~= '' then
-    local expires_at = turn.now + tonumber(seconds)
+  if expires_at then
     redis.call('HSET', place, 'e', Values.text(expires_at))
     redis.call('ZADD', turn.base .. 'expiring', expires_at, expiry_member(collection, key))
     Turn.note(turn, 'expires', Values.text(expires_at))
@@ -70,23 +76,16 @@ function Records.put(turn, collection, key, hash, fields, body, checksum, second
     redis.call('HDEL', place, 'e')
     redis.call('ZREM', turn.base .. 'expiring', expiry_member(collection, key))
   end
-  return version
+  Marks.touch(turn, 'record', collection, key)
 end
 
 function Records.patch(turn, collection, key, names, tokens)
   local state = Records.load(turn, collection, key)
-  local fields = Values.unpack(state.fields)
-  for place, name in ipairs(names) do
-    if tokens[place] == '' then
-      fields[name] = nil
-    else
-      fields[name] = tokens[place]
-    end
-  end
-  local text = Values.pack(fields)
+  local text = Values.patched(state.fields, names, tokens)
   local shape = reindex(turn, collection, key, state.hash, state, text)
   local version = state.version + 1
   redis.call('HSET', Records.key(turn.base, collection, key), 'v', version, 'f', text, 'x', shape.version)
+  Marks.touch(turn, 'record', collection, key)
   return version
 end
 
@@ -104,6 +103,7 @@ function Records.remove(turn, collection, key)
   if state.expires_at then
     redis.call('ZREM', turn.base .. 'expiring', expiry_member(collection, key))
   end
+  Marks.touch(turn, 'record', collection, key)
 end
 
 function Records.take(turn, collection, key)

@@ -169,7 +169,7 @@ end
 function Registry.declare(turn)
   local name, text = Turn.next(turn), Turn.next(turn)
   local stored = redis.call('HGET', turn.base .. 'catalog', name)
-  local version = 0
+  local version = tonumber(redis.call('GET', turn.base .. 'generation') or 0)
   if stored then
     local bar = string.find(stored, '|', 1, true)
     version = tonumber(string.sub(stored, 1, bar - 1))
@@ -178,7 +178,7 @@ function Registry.declare(turn)
     end
   end
   redis.call('HSET', turn.base .. 'catalog', name, (version + 1) .. '|' .. text)
-  return {version + 1, version}
+  return {version + 1, stored and version or 0}
 end
 
 -- The first one here says how everything is laid out.

@@ -39,6 +39,14 @@ function Shapes.parse(text)
   return shape
 end
 
+-- args: how many, name and text of each: what the caller knows to be declared.
+function Shapes.given(turn)
+  for _ = 1, Turn.number(turn) do
+    local name = Turn.next(turn)
+    turn.given[name] = Turn.next(turn)
+  end
+end
+
 -- The shape of this partition; the first writer of a collection brings it.
 function Shapes.of(turn, collection)
   local shape = turn.shapes[collection]

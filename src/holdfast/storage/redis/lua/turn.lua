@@ -10,8 +10,9 @@ function Turn.now()
   return tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
 
--- args: session, number, mode (f: first of its batch here, a: asked again), registry ('' in a cluster), partition, …
-function Turn.once(keys, args, act)
+-- args: session, number, mode (f: first of its batch here, a: asked again), registry ('' in a cluster), partition,
+-- journal ('': the registry), … ``heeds``: a mark may forbid it, or want to know what it touches.
+function Turn.once(keys, args, act, heeds)
   local place = keys[1] .. 'x/' .. args[1]
   local number = args[2]
   if args[3] == 'a' then
@@ -27,8 +28,10 @@ function Turn.once(keys, args, act)
     now = Turn.now(),
     registry = args[4],
     partition = args[5],
-    at = 6,
+    journal = Turn.journal(keys[1], args),
+    at = 7,
     args = args,
+    touched = {},
     notes = {},
     records = {},
     streams = {},
@@ -36,7 +39,12 @@ function Turn.once(keys, args, act)
     shapes = {},
     given = {},
   }
+  local refusal = heeds and Marks.obey(turn)
+  if refusal then
+    return refusal
+  end
   local answer = act(turn)
+  Marks.settle(turn)
   Registry.settle(turn)
   local result = {answer, turn.notes}
   redis.call('HSET', place, number, cmsgpack.pack(result))
@@ -44,6 +52,13 @@ function Turn.once(keys, args, act)
     redis.call('PEXPIRE', place, KEEP_MS)
   end
   return result
+end
+
+function Turn.journal(base, args)
+  if args[6] ~= '' then
+    return args[6]
+  end
+  return args[4] ~= '' and args[4] or base
 end
 
 function Turn.next(turn)

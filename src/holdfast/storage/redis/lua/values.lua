@@ -26,30 +26,45 @@ function Values.piece(token)
   return token
 end
 
--- name=length:token, one after the other.
+-- name=length:token, one after the other: answers name and token of the one that begins here, and where the next does.
+function Values.field(text, at)
+  local equals = string.find(text, '=', at, true)
+  local colon = string.find(text, ':', equals, true)
+  local size = tonumber(string.sub(text, equals + 1, colon - 1))
+  return string.sub(text, at, equals - 1), string.sub(text, colon + 1, colon + size), colon + size + 1
+end
+
 function Values.unpack(text)
   local fields = {}
   local at = 1
   while at <= #text do
-    local equals = string.find(text, '=', at, true)
-    local colon = string.find(text, ':', equals, true)
-    local size = tonumber(string.sub(text, equals + 1, colon - 1))
-    fields[string.sub(text, at, equals - 1)] = string.sub(text, colon + 1, colon + size)
-    at = colon + size + 1
+    local name, token
+    name, token, at = Values.field(text, at)
+    fields[name] = token
   end
   return fields
 end
 
-function Values.pack(fields)
-  local names = {}
-  for name in pairs(fields) do
-    names[#names + 1] = name
+-- The text with these fields changed, or taken away ('' for a token). Fields keep their places; new ones come last.
+function Values.patched(text, names, tokens)
+  local changed, parts = {}, {}
+  local function add(name, token)
+    if token ~= '' then
+      parts[#parts + 1] = name .. '=' .. #token .. ':' .. token
+    end
   end
-  table.sort(names)
-  local parts = {}
+  for place, name in ipairs(names) do
+    changed[name] = tokens[place]
+  end
+  local at = 1
+  while at <= #text do
+    local name, token
+    name, token, at = Values.field(text, at)
+    add(name, changed[name] or token)
+    changed[name] = nil
+  end
   for _, name in ipairs(names) do
-    local token = fields[name]
-    parts[#parts + 1] = name .. '=' .. #token .. ':' .. token
+    add(name, changed[name] or '')
   end
   return table.concat(parts)
 end

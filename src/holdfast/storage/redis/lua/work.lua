@@ -114,6 +114,7 @@ function Work.save(turn, old, new)
     'g', new.again_at and Values.text(new.again_at) or '', 'x', new.reason
   )
   turn.work[queue .. '/' .. key] = new
+  Marks.touch(turn, 'work', queue, key)
 end
 
 function Work.remove(turn, item)
@@ -121,6 +122,7 @@ function Work.remove(turn, item)
   redis.call('ZREM', turn.base .. 'keys/' .. item.queue .. '/' .. LISTED[item.state], item.key)
   redis.call('UNLINK', turn.base .. 'w/' .. item.queue .. '/' .. item.key)
   turn.work[item.queue .. '/' .. item.key] = false
+  Marks.touch(turn, 'work', item.queue, item.key)
 end
 
 function Work.copy(item, changes)
@@ -143,7 +145,7 @@ end
 
 -- Greater than all before it, also after a failover that lost some: the clock is part of it.
 function Work.next_fence(turn)
-  local key = turn.base .. 'fence'
+  local key = turn.journal .. 'fence'
   local last = tonumber(redis.call('GET', key) or 0)
   local fence = math.max(last + 1, turn.now)
   redis.call('SET', key, Values.text(fence))

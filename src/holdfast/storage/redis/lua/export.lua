@@ -1,0 +1,78 @@
+-- export: rows as a copier reads them, each whole and of one moment, by their names.
+--
+-- Where rows can be large, an answer ends when it holds so many bytes; whoever wants the others asks again.
+
+local Export = {}
+
+local RECORD = {'v', 'f', 'b', 'c', 'e'}
+
+-- args: bytes, collection and key of each; answers the time, then a row (or 0) for each.
+function Export.records(keys, args)
+  local found, size, most = {Turn.now()}, 0, tonumber(args[1])
+  for at = 2, #args, 2 do
+    local row = redis.call('HMGET', Records.key(keys[1], args[at], args[at + 1]), unpack(RECORD))
+    found[#found + 1] = row[1] and row or 0
+    size = size + (row[3] and #row[3] or 0)
+    if size >= most then
+      break
+    end
+  end
+  return found
+end
+
+-- args: log and stream of each; answers head and floor (or 0) for each.
+function Export.streams(keys, args)
+  local found = {}
+  for at = 1, #args, 2 do
+    local row = redis.call('HMGET', keys[1] .. 's/' .. args[at] .. '/' .. args[at + 1], 'h', 'f')
+    found[#found + 1] = row[1] and row or 0
+  end
+  return found
+end
+
+-- args: log/stream, after, limit, bytes; answers one string, as Logs.read does, with the dedupe keys in it.
+function Export.entries(keys, args)
+  local page = Logs.page(keys[1], args[1], tonumber(args[2]), '+', tonumber(args[3]), tonumber(args[4]), false)
+  local parts = {}
+  for place, found in ipairs(page) do
+    local row = found[2] -- k, kind, d, data, a, at, c, checksum, and perhaps u, dedupe
+    local kind, data, dedupe = row[2], row[4], row[10] or ''
+    local seq = string.sub(found[1], 1, -3)
+    parts[place] = table.concat({seq, row[6], row[8], #kind, #data, #dedupe}, ' ') .. '\n' .. kind .. data .. dedupe
+  end
+  return table.concat(parts)
+end
+
+-- args: queue and key of each; answers the time, then a row (or 0) for each.
+function Export.work(keys, args)
+  local found = {Turn.now()}
+  for at = 1, #args, 2 do
+    local row = redis.call('HMGET', keys[1] .. 'w/' .. args[at] .. '/' .. args[at + 1], unpack(Work.NAMES))
+    found[#found + 1] = row[1] and row or 0
+  end
+  return found
+end
+
+-- args: digests; answers the time, then size, until when it is kept, how many holders and chunks it has (or 0) for each.
+function Export.blobs(keys, args)
+  local found = {Turn.now()}
+  for at = 1, #args do
+    local row = redis.call('HMGET', keys[1] .. 'b/' .. args[at], 's', 'e', 'n')
+    local holders = redis.call('SCARD', keys[1] .. 'o/' .. args[at])
+    found[#found + 1] = row[1] and {row[1], row[2], holders, row[3]} or 0
+  end
+  return found
+end
+
+-- args: digest, the number of the first one, how many.
+function Export.chunks(keys, args)
+  local row = redis.call('HMGET', keys[1] .. 'b/' .. args[1], 'u', 'n')
+  local found = {}
+  if row[1] then
+    local first = tonumber(args[2])
+    for number = first, math.min(first + tonumber(args[3]), tonumber(row[2])) - 1 do
+      found[#found + 1] = redis.call('GET', keys[1] .. 'u/' .. row[1] .. '/' .. number)
+    end
+  end
+  return found
+end
