@@ -14,6 +14,7 @@ EVENTS = "task_events"  # a stream per task: see notes.py
 INBOX = "task_inbox"  # a stream per task: what others want of a running task
 
 QUEUE = "tasks"  # an item per task that wants a worker
+ERASURES = "task_erasures"  # an item per task that is gone and has segments left: see erase.py
 
 FAMILIES: tuple[Family, ...] = (
     Collection(
@@ -30,5 +31,5 @@ FAMILIES: tuple[Family, ...] = (
     Collection(SNAPSHOTS),
     Collection(SEGMENTS),
     Collection(SENDS),
-    Collection(CONTEXTS),
+    Collection(CONTEXTS, indexes=(Index("key"),)),
 )
