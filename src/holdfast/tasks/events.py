@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
-from holdfast.errors import HoldfastError, LogTrimmed
+from holdfast.errors import HoldfastError, LogTrimmed, TaskNotFoundError
 from holdfast.storage import Entry, Kernel, LogTopic, Watch
 from holdfast.tasks.families import EVENTS
 from holdfast.tasks.notes import StatusNote, read_note
@@ -38,6 +38,9 @@ class Snapshot:
 
 Followed = Snapshot | Entry
 
+BEAT = Entry(0, "beat", b"", 0)
+"""Nothing happened for a while: a reader may tell its client that it is still there."""
+
 
 class Feed:
     """The newest entries of one task, for all its readers in this process."""
@@ -47,6 +50,7 @@ class Feed:
         self.task_id = task_id
         self.head = head
         self.readers = 0
+        self.erased = False
         self.tail: asyncio.Task[None] | None = None
         self._ring: deque[Entry] = deque()
         self._bytes = 0
@@ -77,12 +81,14 @@ class Feed:
             return None
         return [entry for entry in self._ring if entry.seq > seq]
 
-    async def more(self, seq: int) -> None:
-        """Return when there is something after this seq."""
-        if self.head <= seq:
-            future = asyncio.get_running_loop().create_future()
-            self._waiting.append(future)
-            await future
+    async def more(self, seq: int, seconds: float | None = None) -> bool:
+        """Return when there is something after this seq, or the feed was woken; False: the time is over."""
+        if self.head > seq:
+            return True
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        done, _ = await asyncio.wait((future,), timeout=seconds)
+        return bool(done)
 
 
 class Events:
@@ -93,16 +99,26 @@ class Events:
         self.kernel: Kernel = store.kernel
         self.running: set[tuple[str, str]] = set()  # tasks that run in this process: their journals tell everything
         self._feeds: dict[tuple[str, str], Feed] = {}
+        self._closing = False
 
     def feed(self, partition: str, task_id: str) -> Feed | None:
         """The feed of a task that somebody reads here."""
         return self._feeds.get((partition, task_id))
 
-    async def follow(self, partition: str, task_id: str, *, after: int | None = None) -> AsyncGenerator[Followed, None]:
+    def close(self) -> None:
+        """End every follower, as a server does before it stops."""
+        self._closing = True
+        for feed in self._feeds.values():
+            feed.wake()
+
+    async def follow(
+        self, partition: str, task_id: str, *, after: int | None = None, beat_seconds: float | None = None
+    ) -> AsyncGenerator[Followed, None]:
         """A snapshot (unless ``after`` is given), then every entry up to the one that ends the task.
 
         ``after`` is the last seq that the reader has. If the entries after it were trimmed, a snapshot with ``gap``
-        comes first. Raises TaskNotFoundError.
+        comes first. With ``beat_seconds``, BEAT comes whenever nothing else came for so long. Raises TaskNotFoundError,
+        also when the task is erased meanwhile.
         """
         task = await self.store.load(partition, task_id)
         seq = after
@@ -135,7 +151,12 @@ class Events:
                     if ends_task(entry):
                         return
                 if not entries:
-                    await feed.more(seq)
+                    if feed.erased:
+                        raise TaskNotFoundError(task_id)
+                    if not await feed.more(seq, beat_seconds):
+                        yield BEAT
+                    if self._closing:
+                        return
         finally:
             await self._leave(feed)
 
@@ -163,6 +184,10 @@ class Events:
                     page = await self.kernel.read_log(feed.partition, EVENTS, feed.task_id, after=feed.head)
                     feed.publish(page.entries)
                     behind = feed.head < page.head
+                    if page.head == 0 < feed.head:
+                        feed.erased = True
+                        feed.wake()
+                        return
                 except LogTrimmed as trimmed:  # the task was erased or cut short: readers see it by themselves
                     feed.head = trimmed.head
                     feed.wake()
