@@ -23,6 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.protocol.types import Message, Role, TaskState, encode, timestamp
 from holdfast.storage import Append, Claim, Enqueue, Entry, FieldIn, Head, Operation, Remove, new_id
+from holdfast.tasks.dead import drop, owner_of, second_try
 from holdfast.tasks.events import Events, Followed, Snapshot
 from holdfast.tasks.families import EVENTS, QUEUE, SENDS, TASKS
 from holdfast.tasks.inbox import STEERING, SteeringKind, post
@@ -317,6 +318,21 @@ class TaskManager:
         view.apply(decision.notes)
         record.version += 1
         return task
+
+    # ----------------------------------------------------------------------------------------------------- requeue
+
+    async def requeue(self, task_id: str, principal: Principal = ANONYMOUS) -> Sent:
+        """Try a task anew that ended without an answer: its last message makes a new task, which refers to it.
+
+        The old one stays as it is, and its dead letter is removed. Requeued again, it answers the same new task.
+        """
+        task = await self.store.load(principal.partition, task_id)
+        message = await second_try(self.store, task)
+        turn = task.record.turn
+        who = owner_of(task.partition, task.record) or principal
+        sent = await self.send(message, Envelope(who, turn.accepts, turn.request, task.view.metadata))
+        await drop(self.store, task.partition, task_id)
+        return sent
 
     # ------------------------------------------------------------------------------------------------------- steer
 
