@@ -1,0 +1,167 @@
+"""The life of a task: the arrows of the lifecycle, no other, and the right error for each wrong turn."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_core import from_json
+
+from holdfast.errors import (
+    IllegalTransition,
+    TaskError,
+    TaskNotAcceptingMessagesError,
+    TaskNotCancelableError,
+    TaskTerminalStateError,
+)
+from holdfast.protocol.types import PAUSED, TERMINAL, TaskState
+from holdfast.tasks.lifecycle import (
+    TRANSITIONS,
+    Answer,
+    Cancel,
+    Command,
+    End,
+    Report,
+    Start,
+    apply,
+    check_transition,
+)
+from holdfast.tasks.notes import MessageNote, StatusNote
+
+S = TaskState
+NOW = "2026-01-01T00:00:00.000Z"
+
+# Written out once more, by hand: the picture of the lifecycle, and the three arrows that were added to it.
+ARROWS = {
+    (S.submitted, S.working),
+    (S.submitted, S.canceled),
+    (S.submitted, S.failed),
+    (S.working, S.completed),
+    (S.working, S.failed),
+    (S.working, S.canceled),
+    (S.working, S.rejected),
+    (S.working, S.input_required),
+    (S.working, S.auth_required),
+    (S.input_required, S.submitted),
+    (S.input_required, S.canceled),
+    (S.input_required, S.failed),
+    (S.auth_required, S.submitted),
+    (S.auth_required, S.canceled),
+    (S.auth_required, S.failed),
+}
+
+STATES = st.sampled_from(list(S))
+WORDS = st.none() | st.sampled_from([b'{"messageId":"m"}', b"{}"])
+COMMANDS: st.SearchStrategy[Command] = st.one_of(
+    st.just(Start()),
+    st.builds(Report, WORDS),
+    st.builds(End, STATES, WORDS, st.none() | st.just(b'{"a":1}')),
+    st.builds(Answer, st.just(b'{"messageId":"m"}')),
+    st.builds(Cancel, WORDS),
+)
+
+
+@pytest.mark.parametrize(("state", "to"), list(product(S, S)), ids=lambda state: state.name)
+def test_arrows(state: TaskState, to: TaskState) -> None:
+    """An arrow of the picture can be gone, and nothing else can; out of a terminal state the error says so."""
+    if (state, to) in ARROWS:
+        check_transition("t", state, to)
+        assert TRANSITIONS[state][to]  # what brings it about, for the docs
+    else:
+        with pytest.raises(TaskTerminalStateError if state in TERMINAL else IllegalTransition):
+            check_transition("t", state, to)
+
+
+def test_every_state_has_its_place() -> None:
+    """Terminal states lead nowhere, all others lead somewhere, and each can be reached."""
+    assert set(TRANSITIONS) == set(S)
+    assert {state for state in S if not TRANSITIONS[state]} == TERMINAL
+    assert {to for ends in TRANSITIONS.values() for to in ends} == set(S)
+    assert not TERMINAL & PAUSED
+
+
+@given(STATES, COMMANDS)
+def test_a_decision_goes_along_an_arrow(state: TaskState, command: Command) -> None:
+    """Whatever the command, the new state is an arrow away (or is working still), and the last note tells it."""
+    try:
+        decision = apply("t", state, command, now=NOW)
+    except TaskError:
+        return
+    assert (state, decision.state) in ARROWS or (state, decision.state) == (S.working, S.working)
+    last = decision.notes[-1]
+    assert isinstance(last, StatusNote)
+    assert last.state is decision.state
+    status = from_json(last.data)["status"]
+    assert status["state"] == decision.state.value
+    assert status["timestamp"] == NOW
+
+
+@given(STATES, COMMANDS)
+def test_the_right_error(state: TaskState, command: Command) -> None:
+    """Each wrong command has its own error, which names the task and the state that it is in."""
+    try:
+        apply("t", state, command, now=NOW)
+    except TaskError as error:
+        raised: TaskError | None = error
+    else:
+        raised = None
+    if raised is not None:
+        expected: type[TaskError] = TaskTerminalStateError if state in TERMINAL else IllegalTransition
+        if isinstance(command, Cancel):
+            expected = TaskNotCancelableError
+        elif isinstance(command, Answer) and state not in TERMINAL:
+            expected = TaskNotAcceptingMessagesError
+        assert type(raised) is expected
+        assert state.name in str(raised)
+    else:
+        right: dict[type[Command], frozenset[TaskState]] = {
+            Start: frozenset({S.submitted}),
+            Report: frozenset({S.working, S.submitted}),
+            Answer: PAUSED,
+            Cancel: frozenset(S) - TERMINAL,
+        }
+        assert isinstance(command, End) or state in right[type(command)]
+
+
+@given(STATES, st.lists(COMMANDS, max_size=20))
+def test_any_history(state: TaskState, commands: list[Command]) -> None:
+    """However commands come, a task that ended stays as it is, and every step on the way is an arrow."""
+    way = [state]
+    for command in commands:
+        try:
+            way.append(apply("t", way[-1], command, now=NOW).state)
+        except TaskError:
+            pass
+        else:
+            assert way[-2] not in TERMINAL
+    assert all(step in ARROWS or step == (S.working, S.working) for step in pairwise(way))
+
+
+@given(st.sampled_from(sorted(PAUSED)))
+def test_an_answer_comes_first(state: TaskState) -> None:
+    """The user's answer stands in the history before the task is submitted again."""
+    message, status = apply("t", state, Answer(b'{"messageId":"a"}'), now=NOW).notes
+    assert message == MessageNote(b'{"messageId":"a"}')
+    assert isinstance(status, StatusNote)
+    assert status.said is None
+
+
+def test_what_is_said_belongs_to_the_history() -> None:
+    """The words of an end and of a cancel are part of the history; those of a report are shown and not kept."""
+    words = b'{"messageId":"w"}'
+    kept = [
+        apply("t", S.working, End(S.completed, words), now=NOW).notes,
+        apply("t", S.submitted, Cancel(words), now=NOW).notes,
+    ]
+    assert [note.said for (note,) in kept if isinstance(note, StatusNote)] == [words, words]
+    (report,) = apply("t", S.working, Report(words), now=NOW).notes
+    assert isinstance(report, StatusNote)
+    assert report.said is None
+    assert b'"w"' in report.data
+
+
+def test_metadata_of_an_end() -> None:
+    (note,) = apply("t", S.working, End(S.failed, None, b'{"a":1}'), now=NOW).notes
+    assert from_json(note.data)["metadata"] == {"a": 1}
