@@ -78,13 +78,14 @@ async def _erase_found(store: TaskStore, partition: str, query: Query) -> int:
 
 async def _remove(store: TaskStore, task: StoredTask) -> None:
     task_id, view = task.record.task_id, task.view
-    gone = [send_key(message_id) async for message_id in _message_ids(store, task)]
-    deletes: list[Operation] = [Delete(SENDS, key) for key in dict.fromkeys(gone)]
+    inbox = await store.kernel.log_state(task.partition, INBOX, task_id)
+    deletes: list[Operation] = await _sends(store, task)
     deletes += [Delete(SEGMENTS, key) for key in dict.fromkeys(view.segment_keys())]
     here, left = deletes[:BATCH], deletes[BATCH:]
     await store.kernel.commit(
         task.partition,
         Head(EVENTS, task_id, view.head),
+        Head(INBOX, task_id, inbox.head),  # a message that came meanwhile would leave its key behind
         Delete(TASKS, task_id, task.record.version),
         Drop(EVENTS, task_id),
         Drop(INBOX, task_id),
@@ -110,6 +111,19 @@ async def _finish(store: TaskStore, partition: str, task_id: str) -> None:
         deletes = [Delete(collection, key) for collection, key in names[first : first + BATCH]]
         await store.kernel.commit(partition, *deletes)
     await store.kernel.commit(partition, Delete(SNAPSHOTS, task_id), Remove(ERASURES, task_id))
+
+
+async def _sends(store: TaskStore, task: StoredTask) -> list[Operation]:
+    """Deletes the keys under which this task was made or reached; the id of a message may be another task's key."""
+    keys = dict.fromkeys([send_key(message_id) async for message_id in _message_ids(store, task)])
+    if task.record.key is not None:
+        keys[task.record.key] = None
+    found = await store.kernel.get_many(task.partition, SENDS, keys) if keys else ()
+    return [
+        Delete(SENDS, send.key)
+        for send in found
+        if send is not None and from_json(send.body)["task"] == task.record.task_id
+    ]
 
 
 async def _message_ids(store: TaskStore, task: StoredTask) -> AsyncIterator[str]:

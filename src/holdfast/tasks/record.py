@@ -57,6 +57,7 @@ class TaskRecord:
     turn: Turn
     metadata: dict[str, Any] = field(default_factory=dict)
     direct: bool = False  # the answer of this task is a message, not a task
+    key: str | None = None  # of the send that makes it once per context (`Storage.create_task`)
     version: int = 0
 
     def stand(self, decision: Decision, now: int, metadata: dict[str, Any]) -> None:
@@ -71,6 +72,8 @@ class TaskRecord:
             more += b',"metadata":' + to_json(self.metadata)
         if self.direct:
             more += b',"direct":true'
+        if self.key is not None:
+            more += b',"key":' + to_json(self.key)
         return b'{"contextId":%b,"created":%d,"updated":%d,"status":%b,"turn":%b%b}' % (
             to_json(self.context_id),
             self.created,
@@ -102,5 +105,6 @@ class TaskRecord:
             Turn.from_json(body["turn"]),
             body.get("metadata", {}),
             body.get("direct", False),
+            body.get("key"),
             stored.version,
         )
