@@ -138,6 +138,11 @@ class TaskContext:
         return self._run.cancel_requested
 
     @property
+    def turn(self) -> int:
+        """The number of this turn: 1 for the message that made the task, one more for each message after it."""
+        return self._turn.number
+
+    @property
     def turn_ended(self) -> bool:
         return self._run.ended
 

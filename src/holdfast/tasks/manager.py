@@ -374,7 +374,7 @@ def checked_message(message: Message) -> bytes:
 
 def _bound(message: Message, text: bytes, task_id: str, context_id: str) -> bytes:
     """The message with the ids of its task and context."""
-    if message.task_id is None and message.context_id is None:
+    if not message.model_fields_set & {"task_id", "context_id"}:  # a null that was set is written too
         return b'%b,"contextId":%b,"taskId":%b}' % (text[:-1], to_json(context_id), to_json(task_id))
     return encode(message.model_copy(update={"task_id": task_id, "context_id": context_id}))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pydantic_core import from_json, to_json
 
 from holdfast.errors import InvalidTaskRequest, LogTrimmed, StorageCorrupt, TaskNotFoundError
-from holdfast.protocol.types import Task
+from holdfast.protocol.types import Task, TaskState
 from holdfast.storage import Clock, Delete, Kernel, Operation, Put
 from holdfast.tasks.families import EVENTS, SEGMENTS, SNAPSHOTS, TASKS
 from holdfast.tasks.notes import read_note
@@ -28,6 +28,14 @@ class StoredTask:
     partition: str
     record: TaskRecord
     view: TaskView
+
+    @property
+    def task_id(self) -> str:
+        return self.record.task_id
+
+    @property
+    def state(self) -> TaskState:
+        return self.view.state
 
     @property
     def version(self) -> int:
