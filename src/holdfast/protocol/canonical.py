@@ -1,7 +1,7 @@
 """Canonical JSON (RFC 8785, JCS): one text for one value, so that a signature can be checked by anybody.
 
 Members are sorted by their UTF-16 code units, strings are escaped as little as JSON allows, and numbers are written as
-ECMAScript writes them. Integers beyond 2**53 have no exact place there, so they are refused rather than changed.
+ECMAScript writes them. An integer that ECMAScript would change (2**53 + 1, say) is refused.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from holdfast.protocol.types import Json
 
 _EXACT = 2**53
+_MOST = 10**21  # from here on ECMAScript writes exponents
 
 
 def canonical_json(value: Json) -> bytes:
@@ -29,8 +30,8 @@ def _text(value: Json) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, int):
-        if abs(value) > _EXACT:
-            raise ValueError("an integer beyond 2**53 has no canonical form")
+        if abs(value) > _EXACT and (abs(value) >= _MOST or _number(float(value)) != str(value)):
+            raise ValueError("this integer has no canonical form: ECMAScript would change it")
         return str(int(value))
     if isinstance(value, float):
         return _number(value)

@@ -45,7 +45,7 @@ class CapabilitiesConfig(Config):
     push_notifications: bool = False
     state_transition_history: bool = False
     extended_agent_card: bool = False
-    extensions: tuple[ExtensionConfig, ...] | None = None
+    extensions: Sequence[ExtensionConfig] | None = None
 
 
 class ProviderConfig(Config):
@@ -69,11 +69,11 @@ class SkillConfig(Config):
     id: str = Field(min_length=1)
     name: str
     description: str
-    tags: tuple[str, ...] = ()
-    examples: tuple[str, ...] | None = None
-    input_modes: tuple[str, ...] | None = None
-    output_modes: tuple[str, ...] | None = None
-    security: tuple[dict[str, list[str]], ...] | None = None
+    tags: Sequence[str] = ()
+    examples: Sequence[str] | None = None
+    input_modes: Sequence[str] | None = None
+    output_modes: Sequence[str] | None = None
+    security: Sequence[dict[str, list[str]]] | None = None
 
 
 class AgentCardConfig(Config):
@@ -87,19 +87,19 @@ class AgentCardConfig(Config):
     description: str
     version: str = "1.0.0"
     protocol_version: str = "0.3.0"
-    skills: tuple[SkillConfig, ...] = ()
-    extensions: tuple[ExtensionConfig, ...] = ()
+    skills: Sequence[SkillConfig] = ()
+    extensions: Sequence[ExtensionConfig] = ()
     capabilities: CapabilitiesConfig = CapabilitiesConfig()
     protocol: Protocol = "jsonrpc"
     supports_authenticated_extended_card: bool = False
-    input_modes: tuple[str, ...] = ("application/json", "text/plain")
-    output_modes: tuple[str, ...] = ("application/json", "text/plain")
+    input_modes: Sequence[str] = ("application/json", "text/plain")
+    output_modes: Sequence[str] = ("application/json", "text/plain")
     provider: ProviderConfig | None = None
     security_schemes: dict[str, dict[str, Json]] | None = None
-    security: tuple[dict[str, list[str]], ...] | None = None
+    security: Sequence[dict[str, list[str]]] | None = None
     icon_url: str | None = None
     documentation_url: str | None = None
-    signatures: tuple[SignatureConfig, ...] | None = None
+    signatures: Sequence[SignatureConfig] | None = None
 
     @property
     def all_extensions(self) -> tuple[ExtensionConfig, ...]:

@@ -201,9 +201,9 @@ def _file_up(file: Json) -> Object:
         up["raw"] = content
     if (url := either(file, "uri", "fileWithUri", "file_with_uri")) is not None:
         up["url"] = url
-    if (name := file.get("name")) not in (None, ""):
+    if (name := file.get("name")) is not None:
         up["filename"] = name
-    if (media_type := either(file, "mimeType", "mime_type")) not in (None, ""):
+    if (media_type := either(file, "mimeType", "mime_type")) is not None:
         up["mediaType"] = media_type
     return up
 

@@ -1,0 +1,47 @@
+"""The extensions header."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import ExtensionSupportRequiredError
+from holdfast.protocol.extensions import MAX_EXTENSIONS, Declared, activate, echo, parse
+
+A, B = "https://example.com/a", "urn:b"
+
+
+def test_lists_are_read() -> None:
+    assert parse() == parse(None) == parse("") == parse(" , ,") == ()
+    assert parse(f" {A},{B} ,, {A}") == (A, B)
+    assert parse(A, None, f"{B}, {A}") == (A, B)
+
+
+def test_what_could_not_be_echoed_is_left_out() -> None:
+    assert parse(f"a b,{A},x\r\ny,\x00,é") == (A,)
+
+
+def test_there_is_an_end() -> None:
+    assert len(parse(",".join(f"urn:{number}" for number in range(1000)))) == MAX_EXTENSIONS
+
+
+def test_declared_ones_are_activated() -> None:
+    assert activate([B, "urn:unknown", A], [Declared(A), Declared(B)]) == (B, A)
+    assert activate([], [Declared(A)]) == ()
+    assert echo(()) == ""
+    assert parse(echo((A, B))) == (A, B)
+
+
+def test_a_required_one_must_be_asked_for() -> None:
+    assert activate([A], [Declared(A, required=True)]) == (A,)
+    with pytest.raises(ExtensionSupportRequiredError, match=f"requires {A}"):
+        activate([B], [Declared(A, required=True), Declared(B)])
+
+
+@given(st.lists(st.text(), max_size=3))
+def test_an_echo_is_a_header(values: list[str]) -> None:
+    line = echo(parse(*values))
+    assert line.isascii()
+    assert line.isprintable()
+    assert parse(line) == parse(*values)

@@ -1,0 +1,114 @@
+"""JSON from outside: what two readers could understand differently is refused."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import ParseError, RequestTooLargeError
+from holdfast.protocol.limits import Limits
+from holdfast.protocol.strict_json import read
+from tests.unit.protocol import strategies as some
+
+
+@given(some.json_values)
+def test_json_is_read(value: Any) -> None:
+    assert read(json.dumps(value).encode()) == value
+    assert read(json.dumps(value, ensure_ascii=False, indent=1).encode()) == value
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b" ",
+        b"{",
+        b'{"a":1}x',
+        b"{'a':1}",
+        b'{"a":1,}',
+        b"[1,]",
+        b"nul",
+        b"\xef\xbb\xbf{}",
+        b'"\xff"',
+        b'"\xed\xa0\x80"',  # a surrogate in UTF-8
+        b'"\x00"',
+        b'"a\nb"',
+        b"NaN",
+        b"[Infinity]",
+        b"[-Infinity]",
+        b"1e999",
+        b"-1e999",
+        b"01",
+        b'{"a":1,"a":1}',
+        b'[{"x":{"a":1,"b":2,"a":3}}]',
+        rb'{"a":1,"\u0061":2}',
+        rb'"\ud800"',
+        rb'"\udc00\ud800"',
+        rb'{"\uD800x":1}',
+        b"9" * 5000,
+    ],
+)
+def test_refused(body: bytes) -> None:
+    with pytest.raises(ParseError) as caught:
+        read(body)
+    assert len(str(caught.value)) < 200
+
+
+def test_what_is_exact_stays_exact() -> None:
+    assert read(b"[9007199254740993, 1.5, -0.0, 1e22]") == [9007199254740993, 1.5, 0.0, 1e22]
+    assert read(rb'"\ud83d\ude00"') == "\N{GRINNING FACE}"
+    assert read(b'["\\\\ud800"]') == ["\\ud800"]
+
+
+@pytest.mark.parametrize(("shape", "levels"), [("[%s]", 1), ('{"a":%s}', 1), ('[1,{"a":2,"b":%s}]', 2)])
+def test_depth(shape: str, levels: int) -> None:
+    text = "1"
+    for _ in range(12 // levels):
+        text = shape % text
+    assert read(text.encode(), limits=Limits(depth=12))
+    with pytest.raises(RequestTooLargeError, match="11 levels"):
+        read(text.encode(), limits=Limits(depth=11))
+
+
+@pytest.mark.parametrize("body", [b"[" * 200_000, b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 100_000])
+def test_very_deep(body: bytes) -> None:
+    with pytest.raises((RequestTooLargeError, ParseError)):
+        read(body)
+
+
+def test_brackets_in_strings_are_no_levels() -> None:
+    text = "[{" * 1000
+    assert read(json.dumps({"a": text}).encode()) == {"a": text}
+
+
+def test_many_brackets_side_by_side_are_no_levels() -> None:
+    value: list[Any] = [[{}] for _ in range(1000)]
+    assert read(json.dumps(value).encode(), limits=Limits(depth=3)) == value
+
+
+def test_size() -> None:
+    assert read(b'"12345678"', limits=Limits(body_bytes=10))
+    with pytest.raises(RequestTooLargeError, match="10 bytes; 9 are the most"):
+        read(b'"12345678"', limits=Limits(body_bytes=9))
+
+
+def test_a_hostile_body_costs_no_more_than_its_size() -> None:
+    begin = time.process_time()
+    body = b"[" + b"[[]]," * 400_000 + b"1]"
+    assert len(read(body)) == 400_001
+    assert time.process_time() - begin < 10  # seconds; about a half on a slow machine
+
+
+@given(st.binary(max_size=40) | st.text(alphabet='[]{}",:\\ud8019aeE+-.', max_size=40).map(str.encode))
+def test_whatever_the_bytes_are(body: bytes) -> None:
+    """Either a value that can be written again, or our own error."""
+    try:
+        value = read(body)
+    except (ParseError, RequestTooLargeError):
+        return
+    assert read(json.dumps(value, ensure_ascii=False, allow_nan=False).encode()) == value
