@@ -51,6 +51,16 @@ class Sent:
     task: StoredTask
     run: Run | None = None
     repeated: bool = False
+    opening: Sequence[Note] = ()  # what a new task began with
+
+    def submitted(self) -> tuple[bytes, int] | None:
+        """A new task as it was submitted, and the seq of that; a run that began at once may be further already."""
+        for seq, note in enumerate(self.opening, 1):
+            if isinstance(note, StatusNote):
+                ids = to_json(self.task.record.task_id), to_json(self.task.record.context_id)
+                message = self.opening[0].data
+                return b'{"id":%b,"contextId":%b,"status":%b,"history":[%b]}' % (*ids, note.status, message), seq
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +141,7 @@ class TaskManager:
         finally:
             if worker is not None and runner is not None:
                 runner.unreserve()
-        return Sent(task, run)
+        return Sent(task, run, opening=notes)
 
     def _start(self, task: StoredTask, notes: list[Note], now: int) -> None:
         """The task is begun in the commit that submits it."""
