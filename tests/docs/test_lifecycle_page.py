@@ -1,0 +1,22 @@
+"""The page about the life of a task is the code's own account of it."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.protocol.types import PAUSED, TERMINAL, TaskState
+from tests.docs.lifecycle_page import PAGE, drawn, parts
+
+
+def test_the_page_is_drawn_from_the_code() -> None:
+    _, between, _ = parts(PAGE.read_text())
+    assert between == drawn(), "renew it with: python -m tests.docs.lifecycle_page"
+
+
+def test_every_state_has_a_section() -> None:
+    _, _, after = parts(PAGE.read_text())
+    rows = re.findall(r"^\| `(\w+)` \| (terminal|paused|active) \|", after, re.MULTILINE)
+    told = {TaskState[name]: kind for name, kind in rows}
+    assert set(told) == set(TaskState)
+    assert {state for state, kind in told.items() if kind == "terminal"} == TERMINAL
+    assert {state for state, kind in told.items() if kind == "paused"} == PAUSED
