@@ -12,9 +12,11 @@ from holdfast.tasks.events import Events
 from holdfast.tasks.families import FAMILIES
 from holdfast.tasks.hooks import LifecycleHooks
 from holdfast.tasks.manager import TaskManager
+from holdfast.tasks.retention import RetentionPolicy
 from holdfast.tasks.runner import Runner
 from holdfast.tasks.settings import TaskSettings
 from holdfast.tasks.store import TaskStore
+from holdfast.tasks.sweep import Sweeper
 from holdfast.tasks.worker import AnyWorker, handler_of
 
 
@@ -36,6 +38,7 @@ class TaskEngine:
         settings: TaskSettings | None = None,
         dependencies: Mapping[Any, Any] | None = None,
         hooks: LifecycleHooks | None = None,
+        retention: RetentionPolicy | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.kernel = kernel
@@ -54,17 +57,22 @@ class TaskEngine:
                 hooks=hooks,
             )
         self.tasks = TaskManager(self.store, self.events, settings=self.settings, runner=self.runner)
+        self._sweeper = Sweeper(self.store, retention) if retention is not None else None
 
     async def __aenter__(self) -> Self:
         await self.kernel.declare(*FAMILIES)
         if self.runner is not None:
             await self.dependencies.start()
             await self.runner.start()
+        if self._sweeper is not None:
+            self._sweeper.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
+        if self._sweeper is not None:
+            await self._sweeper.stop()
         if self.runner is not None:
             await self.runner.stop()
             await self.dependencies.stop()

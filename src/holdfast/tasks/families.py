@@ -9,6 +9,7 @@ SNAPSHOTS = "task_snapshots"  # task id → what its log amounts to, up to some 
 SEGMENTS = "task_segments"  # task id/spool/number → a stretch of an artifact or of the history, written once
 SENDS = "task_sends"  # message id → the task it made or reached, and a digest of its body
 CONTEXTS = "task_contexts"  # context id → what the worker keeps about the conversation
+SWEEPS = "task_sweeps"  # state → up to which time the logs of its tasks are trimmed
 
 EVENTS = "task_events"  # a stream per task: see notes.py
 INBOX = "task_inbox"  # a stream per task: what others want of a running task
@@ -32,4 +33,5 @@ FAMILIES: tuple[Family, ...] = (
     Collection(SEGMENTS),
     Collection(SENDS),
     Collection(CONTEXTS, indexes=(Index("key"),)),
+    Collection(SWEEPS),
 )
