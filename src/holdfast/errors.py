@@ -11,7 +11,11 @@
     ├── ProtocolError
     │   ├── ParseError               the request is not JSON
     │   ├── InvalidRequestError      JSON, but no request: no method, a batch, a wrong id
-    │   │   └── RequestTooLargeError  too many bytes, levels or parts
+    │   │   ├── RequestTooLargeError  too many bytes, levels or parts
+    │   │   └── UnsupportedMediaTypeError  the body is not said to be JSON
+    │   ├── BusyError                not now: ``retry_after`` seconds later
+    │   │   ├── RateLimitedError     this caller asks too often
+    │   │   └── TooManyStreamsError  too many streams are open
     │   ├── MethodNotFoundError      no operation has this name
     │   ├── InvalidParamsError       a field is missing, wrong or unreadable; ``violations`` names it
     │   ├── VersionNotSupportedError  neither 0.3 nor 1.0
@@ -174,6 +178,28 @@ class InvalidRequestError(ProtocolError):
 
 class RequestTooLargeError(InvalidRequestError):
     """The request is larger than this agent takes."""
+
+
+class UnsupportedMediaTypeError(InvalidRequestError):
+    """The body must be JSON, and its Content-Type must say so."""
+
+
+class BusyError(ProtocolError):
+    """Not now; try again later."""
+
+    retryable = True
+
+    def __init__(self, message: str | None = None, *, retry_after: int = 5) -> None:
+        self.retry_after = retry_after
+        super().__init__(message)
+
+
+class RateLimitedError(BusyError):
+    """Too many requests; slow down."""
+
+
+class TooManyStreamsError(BusyError):
+    """Too many streams are open; close some, or try again later."""
 
 
 class MethodNotFoundError(ProtocolError):

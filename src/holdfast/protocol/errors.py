@@ -71,6 +71,11 @@ TABLE: Mapping[type, Row] = MappingProxyType(
         errors.ParseError: Row(-32700, 400, "INVALID_ARGUMENT", "PARSE_ERROR", "JSONParseError"),
         errors.InvalidRequestError: Row(-32600, 400, "INVALID_ARGUMENT", "INVALID_REQUEST", "InvalidRequestError"),
         errors.RequestTooLargeError: Row(-32600, 413, "RESOURCE_EXHAUSTED", "REQUEST_TOO_LARGE", "InvalidRequestError"),
+        errors.UnsupportedMediaTypeError: Row(
+            -32600, 415, "INVALID_ARGUMENT", "UNSUPPORTED_MEDIA_TYPE", "InvalidRequestError"
+        ),
+        errors.RateLimitedError: Row(-32603, 429, "RESOURCE_EXHAUSTED", "RATE_LIMITED", "InternalError"),
+        errors.TooManyStreamsError: Row(-32603, 503, "UNAVAILABLE", "TOO_MANY_STREAMS", "InternalError"),
         errors.MethodNotFoundError: Row(-32601, 404, "NOT_FOUND", "METHOD_NOT_FOUND", "MethodNotFoundError"),
         errors.InvalidParamsError: _PARAMS,
         errors.InvalidTaskRequest: _PARAMS,

@@ -9,6 +9,7 @@ SNAPSHOTS = "task_snapshots"  # task id → what its log amounts to, up to some 
 SEGMENTS = "task_segments"  # task id/spool/number → a stretch of an artifact or of the history, written once
 SENDS = "task_sends"  # message id → the task it made or reached, and a digest of its body
 CONTEXTS = "task_contexts"  # context id → what the worker keeps about the conversation
+PUSH_CONFIGS = "task_push_configs"  # task id/config id → where to tell about the task
 SWEEPS = "task_sweeps"  # state → up to which time the logs of its tasks are trimmed
 
 EVENTS = "task_events"  # a stream per task: see notes.py
