@@ -122,6 +122,8 @@ class Part(Model):
 
     @model_validator(mode="after")
     def _one_content(self) -> Self:
+        if len(self.model_fields_set) == 1 and self.text is not None:  # nearly every part there is
+            return self
         given = [name for name in self.model_fields_set & _CONTENT if name == "data" or getattr(self, name) is not None]
         if len(given) > 1 and self.data is None and "data" in given:  # a null beside something else is no content
             given.remove("data")
