@@ -17,9 +17,10 @@ from pydantic_core import from_json
 
 from holdfast.errors import CommitRefused, HoldfastError, StorageCorrupt
 from holdfast.protocol.types import TERMINAL
-from holdfast.storage import Delete, FieldIn, Head, Kernel, Put, Query, Record, Trim
+from holdfast.storage import Delete, FieldIn, Head, Put, Query, Record, Trim
 from holdfast.tasks.erase import erase_task, finish_erasures
 from holdfast.tasks.families import CONTEXTS, EVENTS, SWEEPS, TASKS
+from holdfast.tasks.partitions import all_partitions
 from holdfast.tasks.retention import RetentionPolicy
 from holdfast.tasks.store import TaskStore, snapshot_operations
 
@@ -39,15 +40,6 @@ class Removed:
     contexts: int = 0
 
 
-async def partitions(kernel: Kernel) -> AsyncIterator[str]:
-    """The names of all partitions, in order."""
-    after = ""
-    while names := await kernel.partitions(after=after):
-        for name in names:
-            yield name
-        after = names[-1]
-
-
 async def sweep(
     store: TaskStore,
     policy: RetentionPolicy,
@@ -57,7 +49,7 @@ async def sweep(
 ) -> Removed:
     """Go through everything once. ``dry``: only count what would be removed."""
     removed = Removed()
-    async for partition in partitions(store.kernel):
+    async for partition in all_partitions(store):
         await _Sweep(store, policy, partition, removed, dry=dry).run()
         if progress is not None:
             progress(removed)
