@@ -15,11 +15,12 @@ Three rules of 0.3 that differ in meaning:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from holdfast.errors import FieldViolation, InvalidParamsError
 from holdfast.protocol import v03_values as values
 from holdfast.protocol.checks import checked
 from holdfast.protocol.limits import DEFAULT, Limits
@@ -67,10 +68,29 @@ def decode(operation: Operation, params: Mapping[str, Json], *, limits: Limits =
             up = {**given, "taskId": _task_id(given, "id"), "id": _config_id(given)}
         case Operation.list_tasks | Operation.get_extended_card:
             pass
-    request = checked(validate(MODELS[operation], up), limits)
+    try:
+        request = checked(validate(MODELS[operation], up), limits)
+    except InvalidParamsError as error:
+        raise InvalidParamsError(violations=_renamed(operation, error.violations)) from None
     if isinstance(request, DeletePushConfigRequest) and request.id is None:
         raise violation("pushNotificationConfigId", "is required")
     return request
+
+
+_CONFIG_OPERATIONS = {Operation.get_push_config, Operation.list_push_configs, Operation.delete_push_config}
+
+
+def _renamed(operation: Operation, violations: Iterable[FieldViolation]) -> list[FieldViolation]:
+    """Violations with the names that the fields have in 0.3."""
+    found = []
+    for field, description in violations:
+        name = field.replace("configuration.taskPushNotificationConfig", "configuration.pushNotificationConfig")
+        if operation is Operation.create_push_config and field.startswith("config"):
+            name = field.replace("config", "pushNotificationConfig", 1)
+        elif operation in _CONFIG_OPERATIONS:
+            name = {"taskId": "id", "id": "pushNotificationConfigId"}.get(field, field)
+        found.append(FieldViolation(name, description))
+    return found
 
 
 def _send_up(params: Object) -> Object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ from holdfast.protocol.types import (
     encode,
 )
 from tests.unit.protocol import strategies as some
-from tests.unit.protocol.official import parse_v03
+from tests.unit.protocol.official import MODELS_V03, parse_v03, parse_v1
 
 MESSAGE: dict[str, Any] = {
     "kind": "message",
@@ -114,6 +115,29 @@ def test_what_only_1_0_can_say() -> None:
         {"kind": "file", "file": {"bytes": "/w==", "name": "x.bin", "mimeType": "application/x"}},
         {"kind": "file", "file": {"uri": "https://x"}},
     ]
+
+
+@given(some.events())
+def test_the_official_sdk_understands_what_we_carry(event: StreamEvent) -> None:
+    """Its own way from 0.3 to 1.0 ends where we began; but for names and types of parts that are no files."""
+    conversions: Any = import_module("a2a.compat.v0_3.conversions")
+    body = v03.event(_without_extras(event))
+    model = MODELS_V03.SendStreamingMessageSuccessResponse.model_validate({"id": 1, "result": json.loads(body)})
+    assert conversions.to_core_stream_response(model) == parse_v1("StreamResponse", v1.event(_without_extras(event)))
+
+
+def _without_extras(event: StreamEvent) -> StreamEvent:
+    def strip(value: Any) -> Any:
+        if isinstance(value, list):
+            return [strip(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if value.keys() & {"text", "raw", "url", "data"}:
+            drop = {"filename", "mediaType"} if value.keys() & {"text", "data"} else set()
+            return {name: item for name, item in value.items() if name not in drop}
+        return {name: item if name == "metadata" else strip(item) for name, item in value.items()}
+
+    return v1.decode_event({name: strip(value) for name, value in json.loads(v1.event(event)).items()})
 
 
 @given(st.lists(some.push_configs, max_size=3))
@@ -197,7 +221,19 @@ WRONG: list[tuple[Operation, dict[str, Any], str]] = [
     (Operation.get_task, {"name": "tasks/"}, "id"),
     (Operation.create_push_config, {"taskId": "t"}, "pushNotificationConfig"),
     (Operation.create_push_config, {"pushNotificationConfig": {"url": "https://x"}}, "taskId"),
-    (Operation.create_push_config, {"taskId": "t", "pushNotificationConfig": {"url": "x"}}, "config.url"),
+    (
+        Operation.create_push_config,
+        {"taskId": "t", "pushNotificationConfig": {"url": "x"}},
+        "pushNotificationConfig.url",
+    ),
+    (Operation.create_push_config, {"taskId": "t", "pushNotificationConfig": 5}, "pushNotificationConfig"),
+    (
+        Operation.send_message,
+        {"message": MESSAGE, "configuration": {"pushNotificationConfig": {"url": "x"}}},
+        "configuration.pushNotificationConfig.url",
+    ),
+    (Operation.list_push_configs, {"id": ""}, "id"),
+    (Operation.get_push_config, {"id": "t", "pushNotificationConfigId": 5}, "pushNotificationConfigId"),
     (Operation.delete_push_config, {"id": "t"}, "pushNotificationConfigId"),
 ]
 
