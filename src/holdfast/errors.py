@@ -241,7 +241,7 @@ class TaskError(HoldfastError):
     """Something went wrong with a task."""
 
 
-class _OfTask(TaskError):
+class _OfTask(Exception):  # noqa: N818 - mixed into the four below
     """A task error that names its task and where it stands."""
 
     def __init__(self, task_id: str, state: str | None = None, message: str | None = None) -> None:
@@ -254,19 +254,19 @@ class _OfTask(TaskError):
         return f"{(self.__doc__ or '').strip()}{where}"
 
 
-class TaskNotFoundError(_OfTask):
+class TaskNotFoundError(_OfTask, TaskError):
     """There is no such task."""
 
 
-class TaskTerminalStateError(_OfTask):
+class TaskTerminalStateError(_OfTask, TaskError):
     """The task is over: its state can't change any more."""
 
 
-class TaskNotAcceptingMessagesError(_OfTask):
+class TaskNotAcceptingMessagesError(_OfTask, TaskError):
     """The task takes no message now; start a new task in the same context instead."""
 
 
-class TaskNotCancelableError(_OfTask):
+class TaskNotCancelableError(_OfTask, TaskError):
     """The task is over; there is nothing to cancel."""
 
 
