@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from holdfast.testing.postgres import OwnPostgres, own_postgres
+from holdfast.testing.valkey import OwnValkey, own_valkey
 from tests.faults.processes import Children
 
 Figures = Callable[..., None]
@@ -37,6 +40,47 @@ def children() -> Iterator[Children]:
     """Starts processes, and leaves none behind."""
     with Children() as started:
         yield started
+
+
+# ---------------------------------------------------------------------------------------- one test, all shared engines
+
+ENGINES = ("sqlite", "postgresql", "redis")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """``task_url`` is on every engine; ``some_task_url`` too with --full, otherwise on SQLite alone."""
+    full = metafunc.config.getoption("--full")
+    for name, engines in (("task_url", ENGINES), ("some_task_url", ENGINES if full else ENGINES[:1])):
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, engines, indirect=True)
+
+
+@pytest.fixture(scope="session")
+def task_postgres() -> Iterator[OwnPostgres]:
+    with own_postgres() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def task_valkey() -> Iterator[OwnValkey]:
+    with own_valkey() as started:
+        yield started
+
+
+@pytest.fixture
+def task_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty storage that several processes can share."""
+    match request.param:
+        case "postgresql":
+            with request.getfixturevalue("task_postgres").database() as url:
+                yield url
+        case "redis":
+            yield request.getfixturevalue("task_valkey").create_database()
+        case _:
+            yield f"sqlite:///{tmp_path}/tasks.db"
+
+
+some_task_url = task_url
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -1,0 +1,74 @@
+"""A pool of processes that run tasks, and a supervisor that replaces whoever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+from tests.faults.processes import Child, Children, Ended
+from tests.faults.task_notes import read_notes
+
+
+class Pool:
+    """Processes of ``task_worker`` on one storage."""
+
+    def __init__(self, children: Children, folder: Path, url: str, *, seed: int = 1, concurrency: int = 8) -> None:
+        self.url = url
+        self.kills = 0
+        self.members: list[Child] = []
+        self.dice = random.Random(seed)
+        self._children = children
+        self._folder = folder
+        self._concurrency = concurrency
+        self._number = 0
+
+    async def start(self, *, sends: int = 0, crash: str = "") -> Child:
+        """A new member; it is ready, unless it crashed before."""
+        self._number += 1
+        notes = self._folder / f"worker-{self._number}.notes"
+        child = self._children.start("task_worker", self.url, notes, self._concurrency, sends, crash)
+        self.members.append(child)
+        with contextlib.suppress(Ended):
+            child.ready = await asyncio.to_thread(child.line) == "ready"
+        return child
+
+    async def fill(self, size: int, *, sends: int = 0, crashes: list[str] | None = None) -> None:
+        """Replace the dead; a new member takes a crash along, if one is left."""
+        self.bury()
+        missing = range(size - len(self.members))
+        await asyncio.gather(*(self.start(sends=sends, crash=crashes.pop() if crashes else "") for _ in missing))
+
+    def kill_one(self) -> None:
+        self.bury()
+        if self.members:
+            self.dice.choice(self.members).kill()
+            self.bury()
+
+    def bury(self, *codes: int) -> list[int]:
+        """Take the dead away. Whoever died of something else than a kill or one of these codes fails the test."""
+        ended = []
+        for child in tuple(self.members):
+            if not child.alive:
+                code = child.wait()
+                assert code == -signal.SIGKILL or code in codes, f"a worker ended by itself with {code}"
+                child.close()
+                self.members.remove(child)
+                self.kills += code == -signal.SIGKILL
+                ended.append(code)
+        return ended
+
+    def notes(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """What all members noted so far, the dead ones too."""
+        notes = read_notes(sorted(self._folder.glob("worker-*.notes")))
+        return [note for note in notes if kind in (None, note["kind"])]
+
+    async def noted(self, kind: str, count: int, seconds: float = 60.0) -> list[dict[str, Any]]:
+        """Wait until there are so many notes of this kind."""
+        async with asyncio.timeout(seconds):
+            while len(found := self.notes(kind)) < count:  # noqa: ASYNC110 - other processes write them
+                await asyncio.sleep(0.02)
+        return found

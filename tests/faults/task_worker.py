@@ -1,0 +1,161 @@
+"""A process of a pool that runs tasks, until it is killed or told to end by SIGTERM.
+
+    python -m tests.faults.task_worker URL NOTES CONCURRENCY SENDS [CRASH]
+
+What it does with a task is the first word of its text:
+
+- *work*: a stream of chunks, each of them with the fence of its run, between durable steps with an effect;
+- *hold*: keeps it without end; whoever takes it over completes it. A line on stdin, ``go on``, makes the first holder
+  try every write there is, and say what came of it;
+- *busy*: the first holder does not yield for longer than its lease, then tries to complete it;
+- *poison*: ends the process;
+- *echo*: completes it.
+
+It sends SENDS tasks of its own, which it creates, claims and starts in one commit each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import random
+import signal
+import sys
+import time
+from typing import NoReturn
+
+from holdfast.storage import Kernel, open_storage
+from holdfast.storage.sqlite import SQLiteKernel
+from holdfast.tasks import Message, Part, Role, TaskContext, TaskEngine, TaskSettings
+from holdfast.testing.crash import CrashPoint
+from tests.faults.stale import stale_writes
+from tests.faults.task_notes import TaskNotes
+
+LEASE_SECONDS = 1.0
+BUSY_SECONDS = 3 * LEASE_SECONDS
+STEPS = 3
+CHUNKS = 5  # before each step
+SETTINGS = TaskSettings(lease_seconds=LEASE_SECONDS, heartbeat_seconds=0.3, drain_seconds=0.2, cancel_seconds=0.5)
+
+
+def message(message_id: str, text: str) -> Message:
+    return Message(message_id=message_id, role=Role.user, parts=[Part(text=text)])
+
+
+class Hands:
+    """The worker."""
+
+    def __init__(self, notes: TaskNotes) -> None:
+        self._notes = notes
+        self.go_on = asyncio.Event()
+
+    async def handle(self, ctx: TaskContext) -> None:
+        run = ctx._run
+        fence = run.journal.claim.fence
+        self._notes.write("run", task=ctx.task_id, attempt=ctx.attempt, fence=fence, worker=run.runner.name)
+        match ctx.user_text.split()[0]:
+            case "work":
+                await self._work(ctx, fence)
+            case "hold":
+                await self._hold(ctx)
+            case "busy":
+                await self._busy(ctx)
+            case "poison":
+                os._exit(13)
+            case _:
+                await ctx.complete(str(os.getpid()))
+
+    async def _work(self, ctx: TaskContext, fence: int) -> None:
+        for number in range(STEPS):
+            for chunk in range(CHUNKS):
+                await ctx.emit_text_artifact(f"{fence} {number}.{chunk}", append=True)
+                await asyncio.sleep(random.uniform(0, 0.01))
+            done = await ctx.step(f"step {number}", self._effect, ctx.task_id, number, fence, in_doubt="retry")
+            self._notes.write("recorded", task=ctx.task_id, step=number, fence=fence, by=done)
+            text = f"{fence} said {number}"
+            await ctx.send_status(text)
+            self._notes.write("acknowledged", task=ctx.task_id, text=text)
+        await ctx.complete(f"{fence} done")
+        self._notes.write("acknowledged", task=ctx.task_id, text=f"{fence} done")
+
+    async def _effect(self, task: str, step: int, fence: int) -> int:
+        self._notes.write("effect", task=task, step=step, fence=fence)
+        await asyncio.sleep(random.uniform(0, 0.03))
+        return fence
+
+    async def _hold(self, ctx: TaskContext) -> None:
+        if any(note for note in ctx._run.journal.task.view.steps):
+            await ctx.complete("taken over")
+            return
+        await ctx.step("hold", lambda: True)
+        try:
+            await self.go_on.wait()
+        except asyncio.CancelledError:
+            await self.go_on.wait()  # a worker that does not heed that its lease is lost
+        print(json.dumps(await stale_writes(ctx)), flush=True)
+
+    async def _busy(self, ctx: TaskContext) -> None:
+        if ctx.attempt > 1:
+            await ctx.complete(str(os.getpid()))
+            return
+        time.sleep(BUSY_SECONDS)
+        try:
+            await ctx.complete("late")
+        except BaseException as error:
+            self._notes.write("late", task=ctx.task_id, error=type(error).__name__)
+            raise
+        self._notes.write("late", task=ctx.task_id, error=None)
+
+
+async def send_own(engine: TaskEngine, notes: TaskNotes, count: int) -> None:
+    for number in range(count):
+        message_id = f"own-{os.getpid()}-{number}"
+        notes.write("sending", message=message_id)
+        sent = await engine.tasks.send(message(message_id, "work"))
+        notes.write("sent", message=message_id, task=sent.task.record.task_id)
+        await asyncio.sleep(random.uniform(0.05, 0.2))
+
+
+async def listen(hands: Hands) -> NoReturn:
+    while True:
+        line = await asyncio.to_thread(sys.stdin.readline)
+        if not line:
+            os._exit(3)  # the test is gone
+        if line.strip() == "go on":
+            hands.go_on.set()
+
+
+def kernel_of(url: str, crash: str) -> Kernel:
+    if crash:
+        return SQLiteKernel(url.removeprefix("sqlite:///"), probe=CrashPoint.parse(crash))
+    return open_storage(url)
+
+
+async def main(url: str, notes_path: str, concurrency: str, sends: str, crash: str = "") -> None:
+    logging.disable(logging.ERROR)  # it is meant to go wrong
+    notes = TaskNotes(notes_path)
+    hands = Hands(notes)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    settings = TaskSettings(
+        concurrency=int(concurrency),
+        lease_seconds=SETTINGS.lease_seconds,
+        heartbeat_seconds=SETTINGS.heartbeat_seconds,
+        drain_seconds=SETTINGS.drain_seconds,
+        cancel_seconds=SETTINGS.cancel_seconds,
+    )
+    async with kernel_of(url, crash) as kernel, TaskEngine(kernel, hands.handle, settings=settings) as engine:
+        print("ready", flush=True)
+        listening = asyncio.create_task(listen(hands))
+        sending = asyncio.create_task(send_own(engine, notes, int(sends)))
+        await stop.wait()
+        sending.cancel()
+        listening.cancel()
+    print("drained", flush=True)
+    os._exit(0)  # a thread still waits for stdin
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
