@@ -21,6 +21,7 @@ from holdfast.errors import (
     TaskTerminalStateError,
     TooLarge,
 )
+from holdfast.protocol.requests import TaskPage
 from holdfast.protocol.types import Message, Role, TaskState, encode, timestamp
 from holdfast.storage import Append, Claim, Enqueue, Entry, FieldIn, Head, Operation, Remove, new_id
 from holdfast.tasks.dead import drop, owner_of, second_try
@@ -30,7 +31,9 @@ from holdfast.tasks.inbox import STEERING, SteeringKind, post
 from holdfast.tasks.journal import Journal
 from holdfast.tasks.json import json_bytes
 from holdfast.tasks.lifecycle import Answer, Cancel, Start, apply
+from holdfast.tasks.listing import list_tasks
 from holdfast.tasks.notes import MessageNote, Note, OtherNote, StatusNote, draft
+from holdfast.tasks.queries import ListTasksQuery
 from holdfast.tasks.record import TaskRecord, Turn
 from holdfast.tasks.run import Run
 from holdfast.tasks.runner import Runner
@@ -255,6 +258,10 @@ class TaskManager:
     async def load(self, task_id: str, principal: Principal = ANONYMOUS) -> StoredTask:
         """The task; raises TaskNotFoundError."""
         return await self.store.load(principal.partition, task_id)
+
+    async def list(self, query: ListTasksQuery, principal: Principal = ANONYMOUS) -> TaskPage:
+        """A page of the caller's tasks, newest status first; see `holdfast.tasks.listing`."""
+        return await list_tasks(self.store, principal.partition, query)
 
     def follow(
         self, task_id: str, principal: Principal = ANONYMOUS, *, after: int | None = None
