@@ -1,0 +1,207 @@
+"""The agent as an ASGI application: the only place that wires."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from holdfast.auth import Authenticator, Resolver
+from holdfast.errors import HoldfastError, MethodNotFoundError
+from holdfast.protocol.card import AgentCardConfig
+from holdfast.server.cards import PATHS, Cards, ExtendedCard
+from holdfast.server.cors import Cors
+from holdfast.server.dispatch import Dispatcher
+from holdfast.server.gate import Gate
+from holdfast.server.health import Health
+from holdfast.server.http import respond
+from holdfast.server.jsonrpc import JsonRpc
+from holdfast.server.rates import Rates
+from holdfast.server.rest import Rest, route
+from holdfast.server.service import AgentService
+from holdfast.server.settings import ServerSettings
+from holdfast.server.sse import Streams
+from holdfast.storage import Kernel, open_storage
+from holdfast.tasks.dependencies import Dependency
+from holdfast.tasks.engine import TaskEngine
+from holdfast.tasks.hooks import LifecycleHooks
+from holdfast.tasks.settings import TaskSettings
+from holdfast.tasks.worker import AnyWorker, handler_of
+
+logger = logging.getLogger("holdfast.server")
+
+__all__ = ["A2AServer", "Dependency"]
+
+
+class A2AServer:
+    """A complete A2A agent around a worker.
+
+    server = A2AServer(worker=Echo(), agent_card=AgentCardConfig(name="Echo", description="Says it again"))
+    server.run(port=8000)
+
+    ``app`` is an ASGI application: mount it in Starlette or FastAPI, or give it to any ASGI server. ``async with
+    server`` starts and stops the agent without one. With ``storage="memory"``, nothing survives the process.
+    """
+
+    def __init__(
+        self,
+        *,
+        worker: AnyWorker | None,
+        agent_card: AgentCardConfig,
+        storage: str | Kernel = "memory",
+        auth: Authenticator | None = None,
+        require_auth: bool = True,
+        extended_card: ExtendedCard | None = None,
+        hooks: LifecycleHooks | None = None,
+        dependencies: Mapping[Any, Any] | None = None,
+        settings: ServerSettings | None = None,
+        task_settings: TaskSettings | None = None,
+    ) -> None:
+        if worker is not None:
+            handler_of(worker)  # a mistake shows here, not at the first task
+        self.agent_card = agent_card
+        self.settings = settings or ServerSettings.of()
+        self.task_settings = task_settings or TaskSettings.of()
+        self._worker = worker
+        self._storage = storage
+        self._hooks = hooks
+        self._dependencies = dependencies
+        self._resolver = Resolver(auth, require_auth=require_auth) if auth is not None else None
+        self._extended_card = extended_card
+        self._stack: contextlib.AsyncExitStack | None = None
+        self._routes: _Routes | None = None
+        self.app: ASGIApp = Cors(self._serve, self.settings.cors_origins)
+
+    # -------------------------------------------------------------------------------------------------- life cycle
+
+    async def __aenter__(self) -> Self:
+        stack = contextlib.AsyncExitStack()
+        try:
+            kernel = self._storage
+            if isinstance(kernel, str):
+                if kernel == "memory":
+                    logger.warning(
+                        "tasks are kept in memory: nothing survives this process (storage='sqlite:///…' does)"
+                    )
+                    kernel = "memory:"
+                kernel = await stack.enter_async_context(open_storage(kernel))
+            engine = TaskEngine(
+                kernel,
+                self._worker,
+                settings=self.task_settings,
+                dependencies=self._dependencies,
+                hooks=self._hooks,
+            )
+            await stack.enter_async_context(engine)
+            if self._resolver is not None:
+                stack.push_async_callback(self._resolver.aclose)
+            self._routes = _Routes(self, engine)
+        except BaseException:
+            await stack.aclose()
+            raise
+        self._stack = stack
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.drain()
+        if self._stack is not None:
+            await self._stack.aclose()
+        self._stack = self._routes = None
+
+    def drain(self) -> None:
+        """Take no more work, and end the streams, with a hint to come back."""
+        if self._routes is not None:
+            self._routes.health.draining = True
+            self._routes.streams.closing = True
+            self._routes.service.engine.events.close()
+
+    @property
+    def routes(self) -> _Routes:
+        if self._routes is None:
+            raise HoldfastError("the agent is not running; use `async with server`, or serve its app with lifespan on")
+        return self._routes
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, _app: object = None) -> AsyncIterator[None]:
+        """For an application that mounts ``app``: ``Starlette(lifespan=server.lifespan, …)``."""
+        async with self:
+            yield
+
+    # --------------------------------------------------------------------------------------------------------- ASGI
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self.routes.serve(scope, receive, send)
+        else:  # a websocket
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self.__aenter__()
+        except Exception as error:
+            logger.exception("the agent did not start")
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.__aexit__(None, None, None)
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def run(self, *, host: str = "127.0.0.1", port: int = 8000, processes: int = 1) -> None:
+        """Serve until SIGTERM or SIGINT."""
+        from holdfast.server.processes import serve  # noqa: PLC0415 - uvicorn is not needed by those who mount the app
+
+        serve(self, host=host, port=port, processes=processes)
+
+
+class _Routes:
+    """Everything that exists while the agent runs."""
+
+    def __init__(self, server: A2AServer, engine: TaskEngine) -> None:
+        settings, resolver = server.settings, server._resolver  # noqa: SLF001
+        self.cards = Cards(
+            server.agent_card,
+            settings,
+            schemes=resolver.schemes if resolver is not None else None,
+            optional_auth=resolver is not None and not resolver.require_auth,
+            extended=server._extended_card,  # noqa: SLF001
+        )
+        self.service = AgentService(engine, self.cards.config, settings)
+        self.streams = Streams(settings.streams)
+        self.health = Health(engine, self.streams)
+        gate = Gate(
+            self.cards.config, resolver=resolver, rates=Rates(settings.requests_per_second, settings.request_burst)
+        )
+        dispatcher = Dispatcher(self.service, self.cards)
+        self.jsonrpc = JsonRpc(gate, dispatcher, self.streams)
+        self.rest = Rest(gate, dispatcher, self.streams)
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
+        method = scope["method"]
+        if path == "/" and method == "POST":
+            await self.jsonrpc(scope, receive, send)
+        elif path in PATHS and method in ("GET", "HEAD"):
+            await self.cards.serve(scope, receive, send)
+        elif path in ("/health", "/ready") and method in ("GET", "HEAD"):
+            status, body = await (self.health.health() if path == "/health" else self.health.ready())
+            await respond(send, status, body)
+        else:
+            try:
+                found = route(method, path)
+            except MethodNotFoundError as error:
+                await self.rest.fail(scope, send, error)
+                return
+            if found is None:
+                await self.rest.fail(scope, send, MethodNotFoundError("there is nothing at this path"))
+            else:
+                await self.rest(scope, receive, send, found)

@@ -1,0 +1,31 @@
+"""Who calls, and how: what every operation is told about its request, whatever binding it came by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdfast.auth.principal import ANONYMOUS, Principal
+from holdfast.errors import InvalidTaskRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """``after`` is the last event that the caller has of a stream; the worker sees ``request`` as request_context."""
+
+    principal: Principal = ANONYMOUS
+    extensions: tuple[str, ...] = ()
+    after: int | None = None
+    request: dict[str, Any] = field(default_factory=dict)
+
+    def in_tenant(self, tenant: str | None) -> Caller:
+        """The caller within the tenant that the request names. A caller whose tenant is known has no other."""
+        mine = self.principal.tenant
+        if not tenant or tenant == mine:
+            return self
+        if mine:
+            raise InvalidTaskRequest("this caller has no such tenant")
+        return replace(self, principal=replace(self.principal, tenant=tenant))
+
+
+NOBODY = Caller()

@@ -1,0 +1,156 @@
+"""The agent card, encoded once per address it is asked at, with an ETag; and the extended card per caller."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic_core import to_json
+from starlette.types import Receive, Scope, Send
+
+from holdfast.auth.schemes import requirements_v03, to_v03, to_v10
+from holdfast.errors import ExtendedCardNotConfiguredError, UnsupportedOperationError
+from holdfast.protocol.card import AgentCardConfig, CardSecurity, ExtensionConfig, Interface, build_card
+from holdfast.protocol.versions import Version
+from holdfast.server.caller import Caller
+from holdfast.server.http import Header, header, respond
+from holdfast.server.service import RESUME_EXTENSION
+from holdfast.server.settings import ServerSettings
+
+PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+MAX_ADDRESSES = 32  # a client that makes up hosts gets its card, but is not remembered
+MAX_AGE_SECONDS = 300
+
+ExtendedCard = Callable[[Caller], AgentCardConfig | Awaitable[AgentCardConfig]]
+Signer = Callable[[dict[str, Any]], Sequence[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedCard:
+    """A card ready to be sent."""
+
+    body: bytes
+    etag: bytes
+
+    @property
+    def headers(self) -> tuple[Header, ...]:
+        cache = b"public, max-age=%d" % MAX_AGE_SECONDS
+        return ((b"etag", self.etag), (b"cache-control", cache), (b"vary", b"host"))
+
+
+class Cards:
+    """Writes the card of this agent."""
+
+    def __init__(
+        self,
+        config: AgentCardConfig,
+        settings: ServerSettings,
+        *,
+        schemes: dict[str, dict[str, Any]] | None = None,
+        optional_auth: bool = False,
+        extended: ExtendedCard | None = None,
+        grpc_url: str = "",
+        sign: Signer | None = None,
+    ) -> None:
+        self.config = _with_resume(config)
+        self._settings = settings
+        self._schemes = schemes or {}
+        self._optional = optional_auth
+        self._extended = extended
+        self._grpc_url = grpc_url
+        self._sign = sign
+        self._known: dict[str, EncodedCard] = {}
+
+    def replace(self, config: AgentCardConfig) -> None:
+        """Another card from now on."""
+        self.config, self._known = _with_resume(config), {}
+
+    def encoded(self, base: str) -> EncodedCard:
+        """The card for clients that reach the agent at this address."""
+        found = self._known.get(base)
+        if found is None:
+            body = self._write(self.config, base)
+            found = EncodedCard(body, b'"%b"' % hashlib.sha256(body).hexdigest()[:32].encode())
+            if len(self._known) < MAX_ADDRESSES:
+                self._known[base] = found
+        return found
+
+    async def extended(self, caller: Caller, base: str = "") -> bytes:
+        """The card for this caller."""
+        if not self.config.extended_card:
+            raise UnsupportedOperationError("this agent has no extended card; its card says so")
+        if self._extended is None:
+            raise ExtendedCardNotConfiguredError
+        config = self._extended(caller)
+        if inspect.isawaitable(config):
+            config = await config
+        return self._write(_with_resume(config), base or self._settings.url)
+
+    def _write(self, config: AgentCardConfig, base: str) -> bytes:
+        security = None
+        if self._schemes:
+            security = CardSecurity(
+                to_v03(self._schemes),
+                to_v10(self._schemes),
+                requirements_v03(self._schemes, optional=self._optional),
+            )
+        card = build_card(config, self._interfaces(base), security=security)
+        if self._sign is not None:
+            card["signatures"] = [*card.get("signatures", ()), *self._sign(card)]
+        return to_json(card)
+
+    def _interfaces(self, base: str) -> list[Interface]:
+        found = [Interface(base + "/", "JSONRPC"), Interface(base, "HTTP+JSON")]
+        if self.config.protocol == "http+json":
+            found.reverse()
+        if self._grpc_url:
+            found.append(Interface(self._grpc_url, "GRPC"))
+        found += [Interface(base + "/", "JSONRPC", Version.v0_3), Interface(base, "HTTP+JSON", Version.v0_3)]
+        return found
+
+    def base(self, scope: Scope) -> str:
+        """Where the client reached us: as the operator says, or as the request says."""
+        if self._settings.url:
+            return self._settings.url.rstrip("/")
+        scheme, host = scope.get("scheme", "http"), header(scope, b"host")
+        if self._settings.trust_proxy:
+            scheme = (header(scope, b"x-forwarded-proto") or scheme).partition(",")[0].strip()
+            host = (header(scope, b"x-forwarded-host") or host or "").partition(",")[0].strip()
+        if not _plain_host(host):
+            server = scope.get("server") or ("localhost", 80)
+            host = f"{server[0]}:{server[1]}"
+        return f"{scheme if scheme in ('http', 'https') else 'http'}://{host}{scope.get('root_path', '')}"
+
+    async def serve(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        """GET of the well-known paths."""
+        card = self.encoded(self.base(scope))
+        asked = header(scope, b"if-none-match")
+        if asked is not None and card.etag.decode() in (tag.strip().removeprefix("W/") for tag in asked.split(",")):
+            await send({"type": "http.response.start", "status": 304, "headers": list(card.headers)})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        body = b"" if scope["method"] == "HEAD" else card.body
+        await respond(send, 200, body, headers=card.headers)
+
+
+def _with_resume(config: AgentCardConfig) -> AgentCardConfig:
+    """Streams can be continued: the card says so."""
+    if not config.capabilities.streaming or any(item.uri == RESUME_EXTENSION for item in config.all_extensions):
+        return config
+    resume = ExtensionConfig(uri=RESUME_EXTENSION, description="Streams can be continued after any event.")
+    return config.model_copy(update={"extensions": (*config.extensions, resume)})
+
+
+def _plain_host(host: str | None) -> bool:
+    """Whether this is a host and nothing else: it goes into the card."""
+    if not host or len(host) > 255:
+        return False
+    try:
+        parts = urlsplit(f"//{host}")
+        return parts.netloc == host and bool(parts.hostname) and parts.username is None and (parts.port or 1) > 0
+    except ValueError:
+        return False

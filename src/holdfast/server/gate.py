@@ -1,0 +1,75 @@
+"""What every request passes before it is looked at: who calls, how often, in which version, with which extensions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import parse_qsl
+
+from starlette.types import Scope
+
+from holdfast.auth import ANONYMOUS, Principal, Resolver
+from holdfast.errors import InvalidParamsError, VersionNotSupportedError
+from holdfast.protocol import extensions
+from holdfast.protocol.card import AgentCardConfig
+from holdfast.protocol.versions import Version, negotiate
+from holdfast.server.caller import Caller
+from holdfast.server.http import Header, header
+from holdfast.server.rates import Rates
+
+
+class Gate:
+    """Lets requests in, as callers."""
+
+    def __init__(self, card: AgentCardConfig, *, resolver: Resolver | None, rates: Rates) -> None:
+        self._resolver = resolver
+        self._rates = rates
+        self._declared = [extensions.Declared(item.uri, item.required) for item in card.all_extensions]
+
+    async def principal(self, scope: Scope) -> Principal:
+        """Who calls. Raises an AuthError, or RateLimitedError."""
+        who = ANONYMOUS if self._resolver is None else await self._resolver.principal(scope["headers"])
+        self._rates.check(who)
+        return who
+
+    def caller(self, principal: Principal, scope: Scope, query: Mapping[str, str]) -> Caller:
+        """How they call. Raises ExtensionSupportRequiredError, or InvalidParamsError."""
+        asked = extensions.parse(header(scope, b"a2a-extensions"), header(scope, b"x-a2a-extensions"))
+        active = extensions.activate(asked, self._declared) if self._declared else ()
+        after = header(scope, b"last-event-id") or query.get("afterSeq")
+        return Caller(principal, active, _seq(after))
+
+
+def query_of(scope: Scope) -> dict[str, str]:
+    raw = scope.get("query_string", b"")
+    return dict(parse_qsl(raw.decode("latin-1"), keep_blank_values=True)) if raw else {}
+
+
+def version_of(scope: Scope, query: Mapping[str, str]) -> Version | None:
+    """The version that the request asks for; None: it does not say."""
+    asked, param = header(scope, b"a2a-version"), query.get("A2A-Version")
+    if not (asked or "").strip() and not (param or "").strip():
+        return None
+    return negotiate(asked, param)
+
+
+def agreed(asked: Version | None, named: Version) -> Version:
+    """The version of a method or path, which the request may also have asked for by name."""
+    if asked is not None and asked is not named:
+        raise VersionNotSupportedError(f"this is asked for in A2A {asked}, but is an operation of {named}")
+    return named
+
+
+def echoed(scope: Scope, caller: Caller) -> tuple[Header, ...]:
+    """The extensions that are in use, under the name that the client used."""
+    if not caller.extensions:
+        return ()
+    old = header(scope, b"a2a-extensions") is None
+    return ((b"x-a2a-extensions" if old else b"a2a-extensions", extensions.echo(caller.extensions).encode()),)
+
+
+def _seq(text: str | None) -> int | None:
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise InvalidParamsError("Last-Event-ID is the id of an event of this stream: a number")
+    return int(text)

@@ -1,0 +1,43 @@
+"""Whether the agent lives, whether it should be given work, and what it has done."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from pydantic_core import to_json
+
+from holdfast.server.sse import Streams
+from holdfast.tasks.engine import TaskEngine
+
+
+@dataclass(slots=True)
+class Health:
+    """The answers of /health and /ready."""
+
+    engine: TaskEngine
+    streams: Streams
+    started: float = field(default_factory=time.monotonic)
+    draining: bool = False
+
+    async def health(self) -> tuple[int, bytes]:
+        """200 while reads and writes of the store work, 503 otherwise."""
+        store = await self.engine.kernel.health()
+        good = store.reads and store.writes
+        body = {
+            "status": "ok" if good else "unavailable",
+            "storage": {
+                "engine": store.engine,
+                "durability": store.durability,
+                "reads": store.reads,
+                "writes": store.writes,
+            },
+            "uptimeSeconds": round(time.monotonic() - self.started, 3),
+        }
+        return (200 if good else 503), to_json(body)
+
+    async def ready(self) -> tuple[int, bytes]:
+        """200 while new requests are welcome."""
+        if self.draining:
+            return 503, b'{"status":"stopping"}'
+        return await self.health()

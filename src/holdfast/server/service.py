@@ -1,0 +1,215 @@
+"""The operations of A2A, without a wire: requests in, stored bytes out. JSON-RPC, REST and gRPC all end here."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from pydantic_core import from_json, to_json
+
+from holdfast.errors import (
+    ContentTypeNotSupportedError,
+    PushNotificationNotSupportedError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from holdfast.protocol.card import AgentCardConfig
+from holdfast.protocol.requests import (
+    DEFAULT_PAGE_SIZE,
+    CancelTaskRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    TaskPage,
+)
+from holdfast.protocol.types import Part
+from holdfast.server.caller import Caller
+from holdfast.server.settings import ServerSettings
+from holdfast.storage import Entry
+from holdfast.tasks.engine import TaskEngine
+from holdfast.tasks.events import Snapshot
+from holdfast.tasks.manager import Envelope, Sent
+from holdfast.tasks.notes import WIRE_KINDS
+from holdfast.tasks.queries import ListTasksQuery
+from holdfast.tasks.store import StoredTask
+from holdfast.webhooks.configs import PushConfigs
+
+RESUME_EXTENSION = "https://holdfast.dev/a2a/extensions/resume/v1"
+"""A stream can be continued after any event: see docs/reference/streams.md."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A task or a message, as its JSON in 1.0."""
+
+    json: bytes
+    message: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An event of a stream: a task (JSON in 1.0), a stored status or artifact, or a beat."""
+
+    kind: str  # task, status, artifact, beat
+    json: bytes
+    seq: int | None = None
+    task_id: str = ""
+    context_id: str = ""
+
+
+BEAT = Item("beat", b"")
+
+
+class AgentService:
+    """One agent: its engine, its card, and what its clients may ask for."""
+
+    def __init__(self, engine: TaskEngine, card: AgentCardConfig, settings: ServerSettings) -> None:
+        self.engine = engine
+        self.tasks = engine.tasks
+        self.card = card
+        self.settings = settings
+        self.push = PushConfigs(engine.kernel)
+
+    # -------------------------------------------------------------------------------------------------------- send
+
+    async def send(self, request: SendMessageRequest, caller: Caller) -> Answer:
+        """SendMessage: waits until the turn is over, unless the client wants to be answered at once."""
+        sent = await self._send(request, caller)
+        configuration = request.configuration
+        task = sent.task
+        if configuration is None or not configuration.return_immediately:
+            task = await self.tasks.settled(sent, seconds=self.settings.blocking_seconds or None)
+            if task.record.direct and task.view.state.terminal:
+                return Answer(to_json(from_json(task.view.status)["message"]), message=True)
+        length = configuration.history_length if configuration is not None else None
+        return Answer(await self.engine.store.task_json(task, history_length=length))
+
+    async def _send(self, request: SendMessageRequest, caller: Caller) -> Sent:
+        configuration = request.configuration
+        self._check_modes(request.message.parts)
+        config = configuration.task_push_notification_config if configuration is not None else None
+        if config is not None:
+            self._check_push()
+        envelope = Envelope(
+            caller.principal,
+            configuration.accepted_output_modes if configuration is not None else (),
+            caller.request,
+        )
+        sent = await self.tasks.send(request.message, envelope)
+        if config is not None:
+            await self.push.create(sent.task.partition, sent.task.record.task_id, config)
+        return sent
+
+    def _check_modes(self, parts: Sequence[Part]) -> None:
+        modes = self.card.input_modes
+        for part in parts:
+            media_type = part.media_type or _MEDIA_TYPES.get(part.kind)
+            if media_type is None:
+                continue
+            plain = media_type.partition(";")[0].strip().lower()
+            if not any(fnmatchcase(plain, mode.lower()) for mode in modes):
+                raise ContentTypeNotSupportedError(
+                    f"this agent does not take {plain[:100]}; it takes {', '.join(modes)}"
+                )
+
+    # ----------------------------------------------------------------------------------------------------- streams
+
+    async def stream(self, request: SendMessageRequest, caller: Caller) -> AsyncGenerator[Item, None]:
+        """SendStreamingMessage: the task first, at once, then every event until it is over."""
+        self._check_streaming()
+        sent = await self._send(request, caller)
+        task, opening = sent.task, sent.submitted()
+        if opening is not None:
+            json, seq = opening
+        else:  # a copy of our own: a run in this process writes on in the other
+            task = await self.engine.store.load(task.partition, task.record.task_id)
+            configuration = request.configuration
+            length = configuration.history_length if configuration is not None else None
+            json, seq = await self.engine.store.task_json(task, history_length=length), task.version
+        yield Item("task", json, seq)
+        if opening is not None or not task.view.state.terminal:
+            async for item in self._events(task, seq):
+                yield item
+
+    async def subscribe(self, request: SubscribeToTaskRequest, caller: Caller) -> AsyncGenerator[Item, None]:
+        """SubscribeToTask: the task as it is, then every event; or every event after the one that the caller has."""
+        self._check_streaming()
+        task = await self.tasks.load(request.id, caller.principal)
+        if caller.after is not None and caller.after <= task.version:
+            async for item in self._events(task, caller.after):
+                yield item
+            return
+        if task.view.state.terminal:
+            raise UnsupportedOperationError("the task is over; get it instead")
+        yield Item("task", await self.engine.store.task_json(task), task.version)
+        async for item in self._events(task, task.version):
+            yield item
+
+    async def _events(self, task: StoredTask, after: int) -> AsyncGenerator[Item, None]:
+        ids = task.record.task_id, task.record.context_id
+        follow = self.engine.events.follow(
+            task.partition,
+            ids[0],
+            after=after,
+            beat_seconds=self.settings.heartbeat_stream_seconds,
+        )
+        async with contextlib.aclosing(follow) as events:
+            async for event in events:
+                if isinstance(event, Snapshot):  # what the caller asked for was trimmed: it gets what there is
+                    yield Item("task", await self.engine.store.task_json(event.task), event.seq)
+                elif event.kind in WIRE_KINDS:
+                    yield Item(_kind(event), event.data, event.seq, *ids)
+                elif event.kind == "beat":
+                    yield BEAT
+
+    def _check_streaming(self) -> None:
+        if not self.card.capabilities.streaming:
+            raise UnsupportedOperationError("this agent does not stream; its card says so")
+
+    # ------------------------------------------------------------------------------------------------------- tasks
+
+    async def get(self, request: GetTaskRequest, caller: Caller) -> bytes:
+        task = await self.tasks.load(request.id, caller.principal)
+        return await self.engine.store.task_json(task, history_length=request.history_length)
+
+    async def list(self, request: ListTasksRequest, caller: Caller) -> TaskPage:
+        after = request.status_timestamp_after
+        length = request.history_length
+        query = ListTasksQuery(
+            context_id=request.context_id,
+            status=request.status,
+            page_size=request.page_size or DEFAULT_PAGE_SIZE,
+            page_token=request.page_token,
+            history_length=0 if length is None else length,
+            status_timestamp_after=None if after is None else after.isoformat(),
+            include_artifacts=request.include_artifacts,
+        )
+        return await self.tasks.list(query, caller.principal)
+
+    async def cancel(self, request: CancelTaskRequest, caller: Caller) -> bytes:
+        task = await self.tasks.cancel(request.id, caller.principal)
+        return await self.engine.store.task_json(task)
+
+    # -------------------------------------------------------------------------------------------------------- push
+
+    def _check_push(self) -> None:
+        if not self.card.capabilities.push_notifications:
+            raise PushNotificationNotSupportedError
+
+    async def push_task(self, task_id: str, caller: Caller) -> str:
+        """The partition of a task whose webhooks the caller may see. Raises TaskNotFoundError."""
+        self._check_push()
+        partition = caller.principal.partition
+        if await self.engine.store.record(partition, task_id) is None:
+            raise TaskNotFoundError(task_id)
+        return partition
+
+
+_MEDIA_TYPES = {"text": "text/plain", "data": "application/json"}
+
+
+def _kind(entry: Entry) -> str:
+    return "artifact" if entry.kind == "artifact" else "status"

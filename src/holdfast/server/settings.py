@@ -1,0 +1,64 @@
+"""The settings of the server: arguments first, then ``HOLDFAST_*`` in the environment, then these defaults."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from holdfast.errors import InvalidValue
+from holdfast.protocol.limits import Limits
+
+_TRUE = ("1", "true", "yes", "on")
+_FALSE = ("0", "false", "no", "off", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """How the agent is served. Every field can be given as ``HOLDFAST_<FIELD>`` in the environment."""
+
+    url: str = ""  # where clients reach the agent; empty: as the request says
+    trust_proxy: bool = False  # believe X-Forwarded-Proto and X-Forwarded-Host
+    body_bytes: int = 10 * 1024 * 1024
+    blocking_seconds: float = 0.0  # a blocking send is answered after so long at the latest; 0: when the turn is over
+    heartbeat_stream_seconds: float = 15.0
+    streams: int = 10_000  # open at once in this process; more are answered with 503
+    requests_per_second: float = 0.0  # of one principal; 0: as many as it likes
+    request_burst: int = 100
+    cancel_on_disconnect: bool = False
+    cors_origins: Sequence[str] = ()
+    metrics: bool = False
+    webhook_loopback: bool = False  # allow webhooks into this machine: for development
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(body_bytes=self.body_bytes)
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str] | None = None, **given: Any) -> Self:
+        """The settings from arguments (None: not given) and the environment."""
+        environment = os.environ if environment is None else environment
+        chosen: dict[str, Any] = {}
+        for field in fields(cls):
+            name = f"HOLDFAST_{field.name.upper()}"
+            if given.get(field.name) is not None:
+                chosen[field.name] = given[field.name]
+            elif name in environment:
+                chosen[field.name] = _read(name, environment[name], field.default)
+        if unknown := set(given) - {field.name for field in fields(cls)}:
+            raise InvalidValue(f"there is no setting {', '.join(sorted(unknown))}")
+        return cls(**chosen)
+
+
+def _read(name: str, text: str, default: Any) -> Any:
+    if isinstance(default, bool):
+        if text.lower() in _TRUE + _FALSE:
+            return text.lower() in _TRUE
+        raise InvalidValue(f"{name} must be true or false, not {text!r}")
+    if isinstance(default, tuple):
+        return tuple(item.strip() for item in text.split(",") if item.strip())
+    try:
+        return type(default)(text)
+    except ValueError:
+        raise InvalidValue(f"{name} must be a number, not {text!r}") from None

@@ -1,0 +1,89 @@
+"""Server-sent events: frames in, a response out; heartbeats while nothing happens; a hint when the server stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+
+from starlette.types import Receive, Send
+
+from holdfast.errors import TooManyStreamsError
+from holdfast.protocol.sse import HEARTBEAT, event, retry
+from holdfast.server.http import Header
+
+RETRY_MILLISECONDS = 1000
+
+Events = AsyncGenerator[tuple[bytes, int | None], None]
+
+
+class Streams:
+    """The open streams of this process."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.open = 0
+        self.closing = False
+
+    async def serve(
+        self,
+        receive: Receive,
+        send: Send,
+        events: Events,
+        *,
+        frame: Callable[[bytes], bytes],
+        failed: Callable[[Exception], bytes],
+        headers: Iterable[Header] = (),
+        on_gone: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Send a stream. What goes wrong before its first event is raised; later, it becomes the last event."""
+        if self.open >= self.limit:
+            await events.aclose()
+            raise TooManyStreamsError
+        self.open += 1
+        gone = asyncio.ensure_future(_gone(receive))
+        try:
+            first = await anext(events, None)
+            await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *headers]})
+            if first is not None:
+                await self._send(send, events, first, gone, frame, failed)
+            if gone.done() and on_gone is not None:
+                await on_gone()
+            await send({"type": "http.response.body", "body": retry(RETRY_MILLISECONDS) if self.closing else b""})
+        finally:
+            self.open -= 1
+            gone.cancel()
+            await events.aclose()
+
+    async def _send(
+        self,
+        send: Send,
+        events: Events,
+        first: tuple[bytes, int | None],
+        gone: asyncio.Future[None],
+        frame: Callable[[bytes], bytes],
+        failed: Callable[[Exception], bytes],
+    ) -> None:
+        data, seq = first
+        while not gone.done():
+            body = event(frame(data), seq=seq) if data else HEARTBEAT
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+            try:
+                data, seq = await anext(events)
+            except StopAsyncIteration:
+                return
+            except Exception as error:  # noqa: BLE001 - the client is told, in the words of its binding
+                body = event(failed(error))
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+                return
+
+
+_HEADERS: tuple[Header, ...] = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),  # proxies must not collect events
+)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
