@@ -16,7 +16,7 @@ from holdfast.protocol.types import Artifact, Message, Part, TaskState, encode
 from holdfast.storage import new_id
 from holdfast.tasks.conversation import Conversation
 from holdfast.tasks.dependencies import Dependencies
-from holdfast.tasks.json import json_bytes
+from holdfast.tasks.json import MAX_CHUNK_BYTES, bounded, json_bytes
 from holdfast.tasks.lifecycle import End, Report
 from holdfast.tasks.notes import ArtifactNote, Note
 from holdfast.tasks.steps import Policy, Probe, Steps
@@ -290,10 +290,12 @@ class TaskContext:
             view = self._run.journal.task.view
             found = view.artifacts.get(artifact_id)
             append = found is not None and (found.turn != view.turn or found.run == view.run)
-        self._touched.add(artifact_id)
         members = b'"artifactId":' + _text(artifact_id)
         if about:
             members += b"," + json_bytes(about, f"artifact {artifact_id}")[1:-1]
+        if len(parts) + len(members) > MAX_CHUNK_BYTES:
+            bounded(parts + members, "a chunk of an artifact", MAX_CHUNK_BYTES)
+        self._touched.add(artifact_id)
         return ArtifactNote(artifact_id, members, parts, append, last)
 
     # ----------------------------------------------------------------------------------------------------- steps
@@ -349,7 +351,7 @@ class TaskContext:
         parts = [] if text is None else [text_part(text)]
         if data is not None:
             parts.append(data_part(data))
-        return agent_message(self.task_id, self.context_id, b",".join(parts))
+        return agent_message(self.task_id, self.context_id, bounded(b",".join(parts), "the message"))
 
 
 def agent_message(task_id: str, context_id: str, parts: bytes) -> bytes:

@@ -79,6 +79,11 @@ class Journal:
             if self._room is not None:
                 self._room.set()
 
+    @property
+    def broken(self) -> Exception | None:
+        """Why nothing can be written any more; None: it can."""
+        return self._error
+
     def _take(self) -> list[Note]:
         notes, self._buffer, self._buffered = self._buffer, [], 0
         return notes

@@ -9,6 +9,18 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from holdfast.errors import InvalidAgentResponseError
 
+MAX_WORDS_BYTES = 4 * 1024 * 1024  # of a message, and of a step's result: they lie in records that are rewritten
+MAX_CHUNK_BYTES = 15 * 1024 * 1024  # of an artifact, which may have any number of chunks
+
+
+def bounded(data: bytes, what: str, limit: int = MAX_WORDS_BYTES) -> bytes:
+    """The same bytes; raises InvalidAgentResponseError when they are too many."""
+    if len(data) > limit:
+        raise InvalidAgentResponseError(
+            f"{what} has {len(data)} bytes of JSON, the limit is {limit}; emit it as an artifact in chunks, or by URL"
+        )
+    return data
+
 
 def json_bytes(value: Any, what: str) -> bytes:
     """The JSON of this value; ``what`` names it in the error."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic_core import from_json, to_json
 
-from holdfast.errors import CommitRefused, HoldfastError, StorageError, TaskTerminalStateError
+from holdfast.errors import CommitRefused, HoldfastError, StorageUnavailable, TaskTerminalStateError
 from holdfast.protocol.types import Message, TaskState
 from holdfast.storage import Head, LogTopic, Watch
 from holdfast.tasks.context import TaskContext, agent_message, text_part
@@ -31,6 +31,7 @@ logger = logging.getLogger("holdfast.tasks")
 LISTEN_AFTER_SECONDS = 0.05  # a turn that is over sooner never looks into its inbox, except at its end
 CHECK_SECONDS = 2.0  # hints of the inbox may be lost; this poll is the guarantee
 STUBBORN_SECONDS = 5.0  # so long after it was stopped, a worker that goes on is overruled
+AGAIN_SECONDS = 1.0  # a task that the store could not take is tried again after so long
 YIELDING = (TaskState.completed, TaskState.input_required, TaskState.auth_required)
 
 Stop = Literal["cancel", "interrupt", "no progress", "drain", "lost"]
@@ -83,7 +84,7 @@ class Run:
         except (HoldfastError, asyncio.CancelledError) as error:
             if self._stop != "lost":
                 logger.warning("task %s is given back: %s", self.journal.claim.key, str(error) or "the process stops")
-                await self._let_go()
+                await self._let_go(ready_in=AGAIN_SECONDS if isinstance(error, HoldfastError) else 0.0)
         finally:
             self._close()
 
@@ -108,9 +109,11 @@ class Run:
             pass
         except asyncio.CancelledError:
             await self._stopped()
-        except (LeaseLost, TaskTerminalStateError, StorageError):
-            raise
-        except Exception:
+        except Exception as error:
+            if self.journal.broken is not None:  # nothing can be written any more, whatever the worker made of that
+                raise self.journal.broken from error
+            if isinstance(error, StorageUnavailable):
+                raise
             logger.exception("the worker failed in task %s", self.journal.claim.key)
             await self._end_quietly(self._failed("The agent failed while it worked on this task."))
         else:
@@ -223,13 +226,14 @@ class Run:
         await self.journal.move(report, before=notes, edit=edit)
         self._next, self.ended = turn, True
 
-    async def _let_go(self) -> None:
+    async def _let_go(self, *, ready_in: float = 0.0) -> None:
         """Give the task back, for another process; if the store does not answer, the lease ends by itself."""
         self.ended = True
         claim = self.journal.claim
         terminal = self.journal.task.view.state.terminal
         try:
-            await self.store.kernel.commit(self.partition, claim.complete() if terminal else claim.release())
+            over = claim.complete() if terminal else claim.release(ready_in=ready_in)
+            await self.store.kernel.commit(self.partition, over)
         except CommitRefused:
             pass
         except HoldfastError as error:

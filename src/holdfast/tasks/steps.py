@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from holdfast.errors import InvalidValue, StepFailed
 from holdfast.protocol.types import TaskState
-from holdfast.tasks.json import json_bytes
+from holdfast.tasks.json import bounded, json_bytes
 from holdfast.tasks.lifecycle import End
 from holdfast.tasks.notes import OtherNote
 
@@ -100,7 +100,8 @@ class Steps:
             await self._run.journal.note(note, 100)
 
     async def _done(self, key: str, result: Any) -> Any:
-        value = from_json(json_bytes(result, f"the result of the step {key!r}"))
+        what = f"the result of the step {key!r}"
+        value = from_json(bounded(json_bytes(result, what), what))
         await self._note(key, "done", result=value)
         return value
 
