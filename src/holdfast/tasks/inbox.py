@@ -43,6 +43,12 @@ def noted(entry: Entry) -> OtherNote:
     return OtherNote("steer", {**from_json(entry.data), "inbox": entry.seq, "kind": entry.kind})
 
 
+def cancelled(seq: int, source: str, reason: str) -> OtherNote:
+    """How it is noted that a task was cancelled that nobody ran, so that it needed no inbox. ``seq``: its last entry."""
+    body = {"inbox": seq, "kind": "cancel", "source": source, "reason": reason}
+    return OtherNote("steer", {name: value for name, value in body.items() if value != ""})
+
+
 def steering(note: OtherNote) -> Steering:
     body = note.body
     return Steering(body["kind"], body.get("source", ""), body.get("reason", ""), body.get("payload", {}))

@@ -27,7 +27,7 @@ from holdfast.storage import Append, Claim, Enqueue, Entry, FieldIn, Head, Opera
 from holdfast.tasks.dead import drop, owner_of, second_try
 from holdfast.tasks.events import Events, Followed, Snapshot
 from holdfast.tasks.families import EVENTS, QUEUE, SENDS, TASKS
-from holdfast.tasks.inbox import STEERING, SteeringKind, post
+from holdfast.tasks.inbox import STEERING, SteeringKind, cancelled, post
 from holdfast.tasks.journal import Journal
 from holdfast.tasks.json import json_bytes
 from holdfast.tasks.lifecycle import Answer, Cancel, Start, apply
@@ -309,7 +309,7 @@ class TaskManager:
                     body = {"source": principal.owner, "reason": reason}
                     await self._post(task, "cancel", body, FieldIn(TASKS, task_id, "state", RUNNING))
                     break
-                return await self._cancel_idle(task)
+                return await self._cancel_idle(task, principal.owner, reason)
             except CommitRefused:
                 continue
         else:
@@ -319,20 +319,23 @@ class TaskManager:
             raise TaskNotCancelableError(task_id, ended.view.state)
         return ended
 
-    async def _cancel_idle(self, task: StoredTask) -> StoredTask:
+    async def _cancel_idle(self, task: StoredTask, source: str, reason: str) -> StoredTask:
         """Nobody works on it: end it here."""
         record, view = task.record, task.view
         now = self.store.clock.wall()
         decision = apply(record.task_id, view.state, Cancel(), now=timestamp(now))
         record.stand(decision, now, view.metadata)
+        notes: list[Note] = [*decision.notes]
+        if source or reason:
+            notes.insert(0, cancelled(view.inbox, source, reason))
         await self.kernel.commit(
             task.partition,
             Head(EVENTS, record.task_id, view.head),
             record.replace(),
             Remove(QUEUE, record.task_id),
-            _append(record.task_id, decision.notes),
+            _append(record.task_id, notes),
         )
-        view.apply(decision.notes)
+        view.apply(notes)
         record.version += 1
         return task
 
