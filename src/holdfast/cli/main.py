@@ -8,9 +8,12 @@ import click
 
 from holdfast.cli.bench import bench
 from holdfast.cli.conformance import conformance
+from holdfast.cli.dead import dead
 from holdfast.cli.migrate import migrate
 from holdfast.cli.storage import storage
+from holdfast.cli.tasks import tasks
 from holdfast.cli.transfer import backup, copy, restore
+from holdfast.cli.worker import worker
 from holdfast.errors import HoldfastError
 
 
@@ -51,5 +54,8 @@ storage.add_command(backup)
 storage.add_command(restore)
 main.add_command(storage)
 main.add_command(migrate)
+main.add_command(worker)
+main.add_command(tasks)
+main.add_command(dead)
 main.add_command(bench)
 main.add_command(conformance)

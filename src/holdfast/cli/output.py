@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import click
+
+WIDE = 1000  # characters
 
 as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON, for programs.")
 
@@ -25,10 +27,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title:
 
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left")
+        justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
+        table.add_column(column.removeprefix(">"), justify=justify, overflow="fold")  # an id is cut nowhere
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))  # Text: a [ in a name is a [ and no markup
-    Console().print(table)
+    console = Console()
+    if not console.is_terminal:
+        console.width = WIDE  # a program or a file has room for whole lines
+    console.print(table)
 
 
 @contextmanager

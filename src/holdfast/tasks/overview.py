@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 
 from pydantic_core import from_json, to_json
@@ -45,14 +45,14 @@ async def list_everywhere(store: TaskStore, query: ListTasksQuery) -> Overview:
     return Overview(tuple(tasks), "")
 
 
-async def dead_everywhere(store: TaskStore) -> AsyncIterator[DeadLetter]:
+async def dead_everywhere(store: TaskStore) -> AsyncGenerator[DeadLetter, None]:
     """The dead letters of all partitions."""
     async for partition in all_partitions(store):
         async for letter in all_dead(store, partition):
             yield letter
 
 
-async def all_dead(store: TaskStore, partition: str) -> AsyncIterator[DeadLetter]:
+async def all_dead(store: TaskStore, partition: str) -> AsyncGenerator[DeadLetter, None]:
     """The dead letters of one partition, by task id."""
     cursor = None
     while True:

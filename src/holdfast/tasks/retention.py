@@ -69,7 +69,7 @@ class RetentionPolicy:
             for word in re.split(r"[\s,]+", text.strip()):
                 name, _, age = word.partition("=")
                 if name not in names:
-                    raise InvalidValue(f"{word!r} says not how long to keep what; write {', '.join(names)} = an age")
+                    raise InvalidValue(f"{word!r} is not what=age, as in completed=30d; what: {', '.join(names)}")
                 ages[name] = read_age(age)
         return cls(**ages)
 
