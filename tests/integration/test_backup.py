@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import BadBackup, DestinationInUse, NotHoldfast, TransferError
+from holdfast.errors import BadBackup, DestinationInUse, NotHoldfast, StoragePaused, TransferError
 from holdfast.storage import Append, Collection, Draft, Insert, Kernel, Put, new_id, open_storage
 from holdfast.storage.copies import backup_storage, restore_storage
 from holdfast.testing.postgres import PostgresServer
+from holdfast.testing.valkey import ValkeyServer
 from tests.integration.whole_store import PARTITIONS, fill, seen
 
 pytest_plugins = ["holdfast.testing.pytest"]
@@ -33,12 +34,19 @@ async def problems(kernel: Kernel) -> list[str]:
 
 
 @pytest.mark.parametrize("portable", [False, True])
-@pytest.mark.parametrize("destination", ["sqlite", "postgresql"])
-@pytest.mark.parametrize("source", ["memory", "sqlite", "postgresql"])
+@pytest.mark.parametrize("destination", ["sqlite", "postgresql", "redis"])
+@pytest.mark.parametrize("source", ["memory", "sqlite", "postgresql", "redis"])
 async def test_a_backup_is_restored_into_any_engine(
-    tmp_path: Path, holdfast_postgres: PostgresServer, source: str, destination: str, portable: bool
+    tmp_path: Path,
+    holdfast_postgres: PostgresServer,
+    holdfast_valkey: ValkeyServer,
+    source: str,
+    destination: str,
+    portable: bool,
 ) -> None:
     def url(engine: str, name: str) -> str:
+        if engine == "redis":
+            return f"{holdfast_valkey.url}?namespace={name}-{new_id()}"
         if engine == "postgresql":
             return f"{holdfast_postgres.url}?schema={name}_{new_id().replace('-', '')}"
         return "memory:" if engine == "memory" else f"sqlite:///{tmp_path}/{name}.db"
@@ -78,9 +86,14 @@ async def test_nothing_is_restored_over_data(tmp_path: Path, postgres: str) -> N
         await other.commit("p", Insert("plain", "more", b"still writable"))
 
 
-async def test_a_backup_of_a_busy_file_is_of_one_moment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["sqlite", "redis"])
+async def test_a_backup_of_a_busy_store_is_of_one_moment(
+    tmp_path: Path, holdfast_valkey: ValkeyServer, engine: str
+) -> None:
     """Another connection writes without a pause: the backup ends, and holds a prefix of what was written."""
     url = f"sqlite:///{tmp_path}/a.db"
+    if engine == "redis":
+        url = f"{holdfast_valkey.url}?namespace=busy-{new_id()}"
     async with open_storage(url, declare=[PLAIN]) as one, open_storage(url) as writer:
         for number in range(20):
             await one.commit("p", *[Insert("plain", f"{number}-{at}", b"x" * 2000) for at in range(200)])
@@ -92,14 +105,20 @@ async def test_a_backup_of_a_busy_file_is_of_one_moment(tmp_path: Path) -> None:
             while not stop.is_set():
                 number = acknowledged + 1
                 body = str(number).encode()
-                await writer.commit("p", Put("plain", "last", body), Append("log", "s", (Draft("n", body),)))
-                acknowledged = number
+                try:
+                    await writer.commit("p", Put("plain", "last", body), Append("log", "s", (Draft("n", body),)))
+                except StoragePaused:
+                    assert engine == "redis"
+                    await asyncio.sleep(0.005)
+                else:
+                    acknowledged = number
 
         task = asyncio.ensure_future(write())
         await asyncio.sleep(0.2)
         before = acknowledged
         await backup_storage(one, tmp_path / "native")
         await backup_storage(one, tmp_path / "portable", portable=True)
+        assert (await one.health()).writes
         stop.set()
         await task
     for file in ("native", "portable"):
@@ -165,7 +184,7 @@ async def test_other_files_are_refused(tmp_path: Path) -> None:
             await backup_storage(one, tmp_path / "no" / "such" / "folder")
 
 
-def test_the_commands(tmp_path: Path, postgres: str) -> None:
+def test_the_commands(tmp_path: Path, postgres: str, redis_url: str) -> None:
     """copy, backup and restore from a shell: counts as JSON, a line of words for people, exit code 2 for a refusal."""
 
     async def make() -> None:
@@ -187,6 +206,11 @@ def test_the_commands(tmp_path: Path, postgres: str) -> None:
     assert "is marked as moved" in run("copy", "sqlite:///b.db", "sqlite:///c.db", "--follow")
     assert "goes on" in run("copy", "sqlite:///c.db", "sqlite:///d.db", "--follow", "--resume-source")
     assert json.loads(run("stats", "sqlite:///d.db", "--json"))["records"]["note"] == 24
+    assert "writing paused" in run("copy", "sqlite:///d.db", redis_url, "--follow", "--resume-source")
+    assert "writing paused" in run("copy", redis_url, "sqlite:///f.db")
+    assert "writing paused" in run("backup", redis_url, "redis.backup")
+    assert "restored and verified" in run("restore", "redis.backup", "sqlite:///g.db")
+    assert json.loads(run("stats", "sqlite:///g.db", "--json"))["records"]["note"] == 24
     assert "error: The destination holds data" in run("copy", "sqlite:///c.db", "sqlite:///d.db", code=2)
     assert "error: 'b.backup' exists already" in run("backup", "sqlite:///c.db", "b.backup", code=2)
     assert "nothing is stored at this URL" in run("copy", "sqlite:///none.db", "sqlite:///e.db", code=2)

@@ -51,7 +51,7 @@ def copy(source: str, destination: str, *, follow: bool, resume_source: bool, re
     _print(copied, json_output, done="copied and verified")
     if follow and not json_output:
         end = "goes on" if resume_source else "is marked as moved"
-        click.echo(f"writing paused for {copied.paused_seconds:.2f} s; the source {end}")
+        click.echo(f"the source {end}")
 
 
 async def _copy(source: str, destination: str, tell: Tell, *, follow: bool, resume: bool, restart: bool) -> Copied:
@@ -132,3 +132,5 @@ def _print(copied: Copied, json_output: bool, *, done: str) -> None:
     rate = copied.rows / copied.seconds if copied.seconds else 0.0
     again = ", going on with an earlier run" if copied.resumed else ""
     click.echo(f"{copied.rows:,} rows {done} in {copied.seconds:.1f} s ({rate:,.0f}/s){again}")
+    if copied.paused_seconds:
+        click.echo(f"writing paused for {copied.paused_seconds:.2f} s")

@@ -84,8 +84,9 @@ async def backup_storage(
     transfer = _transfer_of(kernel)
     if portable or not transfer.native:
         assert isinstance(kernel, Front)
-        async with _still(transfer, tell) as still:
+        async with _still(transfer, tell) as (still, paused):
             copied = await write_backup(still, kernel.engine, Path(file), tell=tell)
+        copied = replace(copied, paused_seconds=paused)
     else:
         with new_file(Path(file)) as partial:
             await transfer.native_backup(partial, _pages(tell))
@@ -139,17 +140,20 @@ async def _stands_still(transfer: Transfer) -> bool:
 
 
 @asynccontextmanager
-async def _still(transfer: Transfer, tell: Tell) -> AsyncIterator[Transfer]:
-    """The store, or, where it has no moments, a copy of one, in a temporary file: a backup can't take changes back."""
+async def _still(transfer: Transfer, tell: Tell) -> AsyncIterator[tuple[Transfer, float]]:
+    """The store, or, where it has no moments, a copy of one, in a temporary file: a backup can't take changes back.
+
+    And for how many seconds writing paused.
+    """
     if await _stands_still(transfer):
-        yield transfer
+        yield transfer, 0.0
         return
     with tempfile.TemporaryDirectory(prefix="holdfast-backup-") as folder:
         async with open_storage(f"sqlite:///{folder}/moment.db?durability=relaxed") as kernel:
             still = _transfer_of(kernel)
             followed = BACKUP_FOLLOWED_SECONDS
-            await copy_and_follow(transfer, still, move=False, followed_seconds=followed, tell=tell)
-            yield still
+            copied = await copy_and_follow(transfer, still, move=False, followed_seconds=followed, tell=tell)
+            yield still, copied.paused_seconds
 
 
 @asynccontextmanager
