@@ -107,18 +107,24 @@ class Run:
             self.ended = True
         except Unwind:
             pass
-        except asyncio.CancelledError:
-            await self._stopped()
-        except Exception as error:
-            if self.journal.broken is not None:  # nothing can be written any more, whatever the worker made of that
-                raise self.journal.broken from error
-            if isinstance(error, StorageUnavailable):
-                raise
-            logger.exception("the worker failed in task %s", self.journal.claim.key)
-            await self._end_quietly(self._failed("The agent failed while it worked on this task."))
+        except asyncio.CancelledError as error:
+            if self._task is None or self._task.cancelling():
+                await self._stopped()
+            else:  # nobody stopped it: something that it waited for was cancelled
+                await self._raised(error)
+        except Exception as error:  # noqa: BLE001 - a worker may raise anything
+            await self._raised(error)
         else:
             if not self.ended and self._next is None:
                 await self._returned()
+
+    async def _raised(self, error: BaseException) -> None:
+        if self.journal.broken is not None:  # nothing can be written any more, whatever the worker made of that
+            raise self.journal.broken from error
+        if isinstance(error, StorageUnavailable):
+            raise error
+        logger.error("the worker failed in task %s", self.journal.claim.key, exc_info=error)
+        await self._end_quietly(self._failed("The agent failed while it worked on this task."))
 
     async def _returned(self) -> None:
         if self.cancel_requested:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from holdfast.errors import ConcurrencyError, InvalidValue, StorageUnreachable, TaskTerminalStateError
@@ -34,6 +36,17 @@ async def ended(handler: Handler) -> tuple[TaskState, int]:
 async def test_an_error_of_the_worker_fails_the_task_once(error: Exception) -> None:
     async def worker(ctx: TaskContext) -> None:
         raise error
+
+    assert await ended(worker) == (TaskState.failed, 1)
+
+
+async def test_a_cancelled_helper_of_the_worker_fails_the_task_once() -> None:
+    """CancelledError that nobody sent to the worker is an error like others."""
+
+    async def worker(ctx: TaskContext) -> None:
+        helper = asyncio.create_task(asyncio.sleep(10))
+        asyncio.get_running_loop().call_later(0.01, helper.cancel)
+        await helper
 
     assert await ended(worker) == (TaskState.failed, 1)
 
