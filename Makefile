@@ -6,12 +6,15 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test faults lint format bench clean
+.PHONY: help run demo test faults lint format bench clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(STAMP) ## Show the kernel at work: processes write and tail one file, one is killed, nothing is lost
+run: $(STAMP) ## Serve the example agent on SQLite, and say what to try (ARGS="--port 8080" for another port)
+	@$(BIN)/holdfast serve examples.agent:Guide $(ARGS)
+
+demo: $(STAMP) ## Show the kernel at work: processes write and tail one file, one is killed, nothing is lost
 	@$(BIN)/python examples/kernel_demo.py $(ARGS)
 
 test: $(STAMP) ## Run all tests, the short version of the faults among them (ARGS="-k name" chooses)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -156,11 +156,18 @@ class A2AServer:
         await self.__aexit__(None, None, None)
         await send({"type": "lifespan.shutdown.complete"})
 
-    def run(self, *, host: str = "127.0.0.1", port: int = 8000, processes: int = 1) -> None:
-        """Serve until SIGTERM or SIGINT."""
+    def run(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        processes: int = 1,
+        ready: Callable[[str], None] | None = None,
+    ) -> None:
+        """Serve until SIGTERM or SIGINT. ``ready`` is told the address once it is taken."""
         from holdfast.server.processes import serve  # noqa: PLC0415 - uvicorn is not needed by those who mount the app
 
-        serve(self, host=host, port=port, processes=processes)
+        serve(self, host=host, port=port, processes=processes, ready=ready)
 
 
 class _Routes:

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -29,11 +30,16 @@ RESTART_SECONDS = 1.0  # a child that dies at once is not started more often tha
 STOP_SECONDS = 5.0  # beyond the drain, after which a child is killed
 
 
-def serve(server: A2AServer, *, host: str, port: int, processes: int = 1) -> None:
+def serve(
+    server: A2AServer, *, host: str, port: int, processes: int = 1, ready: Callable[[str], None] | None = None
+) -> None:
     """Serve until SIGTERM or SIGINT."""
     if processes < 1:
         raise HoldfastError("processes is at least 1")
     bound = _bind(host, port)
+    if ready is not None:
+        shown = "localhost" if host in ("127.0.0.1", "::1", "0.0.0.0", "::") else host  # noqa: S104
+        ready(f"http://{shown}:{bound.getsockname()[1]}")
     try:
         if processes == 1:
             _serve(server, bound)
