@@ -18,6 +18,7 @@ from holdfast.tasks.events import Snapshot
 from holdfast.tasks.hooks import LifecycleHooks
 from holdfast.tasks.inbox import Steering
 from holdfast.tasks.manager import Envelope, Sent, TaskManager
+from holdfast.tasks.retention import RetentionPolicy, days, hours, minutes
 from holdfast.tasks.settings import TaskSettings
 from holdfast.tasks.steps import Done
 from holdfast.tasks.worker import Worker
@@ -32,6 +33,7 @@ __all__ = [
     "LifecycleHooks",
     "Message",
     "Part",
+    "RetentionPolicy",
     "Role",
     "Sent",
     "Snapshot",
@@ -44,4 +46,7 @@ __all__ = [
     "TaskState",
     "TaskStatus",
     "Worker",
+    "days",
+    "hours",
+    "minutes",
 ]

@@ -44,7 +44,7 @@ def noted(entry: Entry) -> OtherNote:
 
 
 def cancelled(seq: int, source: str, reason: str) -> OtherNote:
-    """How it is noted that a task was cancelled that nobody ran, so that it needed no inbox. ``seq``: its last entry."""
+    """How it is noted that a task was cancelled that nobody ran. ``seq`` is the last entry of its inbox."""
     body = {"inbox": seq, "kind": "cancel", "source": source, "reason": reason}
     return OtherNote("steer", {name: value for name, value in body.items() if value != ""})
 
