@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pydantic_core import from_json, to_json
@@ -61,6 +62,9 @@ class Run:
         self._draining: asyncio.Task[None] | None = None
         self._steering: deque[Steering] = deque(maxlen=1000)
         self._steered: asyncio.Event | None = None
+        self._poked = False
+        self._ending = 0
+        self._stop_after: Stop | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -85,19 +89,23 @@ class Run:
             if self._stop != "lost":
                 logger.warning("task %s is given back: %s", self.journal.claim.key, str(error) or "the process stops")
                 await self._let_go(ready_in=AGAIN_SECONDS if isinstance(error, HoldfastError) else 0.0)
+        except Exception:
+            logger.exception("task %s is given back", self.journal.claim.key)
+            await self._let_go(ready_in=AGAIN_SECONDS)
         finally:
             self._close()
 
     async def _turns(self, message: Message | None) -> None:
-        if self.cancel_requested:
-            await self._end_quietly(End(TaskState.canceled))
-            return
         while True:
+            if self.cancel_requested:
+                await self._end_quietly(End(TaskState.canceled))
+                return
             await self._turn(message or await self._message())
             message = None
             if self._next is None:
                 return
             self._next, self.ended, self._stop = None, False, None
+            self._calm()  # what was meant for the turn before is not meant for this one
 
     async def _turn(self, message: Message) -> None:
         try:
@@ -112,7 +120,9 @@ class Run:
                 await self._stopped()
             else:  # nobody stopped it: something that it waited for was cancelled
                 await self._raised(error)
-        except Exception as error:  # noqa: BLE001 - a worker may raise anything
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - a worker may raise anything, SystemExit too
             await self._raised(error)
         else:
             if not self.ended and self._next is None:
@@ -186,7 +196,10 @@ class Run:
         self, command: End, *, before: Sequence[Note] = (), direct: bool = False, asked: str | None = None
     ) -> None:
         """End the turn; if a message waits, it gets a turn of its own instead of the end."""
+        with self._uninterrupted():
+            await self._end(command, before, asked, direct=direct)
 
+    async def _end(self, command: End, before: Sequence[Note], asked: str | None, *, direct: bool) -> None:
         def edit(record: TaskRecord) -> None:
             record.direct = direct
             record.turn.asked = asked
@@ -194,6 +207,8 @@ class Run:
         claim = self.journal.claim
         while True:
             view = self.journal.task.view
+            if self.cancel_requested and command.state.paused:  # nobody will answer
+                command, asked = End(TaskState.canceled), None
             if view.pending and command.state in YIELDING and asked is None and not self.cancel_requested:
                 await self._next_turn(Report(command.message), before, said=command.message)
                 return
@@ -204,6 +219,7 @@ class Run:
                 await self._drain()
                 continue
             self.ended, self._outcome = True, self.journal.task
+            self._wake_listeners()
             self.runner.told(self.journal.task)
             return
 
@@ -229,8 +245,22 @@ class Run:
         def edit(record: TaskRecord) -> None:
             record.turn = turn
 
-        await self.journal.move(report, before=notes, edit=edit)
-        self._next, self.ended = turn, True
+        with self._uninterrupted():
+            await self.journal.move(report, before=notes, edit=edit)
+            self._next, self.ended = turn, True
+        self._wake_listeners()
+
+    @contextlib.contextmanager
+    def _uninterrupted(self) -> Iterator[None]:
+        """While a turn ends nothing stops it: whether its commit was taken or refused must be known to go on."""
+        self._ending += 1
+        try:
+            yield
+        finally:
+            self._ending -= 1
+            if self._stop_after is not None and self._ending == 0:
+                why, self._stop_after = self._stop_after, None
+                self.stop(why)
 
     async def _let_go(self, *, ready_in: float = 0.0) -> None:
         """Give the task back, for another process; if the store does not answer, the lease ends by itself."""
@@ -247,16 +277,15 @@ class Run:
             self.runner.give_back_later(claim)
 
     def _close(self) -> None:
-        for timer in (self._poll, self._deadline):
-            if timer is not None:
-                timer.cancel()
+        if self._poll is not None:
+            self._poll.cancel()
+        self._calm()
         if self._watch is not None:
             self._watch.__exit__(None, None, None)
         if self._draining is not None:
             self._draining.cancel()
-        if self._steered is not None:
-            self._steered.set()
         self.ended = True
+        self._wake_listeners()
         self.runner.finished(self)
         if not self.done.done():
             self.done.set_result(self._outcome)
@@ -265,18 +294,26 @@ class Run:
 
     def stop(self, why: Stop) -> None:
         """Stop the handler."""
-        if self._task is None or self._task.done() or (self.ended and why != "lost"):
+        if self._task is None or self._task.done() or self._stop == why:
             return
-        self._stop = why
         if why == "lost":
-            self.ended = True
-        self._task.cancel(why)
-        if why != "lost":
+            self._stop, self.ended = why, True
+            self._task.cancel(why)
+            if not self.done.done():
+                self.done.set_result(None)  # it goes on elsewhere, whatever this handler does
+        elif self._ending:
+            self._stop_after = why
+        elif not self.ended:
+            self._stop = why
+            self._task.cancel(why)
             self._alarm(STUBBORN_SECONDS, self._overrule)
 
-    def _alarm(self, seconds: float, then: Callable[[], None]) -> None:
+    def _calm(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
+
+    def _alarm(self, seconds: float, then: Callable[[], None]) -> None:
+        self._calm()
         self._deadline = asyncio.get_running_loop().call_later(seconds, then)
 
     def _overrule(self) -> None:
@@ -292,6 +329,9 @@ class Run:
                 await self._let_go()
             elif self._stop == "no progress":
                 await self._end_quietly(self._failed("The agent made no progress for too long."))
+            elif self._stop == "interrupt" and self.journal.task.view.pending:
+                await self._next_turn(Report(), ())
+                await self._let_go()  # the message has its turn where a handler can be stopped
             else:
                 await self._end_quietly(End(TaskState.canceled))
         except HoldfastError as error:
@@ -320,12 +360,15 @@ class Run:
 
     def poke(self) -> None:
         """Look into the inbox soon."""
+        self._poked = True
         if self._draining is None and not self.ended:
             self._draining = asyncio.create_task(self._drain_soon(), name=f"inbox of {self.journal.claim.key}")
 
     async def _drain_soon(self) -> None:
         try:
-            await self._drain()
+            while self._poked and not self.ended:
+                self._poked = False
+                await self._drain()
         except LeaseLost:
             self.stop("lost")
         except HoldfastError as error:
@@ -344,13 +387,17 @@ class Run:
         await self.journal.write(notes)
         for note in notes:
             self._take(note)
+        self._poked = self._poked or entries[-1].seq < page.head
 
     def _take(self, note: OtherNote) -> None:
         if note.body["kind"] == "cancel":
             self.request_cancel()
-        elif note.body.get("policy") == "interrupt":
+        elif note.body.get("policy") == "interrupt" and not self.cancel_requested:
             self.stop("interrupt")
         self._steering.append(steering(note))
+        self._wake_listeners()
+
+    def _wake_listeners(self) -> None:
         if self._steered is not None:
             self._steered.set()
 
@@ -363,10 +410,11 @@ class Run:
     async def steering(self) -> AsyncIterator[Steering]:
         """What comes, until the turn ends."""
         self._steered = self._steered or asyncio.Event()
+        turn = self.journal.task.view.turn
         self.poke()
-        while not self.ended:
-            while self._steering:
+        while not self.ended and self.journal.task.view.turn == turn:
+            if self._steering:
                 yield self._steering.popleft()
-            self._steered.clear()
-            if not self.ended:
+            else:
+                self._steered.clear()
                 await self._steered.wait()
