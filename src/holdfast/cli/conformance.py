@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.output import as_json, print_json, progress
+
+if TYPE_CHECKING:
+    from holdfast.conformance.report import Report
 
 
 @click.group()
@@ -17,6 +21,7 @@ def conformance() -> None:
     \b
     Example:
       holdfast conformance storage my_package.engine:factory
+      holdfast conformance task-storage my_package.tasks:MyStorage
     """
 
 
@@ -39,6 +44,33 @@ def storage(factory: str, only: tuple[str, ...], json_output: bool) -> None:
     sys.path.insert(0, "")
     with progress("checking") as tell:
         report = asyncio.run(validate(load(factory), only=only, progress=lambda finding: tell(finding.law.name)))
+    _tell(report, json_output)
+
+
+@conformance.command()
+@click.argument("factory", metavar="MODULE:FACTORY")
+@click.option("--only", multiple=True, metavar="NAME", help="Check only this law or group; may be repeated.")
+@as_json
+def task_storage(factory: str, only: tuple[str, ...], json_output: bool) -> None:
+    """Run every law of the task storage contract on a Storage of your own.
+
+    MODULE:FACTORY names a class of storages, a function that answers an empty one at each call, or a TaskStorageSubject
+    of holdfast.conformance.task_storage, which can say more. The laws of optional methods apply where they are
+    overridden. Modules are also looked for in the current directory. The exit code is 1 when a law is broken.
+
+    \b
+    Example:
+      holdfast conformance task-storage holdfast.tasks.storage:InMemoryStorage --only create
+    """
+    from holdfast.conformance.task_storage import load, validate
+
+    sys.path.insert(0, "")
+    with progress("checking") as tell:
+        report = asyncio.run(validate(load(factory), only=only, progress=lambda finding: tell(finding.law.name)))
+    _tell(report, json_output)
+
+
+def _tell(report: Report, json_output: bool) -> None:
     if json_output:
         print_json(report.to_dict())
     else:

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
-
-from holdfast.conformance.law import Law
+from typing import Any, Literal, Protocol
 
 Verdict = Literal["passed", "failed", "skipped"]
 
 _MARKS: dict[Verdict, str] = {"passed": "ok", "failed": "FAILED", "skipped": "skipped"}
 
 
+class Stated(Protocol):
+    """What a report tells about a law: its name, the group it stands in, its sentence, and what it applies to."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def says(self) -> str: ...
+    @property
+    def needs(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One law on one subject. ``message`` says what was found instead, or why the law was skipped."""
 
-    law: Law
+    law: Stated
     verdict: Verdict
     message: str = ""
     seconds: float = 0.0
@@ -28,6 +39,7 @@ class Report:
 
     subject: str
     findings: tuple[Finding, ...]
+    title: str = "Storage laws"
 
     @property
     def passed(self) -> tuple[Finding, ...]:
@@ -71,7 +83,7 @@ class Report:
         }
 
     def __str__(self) -> str:
-        lines = [f"Storage laws on {self.subject}"]
+        lines = [f"{self.title} on {self.subject}"]
         group = ""
         for finding in self.findings:
             if finding.law.group != group:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from holdfast.conformance.families import FAMILIES
 from holdfast.errors import InvalidValue
@@ -122,6 +122,14 @@ def subject_of(given: Subject | Callable[..., Subject | Kernel], *, name: str | 
 
 def load(reference: str) -> Subject:
     """The subject that ``module:attribute`` names."""
+    given = named(reference)
+    if not isinstance(given, Subject) and not callable(given):
+        raise InvalidValue(f"{reference!r} is a {type(given).__name__}; it must be a Subject or a factory")
+    return subject_of(given, name=reference)
+
+
+def named(reference: str) -> Any:
+    """Whatever ``module:attribute`` names."""
     module, colon, attribute = reference.partition(":")
     if not (module and colon and attribute):
         raise InvalidValue(f"{reference!r} names no factory; write it as module:attribute")
@@ -131,6 +139,4 @@ def load(reference: str) -> Subject:
             given = getattr(given, part)
     except (ImportError, AttributeError) as error:
         raise InvalidValue(f"{reference!r} can't be loaded: {error}") from error
-    if not isinstance(given, Subject) and not callable(given):
-        raise InvalidValue(f"{reference!r} is a {type(given).__name__}; it must be a Subject or a factory")
-    return subject_of(given, name=reference)
+    return given
