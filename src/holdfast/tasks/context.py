@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -344,7 +345,7 @@ class TaskContext:
     # -------------------------------------------------------------------------------------------------- internals
 
     def _check(self) -> None:
-        if self._run.ended:
+        if self._run.ended or self._run.ending:
             raise TurnEnded
 
     def _say(self, text: str | None, data: Any = None) -> bytes:
@@ -378,17 +379,27 @@ def _text(text: str) -> bytes:
     return json_bytes(text, "the text")
 
 
-def _part(
-    content: dict[str, Any],
-    *,
-    media_type: str | None = None,
-    filename: str | None = None,
-) -> bytes:
-    more: dict[str, Any] = {"media_type": media_type, "filename": filename}
-    return _encoded(Part(**content, **{key: value for key, value in more.items() if value is not None}))
+def _part(content: dict[str, Any], *, media_type: str | None = None, filename: str | None = None) -> bytes:
+    ((kind, value),) = content.items()
+    if kind == "data":
+        json = json_bytes(value, "the data")
+    elif kind != "raw":
+        json = _text(value)
+    elif isinstance(value, bytes | bytearray | memoryview):
+        json = b'"%b"' % base64.b64encode(value)
+    else:
+        raise InvalidAgentResponseError(f"file_bytes are bytes, not {type(value).__name__}")
+    more = b""
+    for name, text in ((b"filename", filename), (b"mediaType", media_type)):
+        if text is not None:
+            more += b',"%b":%b' % (name, _text(text))
+    return b'{"%b":%b%b}' % (kind.encode(), json, more)
 
 
 def _encoded(part: Part) -> bytes:
+    if not isinstance(part, Part):
+        raise InvalidAgentResponseError(f"parts are Parts, not {type(part).__name__}")
+    json_bytes([part.data, part.metadata], "a part")
     try:
         return encode(part)
     except ValueError as error:

@@ -11,7 +11,7 @@ from pydantic_core import from_json
 from holdfast.errors import CommitRefused, ConcurrencyError
 from holdfast.storage import Insert, Kernel, Operation, Put, Replace
 from holdfast.tasks.families import CONTEXTS
-from holdfast.tasks.json import json_bytes
+from holdfast.tasks.json import bounded, json_bytes
 
 TRIES = 1000
 
@@ -46,7 +46,7 @@ class Conversation:
         raise ConcurrencyError(self._context_id)
 
     async def _write(self, value: Any) -> None:
-        body = json_bytes(value, "the context")
+        body = bounded(json_bytes(value, "the context"), "the context")
         operation: Operation
         match self._version:
             case None:

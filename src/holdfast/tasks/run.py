@@ -63,7 +63,7 @@ class Run:
         self._steering: deque[Steering] = deque(maxlen=1000)
         self._steered: asyncio.Event | None = None
         self._poked = False
-        self._ending = 0
+        self.ending = 0  # more than 0: an end of the turn is being written
         self._stop_after: Stop | None = None
 
     @property
@@ -253,12 +253,12 @@ class Run:
     @contextlib.contextmanager
     def _uninterrupted(self) -> Iterator[None]:
         """While a turn ends nothing stops it: whether its commit was taken or refused must be known to go on."""
-        self._ending += 1
+        self.ending += 1
         try:
             yield
         finally:
-            self._ending -= 1
-            if self._stop_after is not None and self._ending == 0:
+            self.ending -= 1
+            if self._stop_after is not None and self.ending == 0:
                 why, self._stop_after = self._stop_after, None
                 self.stop(why)
 
@@ -301,7 +301,7 @@ class Run:
             self._task.cancel(why)
             if not self.done.done():
                 self.done.set_result(None)  # it goes on elsewhere, whatever this handler does
-        elif self._ending:
+        elif self.ending:
             self._stop_after = why
         elif not self.ended:
             self._stop = why
