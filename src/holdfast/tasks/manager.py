@@ -27,6 +27,7 @@ from holdfast.storage import Append, Claim, Enqueue, Entry, FieldIn, Head, Opera
 from holdfast.tasks.dead import drop, owner_of, second_try
 from holdfast.tasks.events import Events, Followed, Snapshot
 from holdfast.tasks.families import EVENTS, QUEUE, SENDS, TASKS
+from holdfast.tasks.fork import forked
 from holdfast.tasks.inbox import STEERING, SteeringKind, cancelled, post
 from holdfast.tasks.journal import Journal
 from holdfast.tasks.json import json_bytes
@@ -58,11 +59,14 @@ class Sent:
 
     def submitted(self) -> tuple[bytes, int] | None:
         """A new task as it was submitted, and the seq of that; a run that began at once may be further already."""
+        messages: list[bytes] = []
         for seq, note in enumerate(self.opening, 1):
             if isinstance(note, StatusNote):
                 ids = to_json(self.task.record.task_id), to_json(self.task.record.context_id)
-                message = self.opening[0].data
-                return b'{"id":%b,"contextId":%b,"status":%b,"history":[%b]}' % (*ids, note.status, message), seq
+                history = b",".join(messages)
+                return b'{"id":%b,"contextId":%b,"status":%b,"history":[%b]}' % (*ids, note.status, history), seq
+            if isinstance(note, MessageNote):
+                messages.append(note.data)
         return None
 
 
@@ -74,6 +78,7 @@ class Envelope:
     accepts: Sequence[str] = ()
     request: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)  # of the task that the message makes
+    before: Sequence[Note] = ()  # what the log of the task that the message makes begins with
 
     @property
     def lane(self) -> str:
@@ -122,9 +127,10 @@ class TaskManager:
         try:
             now = self.store.clock.wall()
             submitted = StatusNote.of(TaskState.submitted, timestamp(now))
-            notes: list[Note] = [MessageNote(_bound(message, send.text, task_id, context_id)), submitted]
+            notes: list[Note] = [*envelope.before, MessageNote(_bound(message, send.text, task_id, context_id))]
             if envelope.metadata:
-                notes.insert(1, OtherNote("metadata", dict(envelope.metadata)))
+                notes.append(OtherNote("metadata", dict(envelope.metadata)))
+            notes.append(submitted)
             turn = envelope.turn(1, message.message_id)
             record = TaskRecord(task_id, context_id, submitted.state, submitted.status, now, now, turn)
             record.metadata = dict(envelope.metadata)
@@ -139,6 +145,9 @@ class TaskManager:
                 if getattr(refusal.check, "collection", None) != SENDS:
                     raise
                 return await self._repeated(partition, send)
+            except asyncio.CancelledError:
+                self._orphaned(partition, task_id)
+                raise
             record.version = 1
             run = self._run(task, receipt.fence(QUEUE, task_id), envelope, message) if worker is not None else None
         finally:
@@ -171,6 +180,11 @@ class TaskManager:
             raise StorageBusy("the message was sent and erased at the same time; send it again")
         task = await self.store.load(partition, task_id)
         return Sent(task, self._local(partition, task_id), repeated=True)
+
+    def _orphaned(self, partition: str, task_id: str) -> None:
+        """Who sent the message did not wait for it; the task may be claimed for this process, and must not be lost."""
+        if self.runner is not None:
+            self.runner.orphaned(partition, task_id)
 
     def _local(self, partition: str, task_id: str) -> Run | None:
         return self.runner.runs.get((partition, task_id)) if self.runner is not None else None
@@ -221,7 +235,11 @@ class TaskManager:
                 self._enqueue(record.task_id, envelope, worker),
                 _append(record.task_id, notes),
             ]
-            receipt = await self.kernel.commit(task.partition, *operations)
+            try:
+                receipt = await self.kernel.commit(task.partition, *operations)
+            except asyncio.CancelledError:
+                self._orphaned(task.partition, record.task_id)
+                raise
             view.apply(notes)
             record.version += 1
             fence = receipt.fence(QUEUE, record.task_id)
@@ -353,6 +371,15 @@ class TaskManager:
         sent = await self.send(message, Envelope(who, turn.accepts, turn.request, task.view.metadata))
         await drop(self.store, task.partition, task_id)
         return sent
+
+    async def fork(self, task_id: str, seq: int, principal: Principal = ANONYMOUS) -> Sent:
+        """A new task that goes on from a point of this one's log; this one stays as it is."""
+        task = await self.store.load(principal.partition, task_id)
+        message, before = await forked(self.store, task, seq)
+        turn = task.record.turn
+        origin = {"forkedFrom": {"taskId": task_id, "seq": seq}}
+        metadata = {**task.view.metadata, **origin}
+        return await self.send(message, Envelope(principal, turn.accepts, turn.request, metadata, before))
 
     # ------------------------------------------------------------------------------------------------------- steer
 

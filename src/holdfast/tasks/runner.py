@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.errors import CommitRefused, HoldfastError
 from holdfast.protocol.types import Message, TaskState
-from holdfast.storage import Claim, QueueTopic, new_id
+from holdfast.storage import Claim, QueueTopic, Release, new_id
 from holdfast.tasks.context import agent_message, text_part
 from holdfast.tasks.dependencies import Dependencies
 from holdfast.tasks.events import Events
@@ -208,6 +208,20 @@ class Runner:
         if took is not None:
             body["took"] = took
         return OtherNote("attempt", body)
+
+    def orphaned(self, partition: str, task_id: str) -> None:
+        """A task may have been claimed in this process's name by a commit that nobody waited for: give it to others."""
+        self._spawn(self._release_orphan(partition, task_id))
+
+    async def _release_orphan(self, partition: str, task_id: str) -> None:
+        kernel = self.store.kernel
+        try:
+            await kernel.flush()
+            item = await kernel.work(partition, QUEUE, task_id)
+            if item is not None and item.holder == self.name and (partition, task_id) not in self.runs:
+                await kernel.commit(partition, Release(QUEUE, task_id, item.fence))
+        except HoldfastError as error:
+            logger.warning("task %s waits for the end of a lease: %s", task_id, error)
 
     def give_back_later(self, claim: Claim) -> None:
         """Give a claim back once the store answers again; until then the heartbeat would keep it for nobody."""
