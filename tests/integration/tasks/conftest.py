@@ -1,0 +1,55 @@
+"""One test, four engines: memory, a SQLite file, a real PostgreSQL, a real Valkey."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from holdfast.tasks import runner
+from holdfast.testing.postgres import PostgresServer
+from holdfast.testing.valkey import ValkeyServer
+from tests.integration.tasks.stage import Stage
+
+pytest_plugins = ["holdfast.testing.pytest"]
+
+ENGINES = ["memory", "sqlite", "postgres", "redis"]
+
+
+def store_url(engine: str, request: pytest.FixtureRequest, path: Path) -> str:
+    """The URL of an empty store."""
+    if engine == "postgres":
+        server: PostgresServer = request.getfixturevalue("holdfast_postgres")
+        return f"{server.url}?schema=tasks_{uuid4().hex[:12]}"
+    if engine == "redis":
+        valkey: ValkeyServer = request.getfixturevalue("holdfast_valkey")
+        return valkey.create_database()
+    return "memory:" if engine == "memory" else f"sqlite:///{path}/tasks.db"
+
+
+@pytest.fixture(params=ENGINES)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store of each kind."""
+    return store_url(request.param, request, tmp_path)
+
+
+@pytest.fixture
+async def stage(url: str) -> AsyncIterator[Stage]:
+    """Each kind of store, for as many processes as the test starts."""
+    async with Stage(url) as stage:
+        yield stage
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[Stage]:
+    """The fastest of them, for laws that no store has a part in."""
+    async with Stage("memory:") as stage:
+        yield stage
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An expired lease gives no hint and is found by polling: poll often."""
+    monkeypatch.setattr(runner, "POLL_SECONDS", 0.03)

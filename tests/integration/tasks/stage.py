@@ -1,0 +1,201 @@
+"""A store, and as many task engines on it as a test wants: each stands for a process, which can also die."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from itertools import count
+from types import TracebackType
+from typing import Any, Self, cast
+
+from pydantic_core import from_json
+
+from holdfast.auth.principal import ANONYMOUS, Principal
+from holdfast.errors import StorageUnreachable
+from holdfast.protocol.types import Message, Part, Role, Task, TaskState
+from holdfast.storage import Entry, Kernel, open_storage
+from holdfast.tasks import Envelope, LifecycleHooks, Sent, TaskEngine, TaskSettings
+from holdfast.tasks.families import EVENTS, QUEUE
+from holdfast.tasks.notes import StatusNote, read_note
+from holdfast.tasks.store import StoredTask
+from holdfast.tasks.worker import AnyWorker
+
+_numbers = count(1)
+
+
+def message(text: str = "Hello", **more: Any) -> Message:
+    """A new message of the user."""
+    more.setdefault("message_id", f"message-{next(_numbers)}")
+    more.setdefault("parts", [Part(text=text)])
+    return Message(role=Role.user, **more)
+
+
+class Line:
+    """The way of one process to the store. When it is cut, nothing gets through: the process is as good as dead."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.cut = False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.cut and name != "watch":
+            raise StorageUnreachable
+        return getattr(self.kernel, name)
+
+
+class Stage:
+    """One store; `engine` starts a process on it, `crash` kills one."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._stack = AsyncExitStack()
+        self._shared: Kernel | None = None  # a store in memory can't be opened twice
+        self.lines: dict[TaskEngine, Line] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def kernel(self, url: str | None = None) -> Kernel:
+        if self._shared is not None:
+            return self._shared
+        kernel = await self._stack.enter_async_context(open_storage(url or self.url))
+        if self.url.startswith("memory"):
+            self._shared = kernel
+        return kernel
+
+    async def engine(
+        self,
+        worker: AnyWorker | None = None,
+        *,
+        hooks: LifecycleHooks | None = None,
+        dependencies: dict[Any, Any] | None = None,
+        url: str | None = None,
+        **given: Any,
+    ) -> TaskEngine:
+        """A process with this worker, until the end of the test."""
+        given.setdefault("drain_seconds", 0.0)
+        line = Line(await self.kernel(url))
+        engine = TaskEngine(
+            cast("Kernel", line), worker, settings=TaskSettings(**given), hooks=hooks, dependencies=dependencies
+        )
+        self.lines[engine] = line
+        await self._stack.enter_async_context(engine)
+        return engine
+
+    async def crash(self, engine: TaskEngine, *, expire: bool = True) -> None:
+        """The process dies: whatever it was doing, nothing more of it reaches the store. ``expire``: its lease too."""
+        line = self.lines[engine]
+        line.cut = True
+        runner = engine.runner
+        assert runner is not None
+        runner._draining = True
+        dying: list[asyncio.Task[Any]] = [*runner._loops, *runner._beginning]
+        dying += [run._task for run in runner.runs.values() if run._task is not None]
+        runner._loops = []
+        for task in dying:
+            task.cancel()
+        if dying:
+            await asyncio.wait(dying, timeout=2.0)
+        if expire:
+            await self.expire(engine)
+
+    async def expire(self, engine: TaskEngine) -> None:
+        """The lease of this process ends now."""
+        assert engine.runner is not None
+        await self.lines[engine].kernel.heartbeat(engine.runner.name, lease_seconds=0.001)
+        await asyncio.sleep(0.005)
+
+
+# ---------------------------------------------------------------------------------------------------------- looking
+
+
+async def ask(engine: TaskEngine, text: str = "Hello", *, who: Principal = ANONYMOUS, **more: Any) -> Task:
+    """Send, wait for the end of the turn, and look."""
+    sent = await engine.tasks.send(message(text, **more), Envelope(who))
+    return await answer(engine, sent)
+
+
+async def answer(engine: TaskEngine, sent: Sent, *, seconds: float = 20.0) -> Task:
+    return await look(engine, await engine.tasks.settled(sent, seconds=seconds))
+
+
+async def look(engine: TaskEngine, task: StoredTask | str, **more: Any) -> Task:
+    """The task as its client sees it, read from the store."""
+    task_id = task if isinstance(task, str) else task.record.task_id
+    partition = ANONYMOUS.partition if isinstance(task, str) else task.partition
+    return await engine.store.task(await engine.store.load(partition, task_id), **more)
+
+
+async def log(engine: TaskEngine, task_id: str, partition: str = ANONYMOUS.partition) -> list[Entry]:
+    """The whole log of a task: dense from 1."""
+    entries: list[Entry] = []
+    while True:
+        page = await engine.kernel.read_log(partition, EVENTS, task_id, after=len(entries))
+        entries += page.entries
+        if len(entries) >= page.head:
+            assert [entry.seq for entry in entries] == list(range(1, page.head + 1))
+            return entries
+
+
+async def states(engine: TaskEngine, task_id: str, partition: str = ANONYMOUS.partition) -> list[str]:
+    """Every status that the task had, in order."""
+    notes = map(read_note, await log(engine, task_id, partition))
+    return [note.state.name for note in notes if isinstance(note, StatusNote)]
+
+
+async def bodies(engine: TaskEngine, task_id: str, kind: str) -> list[dict[str, Any]]:
+    """The notes of one kind, decoded."""
+    return [from_json(entry.data) for entry in await log(engine, task_id) if entry.kind == kind]
+
+
+async def one_end(engine: TaskEngine, task_id: str, partition: str = ANONYMOUS.partition) -> TaskState:
+    """The terminal state of a task, after making sure of what every task promises.
+
+    The log is dense and has one terminal event, which is the last; record, log and list agree; no work is left.
+    """
+    task = await engine.store.load(partition, task_id)
+    way = await states(engine, task_id, partition)
+    ends = [name for name in way if TaskState(name).terminal]
+    assert len(ends) == 1, way
+    entries = await log(engine, task_id, partition)
+    last = read_note(entries[-1])
+    assert isinstance(last, StatusNote), entries[-1]
+    assert last.state.name == ends[0]
+    assert task.view.state.name == task.record.state.name == ends[0]
+    item = await engine.kernel.work(partition, QUEUE, task_id)
+    assert item is None or item.state == "dead", item
+    return task.view.state
+
+
+async def until(condition: Callable[[], Any], *, seconds: float = 10.0) -> None:
+    """Wait for this to hold."""
+    end = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if isinstance(found, Awaitable):
+            found = await found
+        if found:
+            return
+        assert time.monotonic() < end, "it never came true"
+        await asyncio.sleep(0.005)
+
+
+async def state_of(engine: TaskEngine, task_id: str) -> TaskState:
+    return (await engine.tasks.load(task_id)).view.state
+
+
+@contextlib.contextmanager
+def at_most(seconds: float) -> Any:
+    """What happens inside takes no longer than this."""
+    start = time.monotonic()
+    yield
+    took = time.monotonic() - start
+    assert took < seconds, f"{took:.2f} s"
