@@ -23,3 +23,14 @@ def test_the_kernel_demonstration_loses_nothing() -> None:
     assert len(tries) == 3
     for line in tries:
         subprocess.run(shlex.split(line), cwd=ROOT, check=True, capture_output=True, timeout=60)
+
+
+def test_the_research_agent_survives_its_process() -> None:
+    """Its process is killed after the second page; another one goes on, and no page is read twice."""
+    command = [sys.executable, "examples/research_agent.py", "knots", "--answer", "a long one", "--kill"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "A short or a long report about knots?" in ran.stdout
+    assert "killed; another process goes on" in ran.stdout
+    assert ran.stdout.count("could fill a book.") == 3
+    assert re.search(r"completed: \d+ entries in the log, 3 pages read", ran.stdout)
