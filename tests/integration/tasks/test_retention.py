@@ -1,0 +1,313 @@
+"""What is too old is gone, whole; what is not too old is there, whole. On every engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import aclosing
+
+import pytest
+
+from holdfast.auth.principal import ANONYMOUS, Principal
+from holdfast.errors import TaskNotFoundError
+from holdfast.protocol.types import TaskState
+from holdfast.storage import Kernel, Operation, Receipt, open_storage
+from holdfast.tasks import Envelope, RetentionPolicy, Snapshot, TaskContext, TaskEngine, TaskSettings, days, hours
+from holdfast.tasks import erase as erasing
+from holdfast.tasks.erase import erase_context, erase_owner, erase_task, finish_erasures
+from holdfast.tasks.families import CONTEXTS, EVENTS
+from holdfast.tasks.store import StoredTask
+from holdfast.tasks.sweep import Removed, sweep
+from holdfast.testing.clock import FakeClock
+from tests.integration.tasks.stage import message
+
+ME = ANONYMOUS.partition
+QUICK = TaskSettings(drain_seconds=0.0)
+
+
+async def worker(ctx: TaskContext) -> None:
+    """Does as it is told."""
+    match ctx.user_text:
+        case "fail":
+            await ctx.fail("no")
+        case "ask":
+            await ctx.request_input("which?")
+        case "hang":
+            await ctx.send_status("on it")
+            await asyncio.sleep(600)
+        case "stream":
+            for number in range(400):
+                await ctx.emit_text_artifact(f"{number} {'x' * 300}", artifact_id="long", append=number > 0)
+            await ctx.complete("streamed")
+        case text:
+            await ctx.update_context({"last": text})
+            await ctx.complete(f"done: {text}")
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def kernel(url: str) -> AsyncIterator[Kernel]:
+    async with open_storage(url) as kernel:
+        yield kernel
+
+
+@pytest.fixture
+async def engine(kernel: Kernel, clock: FakeClock) -> AsyncIterator[TaskEngine]:
+    async with TaskEngine(kernel, worker, settings=QUICK, clock=clock) as engine:
+        yield engine
+
+
+async def ended(engine: TaskEngine, text: str, *, context: str | None = None, owner: str = "") -> StoredTask:
+    """A task that was told this, after its turn."""
+    sent = await engine.tasks.send(message(text, context_id=context), Envelope(Principal(owner=owner)))
+    return await engine.tasks.settled(sent)
+
+
+async def running(engine: TaskEngine) -> StoredTask:
+    """A task that works and does not end."""
+    sent = await engine.tasks.send(message("hang"))
+    async with aclosing(engine.tasks.follow(sent.task.record.task_id, after=0)) as events:
+        async for event in events:
+            if not isinstance(event, Snapshot) and b"on it" in event.data:
+                break
+    return sent.task
+
+
+async def there(engine: TaskEngine, *tasks: StoredTask) -> list[bool]:
+    return [await engine.store.find(task.partition, task.record.task_id) is not None for task in tasks]
+
+
+async def assert_nothing_left(kernel: Kernel) -> None:
+    left = await kernel.stats()
+    kept = {name: count for name, count in left.records.items() if count and name != "task_sweeps"}
+    assert kept == {}
+    assert (left.streams, left.entries) == (0, 0)
+    assert not any(sum(states.values()) for states in left.work.values())
+
+
+# ---------------------------------------------------------------------------------------------------------------- ages
+
+
+async def test_each_state_has_its_age(engine: TaskEngine, clock: FakeClock) -> None:
+    """Of each state what is older than its age is erased, and nothing else; a state without an age is kept."""
+    policy = RetentionPolicy(completed=days(30), failed=days(90))
+    old = [await ended(engine, text) for text in ("one", "fail", "ask")]
+    clock.advance(days(31))
+    young = await ended(engine, "two")
+
+    assert await sweep(engine.store, policy, dry=True) == Removed(tasks=1)
+    assert await there(engine, *old, young) == [True, True, True, True]
+    assert (await sweep(engine.store, policy)).tasks == 1
+    assert await there(engine, *old, young) == [False, True, True, True]
+    assert (await sweep(engine.store, policy)).tasks == 0
+
+    clock.advance(days(60))
+    await sweep(engine.store, policy)
+    assert await there(engine, *old, young) == [False, False, True, False]
+    await sweep(engine.store, RetentionPolicy(input_required=days(1)))
+    assert await there(engine, *old, young) == [False, False, False, False]
+
+
+async def test_a_task_that_works_is_never_erased(engine: TaskEngine, clock: FakeClock) -> None:
+    task = await running(engine)
+    clock.advance(days(1000))
+    await sweep(engine.store, RetentionPolicy(completed=0, failed=0, canceled=0, rejected=0))
+    assert await there(engine, task) == [True]
+
+
+async def test_what_is_erased_leaves_nothing(engine: TaskEngine, kernel: Kernel, clock: FakeClock) -> None:
+    for text in ("one", "stream", "fail"):
+        await ended(engine, text, context="talk")
+    clock.advance(1)
+    removed = await sweep(engine.store, RetentionPolicy(completed=0, failed=0))
+    assert (removed.tasks, removed.contexts) == (3, 1)
+    await assert_nothing_left(kernel)
+
+
+async def test_a_context_lives_as_long_as_its_last_task(engine: TaskEngine, kernel: Kernel, clock: FakeClock) -> None:
+    await ended(engine, "one", context="talk")
+    clock.advance(days(2))
+    await ended(engine, "two", context="talk")
+    assert (await sweep(engine.store, RetentionPolicy(completed=days(1)))).contexts == 0
+    assert await kernel.get(ME, CONTEXTS, "talk") is not None
+    clock.advance(days(2))
+    assert (await sweep(engine.store, RetentionPolicy(completed=days(1)))).contexts == 1
+    assert await kernel.get(ME, CONTEXTS, "talk") is None
+
+
+async def test_all_partitions_are_swept(engine: TaskEngine, kernel: Kernel, clock: FakeClock) -> None:
+    for owner in ("ada", "bob", "eve"):
+        await ended(engine, "one", owner=owner)
+    clock.advance(1)
+    assert (await sweep(engine.store, RetentionPolicy(completed=0))).tasks == 3
+    await assert_nothing_left(kernel)
+
+
+async def test_several_processes_sweep_at_once(engine: TaskEngine, clock: FakeClock) -> None:
+    """Nothing is erased or counted twice."""
+    for number in range(100):
+        await ended(engine, str(number))
+    clock.advance(1)
+    policy = RetentionPolicy(completed=0, log=0)
+    removed = await asyncio.gather(*(sweep(engine.store, policy) for _ in range(4)))
+    assert sum(each.tasks for each in removed) == 100
+
+
+async def test_a_task_that_was_answered_meanwhile_stays(engine: TaskEngine) -> None:
+    """Between finding it and erasing it, its user may come back."""
+    task = await ended(engine, "ask")
+    found = await engine.store.load(ME, task.record.task_id)
+    sent = await engine.tasks.send(message("one", task_id=task.record.task_id))
+    await engine.tasks.settled(sent)
+    assert not await erase_task(engine.store, ME, task.record.task_id, version=found.record.version)
+    assert await there(engine, task) == [True]
+
+
+async def test_an_engine_keeps_its_policy(kernel: Kernel) -> None:
+    """In the background, for as long as it runs."""
+    policy = RetentionPolicy(completed=0, every=0.05)
+    async with TaskEngine(kernel, worker, settings=QUICK, retention=policy) as engine:
+        task = await ended(engine, "one")
+        async with asyncio.timeout(10):
+            while await there(engine, task) == [True]:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+
+# ---------------------------------------------------------------------------------------------------------------- logs
+
+
+@pytest.mark.parametrize("text", ["one", "stream"])
+async def test_a_trimmed_task_is_whole(engine: TaskEngine, clock: FakeClock, text: str) -> None:
+    """Its log is gone, and it is the same task to the byte."""
+    task = await ended(engine, text)
+    task_id = task.record.task_id
+    before = await engine.store.task_json(await engine.store.load(ME, task_id))
+    clock.advance(hours(2))
+    assert await sweep(engine.store, RetentionPolicy(log=hours(1)), dry=True) == Removed(logs=1)
+    assert await sweep(engine.store, RetentionPolicy(log=hours(1))) == Removed(logs=1)
+
+    log = await engine.kernel.log_state(ME, EVENTS, task_id)
+    assert log.floor == log.head == task.version
+    after = await engine.store.load(ME, task_id)
+    assert await engine.store.task_json(after) == before
+    assert after.version == task.version
+    assert await sweep(engine.store, RetentionPolicy(log=hours(1))) == Removed()
+
+
+async def test_a_late_reader_sees_the_gap(engine: TaskEngine, clock: FakeClock) -> None:
+    """Whoever asks for trimmed entries gets a snapshot that says so; whoever has them all gets nothing more."""
+    task = await ended(engine, "one")
+    clock.advance(1)
+    await sweep(engine.store, RetentionPolicy(log=0))
+    [seen] = [event async for event in engine.tasks.follow(task.record.task_id, after=2)]
+    assert isinstance(seen, Snapshot)
+    assert (seen.gap, seen.seq, seen.task.view.state) == (True, task.version, TaskState.completed)
+    assert [event async for event in engine.tasks.follow(task.record.task_id, after=task.version)] == []
+
+
+async def test_only_what_ended_is_trimmed(engine: TaskEngine, clock: FakeClock) -> None:
+    tasks = [await ended(engine, "ask"), await running(engine)]
+    clock.advance(days(1))
+    assert await sweep(engine.store, RetentionPolicy(log=0)) == Removed()
+    states = [await engine.kernel.log_state(ME, EVENTS, task.record.task_id) for task in tasks]
+    assert [state.floor for state in states] == [0, 0]
+
+
+async def test_what_ends_later_is_trimmed_by_a_later_sweep(engine: TaskEngine, clock: FakeClock) -> None:
+    """A sweep goes on where the last one stopped, and misses nothing."""
+    for number in range(3):
+        await ended(engine, f"{number} early")
+        clock.advance(hours(2))
+        assert (await sweep(engine.store, RetentionPolicy(log=hours(1)))).logs == 1
+
+
+async def test_a_trimmed_task_is_erased_whole(engine: TaskEngine, kernel: Kernel, clock: FakeClock) -> None:
+    """Its messages are forgotten too, although its log no longer tells them."""
+    await ended(engine, "stream")
+    clock.advance(1)
+    await sweep(engine.store, RetentionPolicy(log=0))
+    await sweep(engine.store, RetentionPolicy(completed=0))
+    await assert_nothing_left(kernel)
+
+
+# -------------------------------------------------------------------------------------------------------------- erase
+
+
+async def test_erased_is_like_never_sent(engine: TaskEngine) -> None:
+    """The same message makes a new task."""
+    words = message("one")
+    first = (await engine.tasks.send(words)).task.record.task_id
+    await engine.tasks.settled(await engine.tasks.send(words))
+    assert await erase_task(engine.store, ME, first)
+    assert not await erase_task(engine.store, ME, first)
+    with pytest.raises(TaskNotFoundError):
+        await engine.tasks.load(first)
+    again = await engine.tasks.send(words)
+    assert not again.repeated
+    assert again.task.record.task_id != first
+
+
+async def test_whoever_runs_an_erased_task_is_fenced_off(engine: TaskEngine, kernel: Kernel) -> None:
+    """Nothing that its worker writes afterwards brings anything of it back; its followers learn that it is gone."""
+    task = await running(engine)
+    task_id = task.record.task_id
+    follower = engine.tasks.follow(task_id)
+    await anext(follower)
+    assert await erase_task(engine.store, ME, task_id)
+    with pytest.raises(TaskNotFoundError):
+        async with asyncio.timeout(5):
+            await anext(follower)
+    assert engine.runner is not None
+    for run in list(engine.runner.runs.values()):
+        run.stop("drain")
+        await run.finished()
+    await assert_nothing_left(kernel)
+
+
+async def test_a_message_that_still_waits_is_forgotten_too(engine: TaskEngine, kernel: Kernel) -> None:
+    task = await running(engine)
+    await engine.tasks.send(message("and this", task_id=task.record.task_id))
+    await erase_task(engine.store, ME, task.record.task_id)
+    await assert_nothing_left(kernel)
+
+
+async def test_erase_by_context_and_by_owner(engine: TaskEngine, kernel: Kernel) -> None:
+    """What belongs to others stays, whatever its context is called."""
+    mine = [await ended(engine, "one", context=context, owner="ada") for context in ("a", "a", "b")]
+    other = await ended(engine, "one", context="a", owner="bob")
+    assert await erase_context(engine.store, "ada", "a") == 2
+    assert await there(engine, *mine, other) == [False, False, True, True]
+    assert await erase_owner(engine.store, "ada") == 1
+    assert await there(engine, *mine, other) == [False, False, False, True]
+    assert await kernel.get("ada", CONTEXTS, "b") is None
+    assert await kernel.get("bob", CONTEXTS, "a") is not None
+
+
+async def test_an_interrupted_erasure_is_finished(
+    engine: TaskEngine, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What does not fit into one commit is removed by more of them; if they never come, by the next sweep."""
+    monkeypatch.setattr(erasing, "BATCH", 1)
+    task = await ended(engine, "stream")
+    commit, commits = kernel.commit, 0
+
+    def once(partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        nonlocal commits
+        commits += 1
+        if commits > 1:
+            raise SystemError("killed")
+        return commit(partition, *operations)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kernel, "commit", once)
+        with pytest.raises(SystemError):
+            await erase_task(engine.store, ME, task.record.task_id)
+    assert await there(engine, task) == [False]
+    assert (await kernel.stats()).records["task_segments"] > 0
+
+    assert await finish_erasures(engine.store, ME) == 1
+    await assert_nothing_left(kernel)
