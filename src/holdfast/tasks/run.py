@@ -13,7 +13,7 @@ from pydantic_core import from_json, to_json
 
 from holdfast.errors import CommitRefused, HoldfastError, StorageUnavailable, TaskTerminalStateError
 from holdfast.protocol.types import Message, TaskState
-from holdfast.storage import Head, LogTopic, Watch
+from holdfast.storage import Fence, Head, LogTopic, Watch
 from holdfast.tasks.context import TaskContext, agent_message, text_part
 from holdfast.tasks.families import INBOX
 from holdfast.tasks.inbox import Steering, noted, steering
@@ -69,6 +69,10 @@ class Run:
     @property
     def key(self) -> tuple[str, str]:
         return self.partition, self.journal.claim.key
+
+    def fence(self) -> tuple[Fence, ...]:
+        """What refuses a write beside the task once another process has it; nothing after it ended here."""
+        return () if self._outcome is not None else (self.journal.claim.fenced(),)
 
     # ----------------------------------------------------------------------------------------------------- driving
 
@@ -168,7 +172,7 @@ class Run:
     async def _context(self, message: Message) -> TaskContext:
         task = self.journal.task
         history, artifacts = b"", []
-        if task.view.turn > 1 or task.view.history.segments:
+        if len(task.view.history.tail) > 1 or task.view.history.segments:
             history = await self.store.history_json(task, None)
             artifacts = [
                 text
@@ -228,10 +232,13 @@ class Run:
             await self.end(command)
 
     async def _next_turn(self, report: Report, before: Sequence[Note], said: bytes | None = None) -> None:
-        """Begin the turn of the message that waits longest."""
+        """Begin the turn of the message that waits longest; one that interrupts does not wait for those before it."""
         view = self.journal.task.view
-        seq, body = min(view.pending.items())
-        message = to_json(body["message"])
+        waiting = sorted(view.pending.items())
+        interrupts = [number for number, (_, body) in enumerate(waiting) if body.get("policy") == "interrupt"]
+        taken = waiting[: max(interrupts, default=0) + 1]
+        seq, body = taken[-1]
+        messages = [MessageNote(to_json(body["message"])) for _, body in taken]
         turn = Turn(
             view.turn + 1,
             body["message"]["messageId"],
@@ -240,7 +247,7 @@ class Run:
             body.get("principal", {}),
         )
         words: list[Note] = [] if said is None else [MessageNote(said)]
-        notes = [*before, *words, MessageNote(message), self.runner.attempt_note(turn.number, self.journal.claim, seq)]
+        notes = [*before, *words, *messages, self.runner.attempt_note(turn.number, self.journal.claim, seq)]
 
         def edit(record: TaskRecord) -> None:
             record.turn = turn
