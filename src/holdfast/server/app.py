@@ -20,6 +20,7 @@ from holdfast.server.gate import Gate
 from holdfast.server.health import Health
 from holdfast.server.http import respond
 from holdfast.server.jsonrpc import JsonRpc
+from holdfast.server.operations import OperationsApi
 from holdfast.server.rates import Rates
 from holdfast.server.rest import Rest, route
 from holdfast.server.service import AgentService
@@ -191,6 +192,9 @@ class _Routes:
         dispatcher = Dispatcher(self.service, self.cards)
         self.jsonrpc = JsonRpc(gate, dispatcher, self.streams)
         self.rest = Rest(gate, dispatcher, self.streams)
+        self.operations = OperationsApi(
+            gate, self.service, self.cards, self.streams, self.health, open_to_all=resolver is None
+        )
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
@@ -202,6 +206,8 @@ class _Routes:
         elif path in ("/health", "/ready") and method in ("GET", "HEAD"):
             status, body = await (self.health.health() if path == "/health" else self.health.ready())
             await respond(send, status, body)
+        elif self.operations.takes(path):
+            await self.operations(scope, receive, send, path)
         else:
             try:
                 found = route(method, path)

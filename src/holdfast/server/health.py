@@ -20,6 +20,9 @@ class Health:
     started: float = field(default_factory=time.monotonic)
     draining: bool = False
 
+    def uptime(self) -> float:
+        return round(time.monotonic() - self.started, 3)
+
     async def health(self) -> tuple[int, bytes]:
         """200 while reads and writes of the store work, 503 otherwise."""
         store = await self.engine.kernel.health()
@@ -32,7 +35,7 @@ class Health:
                 "reads": store.reads,
                 "writes": store.writes,
             },
-            "uptimeSeconds": round(time.monotonic() - self.started, 3),
+            "uptimeSeconds": self.uptime(),
         }
         return (200 if good else 503), to_json(body)
 

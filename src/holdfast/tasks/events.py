@@ -99,7 +99,7 @@ class Events:
         self.kernel: Kernel = store.kernel
         self.running: set[tuple[str, str]] = set()  # tasks that run in this process: their journals tell everything
         self._feeds: dict[tuple[str, str], Feed] = {}
-        self._closing = False
+        self.closing = False
 
     def feed(self, partition: str, task_id: str) -> Feed | None:
         """The feed of a task that somebody reads here."""
@@ -107,7 +107,7 @@ class Events:
 
     def close(self) -> None:
         """End every follower, as a server does before it stops."""
-        self._closing = True
+        self.closing = True
         for feed in self._feeds.values():
             feed.wake()
 
@@ -155,7 +155,7 @@ class Events:
                         raise TaskNotFoundError(task_id)
                     if not await feed.more(seq, beat_seconds):
                         yield BEAT
-                    if self._closing:
+                    if self.closing:
                         return
         finally:
             await self._leave(feed)

@@ -1,0 +1,112 @@
+"""Serves the operations API: finds the route, lets the caller in, calls the handler, writes what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import unquote
+
+from pydantic_core import to_json
+from starlette.types import Receive, Scope, Send
+
+from holdfast.auth import Principal
+from holdfast.errors import BadCursor, InvalidRequestError, InvalidTaskRequest, MethodNotFoundError
+from holdfast.protocol import strict_json
+from holdfast.protocol.errors import rest_v1
+from holdfast.server.cards import Cards
+from holdfast.server.failures import explain, failure_headers
+from holdfast.server.gate import Gate, query_of
+from holdfast.server.health import Health
+from holdfast.server.http import ClientGone, check_content_type, read_body, respond
+from holdfast.server.operations.call import OPERATOR, OpsCall, acting
+from holdfast.server.operations.openapi import document
+from holdfast.server.operations.system import SystemOperations
+from holdfast.server.operations.table import PREFIX, ROUTES, OpsRoute
+from holdfast.server.operations.tasks import TaskOperations
+from holdfast.server.service import AgentService
+from holdfast.server.sse import Streams
+
+
+class OperationsApi:
+    """Everything under /holdfast/v1/."""
+
+    def __init__(
+        self, gate: Gate, service: AgentService, cards: Cards, streams: Streams, health: Health, *, open_to_all: bool
+    ) -> None:
+        self._gate = gate
+        self._cards = cards
+        self._streams = streams
+        self._limits = service.settings.limits
+        self._open = open_to_all
+        self._routes = [(route, route.pattern) for route in ROUTES]
+        self._handlers = (TaskOperations(service), SystemOperations(health))
+
+    def takes(self, path: str) -> bool:
+        return path.startswith(f"{PREFIX}/")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
+        try:
+            principal = await self._gate.principal(scope)
+            route, names = self._find(scope["method"], path)
+            call = await self._call(scope, receive, route, names, principal)
+            if route.name == "openapi":
+                await respond(send, 200, to_json(document(call.base)))
+            elif route.stream:
+                await self._streams.serve(
+                    receive,
+                    send,
+                    self._handler(route)(call),
+                    frame=lambda data: data,
+                    failed=lambda error: rest_v1(explain(error)),
+                )
+            else:
+                await respond(send, 200, await self._handler(route)(call))
+        except ClientGone:
+            return
+        except BadCursor:
+            await self._fail(send, InvalidTaskRequest("this page token belongs to another list, or is none at all"))
+        except Exception as error:  # noqa: BLE001 - every failure has an answer
+            await self._fail(send, error)
+
+    async def _fail(self, send: Send, error: Exception) -> None:
+        failure = explain(error)
+        await respond(send, failure.row.http, rest_v1(failure), headers=failure_headers(error))
+
+    def _find(self, method: str, path: str) -> tuple[OpsRoute, dict[str, str]]:
+        for route, pattern in self._routes:
+            if route.method == method and (match := pattern.fullmatch(path)):
+                return route, {name: unquote(value) for name, value in match.groupdict().items()}
+        raise MethodNotFoundError("there is nothing at this path")
+
+    async def _call(
+        self, scope: Scope, receive: Receive, route: OpsRoute, names: dict[str, str], principal: Principal
+    ) -> OpsCall:
+        query = query_of(scope)
+        body: Any = {}
+        if route.method == "POST":
+            check_content_type(scope)
+            text = await read_body(scope, receive, self._limits.body_bytes)
+            body = strict_json.read(text, limits=self._limits) if text.strip() else {}
+            if not isinstance(body, dict):
+                raise InvalidRequestError("the body is an object")
+        operator = OPERATOR in principal.roles or (self._open and _local(scope))
+        whose = acting(principal, query, operator=operator, needs_operator=route.operator)
+        after = self._gate.caller(principal, scope, query).after
+        return OpsCall(whose, names, query, body, after, self._cards.base(scope))
+
+    def _handler(self, route: OpsRoute) -> Callable[[OpsCall], Any]:
+        for handlers in self._handlers:
+            if (handler := getattr(handlers, route.name, None)) is not None:
+                found: Callable[[OpsCall], Any] = handler
+                return found
+        raise MethodNotFoundError("there is nothing at this path")
+
+
+def _local(scope: Scope) -> bool:
+    """Whether the caller sits at this machine: an agent without authentication shows its inside to nobody else."""
+    client = scope.get("client")
+    try:
+        return client is not None and ip_address(client[0]).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,97 @@
+"""The routes of the operations API: the one table from which it is served, described and tested."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+PREFIX = "/holdfast/v1"
+
+Method = Literal["GET", "POST", "DELETE"]
+
+
+@dataclass(frozen=True, slots=True)
+class OpsRoute:
+    """``name`` is the handler. An ``operator`` route shows what belongs to nobody in particular."""
+
+    name: str
+    method: Method
+    path: str
+    summary: str
+    query: tuple[tuple[str, str], ...] = ()  # name, what it is
+    body: tuple[tuple[str, str], ...] = ()
+    operator: bool = False
+    stream: bool = False
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", PREFIX + self.path))
+
+
+_WHOSE = (("tenant", "act in this tenant (operators)"), ("owner", "act for this owner (operators)"))
+_PAGE = (("pageSize", "1 to 100 (default 50)"), ("pageToken", "from the page before"))
+
+ROUTES: tuple[OpsRoute, ...] = (
+    OpsRoute("openapi", "GET", "/openapi.json", "This API, described by OpenAPI 3.1"),
+    OpsRoute(
+        "list_tasks",
+        "GET",
+        "/tasks",
+        "Tasks, newest status first, with totals by state",
+        (("state", "for example working"), ("context", "a context id"), ("since", "a timestamp"), *_PAGE, *_WHOSE),
+    ),
+    OpsRoute("watch_tasks", "GET", "/events", "Each task whose status changes, as it changes", _WHOSE, stream=True),
+    OpsRoute("show_task", "GET", "/tasks/{task_id}", "A task with its turns, attempts, steps and work item", _WHOSE),
+    OpsRoute(
+        "read_log",
+        "GET",
+        "/tasks/{task_id}/log",
+        "The entries of a task's log",
+        (("after", "the last seq known"), ("limit", "1 to 500 (default 100)"), *_WHOSE),
+    ),
+    OpsRoute(
+        "follow_log",
+        "GET",
+        "/tasks/{task_id}/events",
+        "The log, and then each new entry; Last-Event-ID continues",
+        (("after", "the last seq known"), *_WHOSE),
+        stream=True,
+    ),
+    OpsRoute("read_inbox", "GET", "/tasks/{task_id}/inbox", "What others sent to the task while it ran", _WHOSE),
+    OpsRoute(
+        "cancel_task", "POST", "/tasks/{task_id}/cancel", "Cancel a task", _WHOSE, (("reason", "kept in the log"),)
+    ),
+    OpsRoute(
+        "steer_task",
+        "POST",
+        "/tasks/{task_id}/steer",
+        "Inject, redirect, pause, resume or prioritise a running task",
+        _WHOSE,
+        (("kind", "inject, redirect, pause, resume or prioritise"), ("reason", "kept in the log"), ("payload", "JSON")),
+    ),
+    OpsRoute("requeue_task", "POST", "/tasks/{task_id}/requeue", "Try a failed task anew, as a new task", _WHOSE),
+    OpsRoute(
+        "fork_task",
+        "POST",
+        "/tasks/{task_id}/fork",
+        "A new task that goes on from a point of this one's log",
+        _WHOSE,
+        (("seq", "the last entry that goes along"),),
+    ),
+    OpsRoute("erase_task", "DELETE", "/tasks/{task_id}", "Erase a task with everything that belongs to it", _WHOSE),
+    OpsRoute("list_dead", "GET", "/dead", "Tasks that were given up after their last attempt", (*_PAGE, *_WHOSE)),
+    OpsRoute("drop_dead", "DELETE", "/dead/{task_id}", "Forget a dead letter; its task stays failed", _WHOSE),
+    OpsRoute("list_push", "GET", "/tasks/{task_id}/webhooks", "The webhooks of a task", _WHOSE),
+    OpsRoute("system", "GET", "/system", "Engine, health, queues, workers and storage statistics", operator=True),
+    OpsRoute(
+        "list_work",
+        "GET",
+        "/work",
+        "Work items: waiting, held (by whom) or dead",
+        (("state", "waiting, held or dead"), *_PAGE, *_WHOSE),
+    ),
+    OpsRoute(
+        "partitions", "GET", "/partitions", "Whose tasks are kept here", (("after", "from this one on"),), operator=True
+    ),
+)
