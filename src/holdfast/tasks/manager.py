@@ -45,6 +45,7 @@ from holdfast.tasks.store import StoredTask, TaskStore
 from holdfast.tasks.view import TaskView
 
 RETRIES = 50
+MAX_CONTEXT_ID = 1000  # characters
 RUNNING = (TaskState.submitted.name, TaskState.working.name)
 
 
@@ -413,6 +414,9 @@ def checked_message(message: Message) -> bytes:
         raise InvalidTaskRequest("a message that is sent has the role user")
     if not message.parts:
         raise InvalidTaskRequest("a message has at least one part")
+    context_id = message.context_id or ""
+    if len(context_id) > MAX_CONTEXT_ID or "\0" in context_id:
+        raise InvalidTaskRequest(f"a context id has at most {MAX_CONTEXT_ID} characters, and no NUL among them")
     try:
         return encode(message)
     except ValueError as error:

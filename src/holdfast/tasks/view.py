@@ -158,7 +158,7 @@ class TaskView:
                     self.turn, self.run, self.steps = body["turn"], 0, {}
                 self.run += 1
                 if "took" in body:
-                    self.pending.pop(body["took"], None)
+                    self.pending = {seq: waits for seq, waits in self.pending.items() if seq > body["took"]}
             case "step":
                 self.steps[body["step"]] = StepView(body["state"], self.run, body.get("result"))
             case "steer":

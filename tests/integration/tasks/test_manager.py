@@ -1,0 +1,381 @@
+"""What clients do with tasks: send, look, wait, answer; the same on every engine, from any process."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.auth.principal import Principal
+from holdfast.errors import (
+    ContextMismatchError,
+    InvalidTaskRequest,
+    MessageReused,
+    TaskNotAcceptingMessagesError,
+    TaskNotFoundError,
+    TaskTerminalStateError,
+)
+from holdfast.protocol.types import Message, Part, Role, TaskState
+from holdfast.tasks import Envelope, TaskContext
+from holdfast.tasks.families import QUEUE
+from tests.integration.tasks.stage import Stage, answer, ask, log, look, message, one_end, state_of, states, until
+
+
+async def echo(ctx: TaskContext) -> None:
+    await ctx.complete(f"You said: {ctx.user_text}")
+
+
+async def talk(ctx: TaskContext) -> None:
+    """Asks until it hears "bye"."""
+    await ctx.emit_text_artifact(f"{len(ctx.history)} before", artifact_id=f"turn-{ctx.user_text}")
+    if ctx.user_text == "bye":
+        await ctx.respond(f"heard {', '.join(said.text for said in ctx.history)}")
+    elif ctx.user_text == "log in":
+        await ctx.request_auth("please", schemes=["oauth2"], auth_url="https://example.org")
+    else:
+        await ctx.request_input(f"{ctx.user_text}?")
+
+
+async def test_echo(stage: Stage) -> None:
+    """A message makes a task, the worker answers, and the log tells it in order with one end."""
+    engine = await stage.engine(echo)
+    task = await ask(engine, "Hello")
+    assert task.status.state is TaskState.completed
+    assert [artifact.parts[0].text for artifact in task.artifacts] == ["You said: Hello"]
+    assert [said.text for said in task.history] == ["Hello"]
+    assert await states(engine, task.id) == ["submitted", "working", "completed"]
+    assert await one_end(engine, task.id) is TaskState.completed
+
+
+async def test_without_a_free_slot_the_task_waits(stage: Stage) -> None:
+    """A process whose slots are taken takes the message nevertheless; the task is run when there is room."""
+    gate = asyncio.Event()
+
+    async def slow(ctx: TaskContext) -> None:
+        await gate.wait()
+        await ctx.complete()
+
+    engine = await stage.engine(slow, concurrency=1)
+    sent = [await engine.tasks.send(message(str(number))) for number in range(4)]
+    assert [one.run is not None for one in sent] == [True, False, False, False]
+    assert await state_of(engine, sent[3].task.record.task_id) is TaskState.submitted
+    gate.set()
+    for one in sent:
+        assert (await answer(engine, one)).status.state is TaskState.completed
+        assert await one_end(engine, one.task.record.task_id) is TaskState.completed
+
+
+async def test_a_process_without_a_worker(stage: Stage) -> None:
+    """One process takes messages and another one works; the first hears of the end."""
+    front = await stage.engine()
+    sent = await front.tasks.send(message("over there"))
+    assert sent.run is None
+    assert (await front.tasks.settled(sent, seconds=0.05)).view.state is TaskState.submitted
+    await stage.engine(echo)
+    assert (await answer(front, sent)).artifacts[0].parts[0].text == "You said: over there"
+
+
+async def test_a_conversation(stage: Stage) -> None:
+    """A paused task is answered, turn after turn; each turn knows what was said and made before."""
+    engine = await stage.engine(talk)
+    task = await ask(engine, "one")
+    assert task.status.state is TaskState.input_required
+    assert task.status.message is not None
+    assert task.status.message.text == "one?"
+    task = await ask(engine, "log in", task_id=task.id)
+    assert task.status.state is TaskState.auth_required
+    assert task.status.message is not None
+    assert task.status.message.parts[1].data == {"schemes": ["oauth2"], "authUrl": "https://example.org"}
+    task = await ask(engine, "bye", task_id=task.id, context_id=task.context_id)
+    assert task.status.state is TaskState.completed
+    assert task.status.message is not None
+    assert task.status.message.text == "heard one, one?, log in, please"
+    assert [said.text.split(",")[0] for said in task.history] == ["one", "one?", "log in", "please", "bye", "heard one"]
+    assert [artifact.artifact_id for artifact in task.artifacts] == ["turn-one", "turn-log in", "turn-bye"]
+    turn = ["submitted", "working"]
+    assert await states(engine, task.id) == [*turn, "input_required", *turn, "auth_required", *turn, "completed"]
+    assert await one_end(engine, task.id) is TaskState.completed
+
+
+async def test_a_conversation_between_processes(stage: Stage) -> None:
+    """Each turn may run in another process, and the one before may be gone."""
+    first = await stage.engine(talk)
+    task = await ask(first, "one")
+    await stage.crash(first)
+    second = await stage.engine(talk)
+    task = await ask(second, "two", task_id=task.id)
+    third = await stage.engine()  # takes the message, has no worker
+    task = await ask(third, "bye", task_id=task.id)
+    assert task.status.message is not None
+    assert task.status.message.text == "heard one, one?, two, two?"
+
+
+async def test_a_long_history(stage: Stage) -> None:
+    """Many turns with long messages: everything is there, in order, and can be asked for from its end."""
+    engine = await stage.engine(talk)
+    words = "x" * 3000
+    task = await ask(engine, f"0{words}")
+    for number in range(1, 24):
+        task = await ask(engine, f"{number}{words}", task_id=task.id)
+    assert [said.text.removesuffix("?") for said in task.history] == [
+        f"{number}{words}" for number in range(24) for _ in (0, 1)
+    ]
+    for length in (0, 1, 5, 40, 48, 100):
+        some = await look(engine, task.id, history_length=length)
+        assert some.history == (task.history[-length:] if length else [])
+    assert (await look(engine, task.id, include_artifacts=False)).artifacts == []
+
+
+# ------------------------------------------------------------------------------------------------------------ repeats
+
+
+async def test_fifty_identical_sends(stage: Stage) -> None:
+    """Fifty equal messages at once, from two processes: one task, run once, and fifty equal answers."""
+    runs = []
+
+    async def once(ctx: TaskContext) -> None:
+        runs.append(ctx.task_id)
+        await asyncio.sleep(0.02)
+        await ctx.complete("answer")
+
+    engines = [await stage.engine(once), await stage.engine(once)]
+    same = message("the same")
+
+    async def send(number: int) -> str:
+        engine = engines[number % 2]
+        sent = await engine.tasks.send(same)
+        return (await answer(engine, sent)).model_dump_json()
+
+    answers = await asyncio.gather(*map(send, range(50)))
+    assert len(set(answers)) == 1
+    assert len(runs) == 1
+    late = await engines[1].tasks.send(same)
+    assert late.repeated
+    assert (await answer(engines[1], late)).model_dump_json() == answers[0]
+    assert await one_end(engines[0], runs[0]) is TaskState.completed
+
+
+async def test_a_repeated_answer(stage: Stage) -> None:
+    """The answer to a paused task, sent ten times at once, is one turn; and later it is known still."""
+    engine = await stage.engine(talk)
+    task = await ask(engine, "one")
+    same = message("bye", task_id=task.id)
+
+    async def send() -> str:
+        return (await answer(engine, await engine.tasks.send(same))).model_dump_json()
+
+    answers = await asyncio.gather(*(send() for _ in range(10)))
+    assert len(set(answers)) == 1
+    assert (await states(engine, task.id)).count("working") == 2
+    assert (await engine.tasks.send(same)).repeated  # though the task is over
+
+
+async def test_the_same_id_with_another_body(stage: Stage) -> None:
+    """A message id that is used again for something else is an error, and changes nothing."""
+    engine = await stage.engine(talk)
+    task = await ask(engine, "one", message_id="m")
+    before = len(await log(engine, task.id))
+    for other in (message("two", message_id="m"), message("two", message_id="m", task_id=task.id)):
+        with pytest.raises(MessageReused):
+            await engine.tasks.send(other)
+    assert len(await log(engine, task.id)) == before
+
+
+async def test_the_same_id_of_another_owner(stage: Stage) -> None:
+    """Message ids of different owners have nothing to do with each other."""
+    engine = await stage.engine(echo)
+    tasks = [await ask(engine, who, who=Principal(owner=who), message_id="m") for who in ("alice", "bob")]
+    assert tasks[0].id != tasks[1].id
+
+
+async def test_one_of_many_answers_wins(stage: Stage) -> None:
+    """Different answers to a paused task at once: each is taken once, none is lost, the log stays in order."""
+    heard = []
+
+    async def worker(ctx: TaskContext) -> None:
+        heard.append(ctx.user_text)
+        await asyncio.sleep(0.01)
+        await ctx.request_input("more?")
+
+    engine = await stage.engine(worker)
+    task = await ask(engine, "start")
+    sends = [engine.tasks.send(message(f"answer-{number}", task_id=task.id)) for number in range(5)]
+    sent = await asyncio.gather(*sends)
+    await asyncio.gather(*(engine.tasks.settled(one, seconds=10.0) for one in sent))
+    await until(lambda: len(heard) == 6)
+    assert sorted(heard[1:]) == [f"answer-{number}" for number in range(5)]
+    await log(engine, task.id)
+
+
+# ----------------------------------------------------------------------------------------------------------- bad input
+
+
+async def test_what_can_not_be_sent(stage: Stage) -> None:
+    """Each wrong message has its typed error, and leaves nothing behind."""
+    engine = await stage.engine(talk)
+    task = await ask(engine, "one")
+    ended = await ask(engine, "bye")
+    before = len(await log(engine, task.id))
+    wrong = [
+        (message(role_error := "x").model_copy(update={"role": Role.agent}), InvalidTaskRequest),
+        (message(parts=[]), InvalidTaskRequest),
+        (message("to nobody", task_id="nobody"), TaskNotFoundError),
+        (message("to nobody", task_id="n\x00body"), TaskNotFoundError),
+        (message("to nobody", task_id="n" * 5000), TaskNotFoundError),
+        (message("", task_id=""), InvalidTaskRequest),
+        (message("foreign", task_id=task.id, context_id="foreign"), ContextMismatchError),
+        (message("too late", task_id=ended.id), TaskTerminalStateError),
+        (message(parts=[Part(raw=b"x" * 17_000_000)]), InvalidTaskRequest),
+        (message(parts=[Part(data={"x": object()})]), InvalidTaskRequest),
+        (message(parts=[Part.model_construct({"text"}, text="\ud800")]), InvalidTaskRequest),
+        (message("x", metadata={"x": "\ud800"}), InvalidTaskRequest),
+        (message("x", context_id="c" * 100_000), InvalidTaskRequest),
+        (message("x", context_id="c\x00"), InvalidTaskRequest),
+    ]
+    assert role_error
+    for bad, error in wrong:
+        with pytest.raises(error):
+            await engine.tasks.send(bad)
+    assert len(await log(engine, task.id)) == before
+    assert (await ask(engine, "bye", task_id=task.id)).status.state is TaskState.completed
+
+
+async def test_strange_ids_are_taken(stage: Stage) -> None:
+    """A message id is the client's own: long, empty-looking or wild, it works, and repeats are known."""
+    engine = await stage.engine(echo)
+    for message_id in ("x" * 5000, "\x00\n", "~", "ü/../", " ", "\U0001f600"):
+        one = message("x", message_id=message_id)
+        first = await engine.tasks.send(one)
+        again = await engine.tasks.send(one)
+        assert again.repeated
+        assert again.task.record.task_id == first.task.record.task_id
+        assert (await answer(engine, first)).history[0].message_id == message_id
+
+
+async def test_the_input_is_not_changed(memory: Stage) -> None:
+    """What is sent stays as the caller made it."""
+    engine = await memory.engine(echo)
+    sent = message("Hello")
+    before = sent.model_copy(deep=True)
+    await ask(engine, "x")
+    await engine.tasks.send(sent)
+    assert sent == before
+    assert sent.task_id is None
+
+
+async def test_only_its_own(stage: Stage) -> None:
+    """Another owner's task is answered exactly like one that does not exist."""
+    engine = await stage.engine(talk)
+    alice, bob = Principal(owner="alice"), Principal(owner="bob")
+    task = await ask(engine, "one", who=alice)
+    for task_id in (task.id, "00000000-0000-7000-8000-000000000000"):
+        errors = []
+        with pytest.raises(TaskNotFoundError) as error:
+            await engine.tasks.load(task_id, bob)
+        errors.append(str(error.value))
+        with pytest.raises(TaskNotFoundError):
+            await engine.tasks.cancel(task_id, bob)
+        with pytest.raises(TaskNotFoundError):
+            await engine.tasks.steer(task_id, "inject", bob)
+        with pytest.raises(TaskNotFoundError):
+            await anext(engine.tasks.follow(task_id, bob))
+        with pytest.raises(TaskNotFoundError):
+            await engine.tasks.send(message("bye", task_id=task_id), Envelope(bob))
+        assert errors == ["There is no such task."]
+    assert (await engine.tasks.load(task.id, alice)).view.state is TaskState.input_required
+
+
+# ------------------------------------------------------------------------------------------------------ double texting
+
+
+async def two_texts(ctx: TaskContext) -> None:
+    """Works on "slow" until it is told otherwise."""
+    if ctx.user_text == "slow":
+        await ctx.send_status("begun")
+        for _ in range(400):
+            if "go on" in ctx.deps["gate"]:
+                break
+            await asyncio.sleep(0.005)
+    await ctx.respond(f"did {ctx.user_text}")
+
+
+async def test_enqueue(stage: Stage) -> None:
+    """A message to a running task waits for the end of the turn, and then has a turn of its own, in order."""
+    gate: set[str] = set()
+    engine = await stage.engine(two_texts, dependencies={"gate": gate})
+    other = await stage.engine()
+    first = await engine.tasks.send(message("slow"))
+    task_id = first.task.record.task_id
+    second = await other.tasks.send(message("second", task_id=task_id))
+    third = await engine.tasks.send(message("third", task_id=task_id))
+    assert await state_of(engine, task_id) is TaskState.working
+    gate.add("go on")
+    tasks = [await answer(engine, first), await answer(other, second), await answer(engine, third)]
+    assert [said.text for said in tasks[2].history] == [
+        *("slow", "did slow", "second", "did second", "third", "did third"),
+    ]
+    assert len({task.model_dump_json() for task in tasks}) == 1
+    assert await one_end(engine, task_id) is TaskState.completed
+    assert (await states(engine, task_id)).count("completed") == 1
+
+
+async def test_reject(stage: Stage) -> None:
+    """A message to a running task is refused; it can be sent again when the task waits."""
+    gate: set[str] = set()
+    engine = await stage.engine(two_texts, dependencies={"gate": gate}, double_text="reject")
+    first = await engine.tasks.send(message("slow"))
+    second = message("second", task_id=first.task.record.task_id)
+    with pytest.raises(TaskNotAcceptingMessagesError):
+        await engine.tasks.send(second)
+    gate.add("go on")
+    assert [said.text for said in (await answer(engine, first)).history] == ["slow", "did slow"]
+
+
+async def test_interrupt(stage: Stage) -> None:
+    """A message to a running task ends what it does there, and has a turn at once."""
+    engine = await stage.engine(two_texts, dependencies={"gate": set()}, double_text="interrupt")
+    other = await stage.engine(double_text="interrupt")
+    first = await engine.tasks.send(message("slow"))
+    second = await other.tasks.send(message("second", task_id=first.task.record.task_id))
+    task = await answer(other, second, seconds=5.0)
+    assert [said.text for said in task.history] == ["slow", "second", "did second"]
+    assert await one_end(engine, task.id) is TaskState.completed
+
+
+async def test_interrupts_in_a_row(stage: Stage) -> None:
+    """However many messages interrupt each other, each has its turn, and the last one's answer is the task's."""
+    engine = await stage.engine(two_texts, dependencies={"gate": set()}, double_text="interrupt")
+    first = await engine.tasks.send(message("slow"))
+    task_id = first.task.record.task_id
+    for _ in range(8):
+        await engine.tasks.send(message("slow", task_id=task_id))
+    last = await engine.tasks.send(message("last", task_id=task_id))
+    task = await answer(engine, last, seconds=10.0)
+    assert task.status.state is TaskState.completed
+    assert [said.text for said in task.history if said.role is Role.user] == ["slow"] * 9 + ["last"]
+    assert await one_end(engine, task_id) is TaskState.completed
+
+
+async def test_a_message_to_a_waiting_task(stage: Stage) -> None:
+    """A task that nobody has begun yet takes messages too; they come after its first."""
+    front = await stage.engine()
+    sent = await front.tasks.send(message("one"))
+    await front.tasks.send(message("two", task_id=sent.task.record.task_id))
+    await stage.engine(two_texts, dependencies={"gate": {"go on"}})
+    task = await answer(front, sent)
+    await until(lambda: _is_done(front, task.id))
+    task = await look(front, task.id)
+    assert [said.text for said in task.history if said.role is Role.user] == ["one", "two"]
+    assert await one_end(front, task.id) is TaskState.completed
+
+
+async def _is_done(engine: object, task_id: str) -> bool:
+    from holdfast.tasks import TaskEngine
+
+    assert isinstance(engine, TaskEngine)
+    return await engine.kernel.work("~anonymous", QUEUE, task_id) is None
+
+
+def test_a_message_needs_an_id() -> None:
+    with pytest.raises(ValueError, match="at least 1 character"):
+        Message(message_id="", role=Role.user, parts=[])
