@@ -120,9 +120,11 @@ class TaskManager:
         except TooLarge as error:
             raise InvalidTaskRequest("the message is too large; send large files by URL") from error
 
-    async def _create(self, partition: str, message: Message, send: Send, envelope: Envelope) -> Sent:
-        task_id = new_id()
-        context_id = message.context_id or new_id()
+    async def _create(
+        self, partition: str, message: Message, send: Send, envelope: Envelope, ids: tuple[str, str] | None = None
+    ) -> Sent:
+        """``ids`` are those of task and context, where somebody else gives them out."""
+        task_id, context_id = ids or (new_id(), message.context_id or new_id())
         runner = self.runner
         worker = runner.reserve() if runner is not None else None
         try:
