@@ -55,7 +55,7 @@ class TaskContext:
         self._artifacts = artifacts
         self._touched: set[str] = set()
         self._steps = Steps(run)
-        self._conversation = Conversation(run.store.kernel, run.partition, self.context_id)
+        self._conversation = Conversation(run.store.kernel, run.partition, self.context_id, run.fence)
 
     # ------------------------------------------------------------------------------------------------ the message
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from pydantic_core import from_json
 
 from holdfast.errors import CommitRefused, ConcurrencyError
-from holdfast.storage import Insert, Kernel, Operation, Put, Replace
+from holdfast.storage import Fence, Insert, Kernel, Operation, Put, Replace
 from holdfast.tasks.families import CONTEXTS
+from holdfast.tasks.journal import LeaseLost
 from holdfast.tasks.json import bounded, json_bytes
 
 TRIES = 1000
@@ -19,8 +20,9 @@ TRIES = 1000
 class Conversation:
     """What a worker keeps about a context."""
 
-    def __init__(self, kernel: Kernel, partition: str, context_id: str) -> None:
+    def __init__(self, kernel: Kernel, partition: str, context_id: str, fence: Callable[[], Sequence[Fence]]) -> None:
         self._kernel = kernel
+        self._fence = fence  # who lost the task can't write its conversation either
         self._partition = partition
         self._context_id = context_id
         self._version: int | None = None  # that was loaded; 0: there was none
@@ -57,8 +59,10 @@ class Conversation:
                 operation = Replace(CONTEXTS, self._context_id, version, body)
         expected = self._version
         try:
-            receipt = await self._kernel.commit(self._partition, operation)
+            receipt = await self._kernel.commit(self._partition, *self._fence(), operation)
         except CommitRefused as refusal:
+            if refusal.reason == "fence":
+                raise LeaseLost from None
             found = refusal.found if isinstance(refusal.found, int) else None
             raise ConcurrencyError(self._context_id, expected=expected, found=found) from None
         self._version = receipt.version(CONTEXTS, self._context_id)
