@@ -3,7 +3,7 @@
 {"type": "text", …}                     a part by `type` instead of `kind`; files flat: uri or bytes, name, mimeType
 {"message": …, "contextId": "c"}        the context beside the message instead of in it
 {"message": …, "metadata": {"skillId"}} the skill beside the message; also within its metadata afterwards
-message without messageId               given one by the caller of `decode` (``new_id``), since nothing here is random
+message without messageId and `kind`    given an id by the caller of `decode` (``new_id``), since nothing here is random
 input_required, auth_required           states with a low line
 {"taskId", "url", …}                    a flat push config; get and delete by `taskId` alone
 tasks/list {"cursor", "limit"}          pages; answered by `task_list` with `nextCursor` beside the words of 1.0
@@ -68,7 +68,8 @@ def _send(params: Object, new_id: Callable[[], str] | None) -> Object:
         message["contextId"] = params["contextId"]
     if message.get("taskId") is None and params.get("taskId") is not None:
         message["taskId"] = params["taskId"]
-    if not message.get("messageId") and "message_id" not in message and new_id is not None:
+    nameless = not message.get("messageId") and "message_id" not in message
+    if nameless and "kind" not in message and new_id is not None:  # who says `kind` speaks 0.3, and must give an id
         message["messageId"] = new_id()
     skill = params["metadata"].get("skillId") if isinstance(params.get("metadata"), dict) else None
     if skill is not None and isinstance(metadata := message.get("metadata") or {}, dict):
@@ -78,7 +79,7 @@ def _send(params: Object, new_id: Callable[[], str] | None) -> Object:
 
 def _part(part: Json) -> Json:
     """A part by `type`. Its media type, which 0.3 has for files alone, is carried as 0.3 carries those of 1.0."""
-    if not isinstance(part, dict) or "kind" in part or part.get("type") not in ("text", "file", "data"):
+    if not isinstance(part, dict) or "kind" in part or not isinstance(part.get("type"), str):
         return part
     kind = part["type"]
     found = {name: value for name, value in part.items() if name != "type"} | {"kind": kind}

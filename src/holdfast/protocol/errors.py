@@ -72,7 +72,7 @@ TABLE: Mapping[type, Row] = MappingProxyType(
         errors.InvalidRequestError: Row(-32600, 400, "INVALID_ARGUMENT", "INVALID_REQUEST", "InvalidRequestError"),
         errors.RequestTooLargeError: Row(-32600, 413, "RESOURCE_EXHAUSTED", "REQUEST_TOO_LARGE", "InvalidRequestError"),
         errors.UnsupportedMediaTypeError: Row(
-            -32600, 415, "INVALID_ARGUMENT", "UNSUPPORTED_MEDIA_TYPE", "InvalidRequestError"
+            -32005, 415, "INVALID_ARGUMENT", "UNSUPPORTED_MEDIA_TYPE", "ContentTypeNotSupportedError"
         ),
         errors.RateLimitedError: Row(-32603, 429, "RESOURCE_EXHAUSTED", "RATE_LIMITED", "InternalError"),
         errors.TooManyStreamsError: Row(-32603, 503, "UNAVAILABLE", "TOO_MANY_STREAMS", "InternalError"),

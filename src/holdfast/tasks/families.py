@@ -34,5 +34,6 @@ FAMILIES: tuple[Family, ...] = (
     Collection(SEGMENTS),
     Collection(SENDS),
     Collection(CONTEXTS, indexes=(Index("key"),)),
+    Collection(PUSH_CONFIGS, fields={"task": str}, indexes=(Index("task", equal=("task",)),)),
     Collection(SWEEPS),
 )

@@ -78,6 +78,19 @@ def test_without_a_maker_a_message_needs_its_id() -> None:
         dialect.decode(Operation.send_message, {"message": {"role": "user", "parts": [{"type": "text", "text": ""}]}})
 
 
+def test_who_says_kind_must_give_an_id() -> None:
+    """A message that says `kind` is meant as 0.3 has it, where messageId is required."""
+    message = {"kind": "message", "role": "user", "parts": [{"kind": "text", "text": ""}]}
+    with pytest.raises(InvalidParamsError):
+        dialect.decode(Operation.send_message, {"message": message}, new_id=lambda: "made")
+
+
+def test_a_part_of_an_unknown_type_is_refused() -> None:
+    message = {"messageId": "m", "role": "user", "parts": [{"type": "smell", "text": "roses"}]}
+    with pytest.raises(InvalidParamsError):
+        dialect.decode(Operation.send_message, {"message": message})
+
+
 def test_push_configs_by_their_task() -> None:
     config = PushConfig(task_id="t", url="https://x")
     assert dialect.decode(Operation.create_push_config, {"taskId": "t", "url": "https://x"}) == CreatePushConfigRequest(
