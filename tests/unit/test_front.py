@@ -28,6 +28,7 @@ from holdfast.errors import (
 )
 from holdfast.storage import front
 from holdfast.storage.contract import Family, Kernel
+from holdfast.storage.cursors import Cursor, write_cursor
 from holdfast.storage.declared import Shape
 from holdfast.storage.hints import LogTopic
 from holdfast.storage.logs import Append, Draft, Log, Trim
@@ -382,3 +383,26 @@ async def test_what_was_written_behind_is_seen_by_every_read(make: Callable[[], 
         await kernel.flush()
         assert (await kernel.health()).write_behind_pending == 0
         assert (await kernel.health()).write_behind_failed == 0
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+@pytest.mark.parametrize("last", [b"", b"\x00", b"\xff" * 40])
+async def test_a_forged_cursor_leads_nowhere(make: Callable[[], Kernel], last: bytes, newest_first: bool) -> None:
+    """A cursor carries no secret; whoever makes one of their own gets no record of another partition by it."""
+    async with make() as kernel:
+        for partition in ("a", "b", "c"):
+            await kernel.commit(partition, Insert("note", "mine", b"", {"state": "x", "rank": 1}))
+        query = Query("note", {"state": "x"}, order="rank", newest_first=newest_first)
+        shape = kernel._checked_query("b", query)  # type: ignore[attr-defined]
+        number = shape.index_for(query)
+        low, high = front._bounds(shape, number, "b", query)
+        words = ("find", "note", newest_first, number, low.hex(), high.hex())
+        with pytest.raises(BadCursor):
+            await kernel.find("b", query, cursor=write_cursor(Cursor(last, 0), *words))
+
+
+async def test_a_forged_cursor_of_work_is_refused(make: Callable[[], Kernel]) -> None:
+    async with make() as kernel:
+        forged = write_cursor(Cursor(b"\xff", 0), "work", "p", "jobs", "waiting")
+        with pytest.raises(BadCursor):
+            await kernel.list_work("p", "jobs", state="waiting", cursor=forged)

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from pathlib import Path
 
 from holdfast.errors import (
+    BadCursor,
     BlobNotFound,
     Forked,
     HoldfastError,
@@ -264,6 +265,8 @@ class Front(Hooks):
         started_at = self.clock.wall()
         if cursor is not None:
             place = read_cursor(cursor, *print_)
+            if not low <= place.last < high:  # forged: it would lead out of the query, and out of the partition
+                raise BadCursor
             started_at = place.started_at
             if query.newest_first:
                 high = place.last
@@ -398,7 +401,7 @@ class Front(Hooks):
         if state not in ("waiting", "held", "dead"):
             raise InvalidValue(f"state is 'waiting', 'held' or 'dead', not {state!r}")
         print_ = ("work", partition, queue, state)
-        after = read_cursor(cursor, *print_).last.decode() if cursor is not None else ""
+        after = _text(read_cursor(cursor, *print_).last) if cursor is not None else ""
         items = await self._list_work(partition, queue, state, after, limit + 1)
         next_cursor = None
         if len(items) > limit:
@@ -489,6 +492,13 @@ def _families(declare: Iterable[Family]) -> tuple[Family, ...]:
 def _check_worker(worker: str, lease_seconds: float) -> None:
     check_partition(worker)
     check_seconds(lease_seconds, "lease_seconds", positive=True)
+
+
+def _text(place: bytes) -> str:
+    try:
+        return place.decode()
+    except UnicodeDecodeError:
+        raise BadCursor from None
 
 
 def _bounds(shape: Shape, index: int, partition: str, query: Query) -> tuple[bytes, bytes]:
