@@ -15,7 +15,7 @@ Hook = Callable[[str, TaskState], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class LifecycleHooks:
-    """Each is called with the task's id and its new state, in the process that runs the task."""
+    """Each is called with the task's id and its new state, in the process that wrote it, if that has a worker."""
 
     on_state_change: Hook | None = None
     on_working: Hook | None = None

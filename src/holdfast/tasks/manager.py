@@ -358,6 +358,8 @@ class TaskManager:
         )
         view.apply(notes)
         record.version += 1
+        if self.runner is not None:
+            self.runner.told(task)
         return task
 
     # ----------------------------------------------------------------------------------------------------- requeue

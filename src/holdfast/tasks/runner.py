@@ -193,6 +193,7 @@ class Runner:
         if claim.exhausted:
             message = agent_message(task.record.task_id, task.record.context_id, text_part(EXHAUSTED))
             await journal.move(End(TaskState.failed, message), claim.bury(EXHAUSTED))
+            self.told(journal.task)
             return
         note = self.attempt_note(task.record.turn.number, claim)
         if state is TaskState.submitted:
