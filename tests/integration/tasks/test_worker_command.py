@@ -1,0 +1,177 @@
+"""`holdfast worker` in real processes: one is killed or stopped, and another one goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from holdfast.protocol.types import TaskState
+from holdfast.storage import open_storage
+from holdfast.tasks import Snapshot, TaskEngine
+from holdfast.tasks.report import report
+from holdfast.tasks.store import StoredTask
+from tests.integration.tasks.conftest import store_url
+from tests.integration.tasks.stage import message
+
+AGENT = '''
+import asyncio, os
+from holdfast.tasks import Worker
+
+class Slow(Worker):
+    """Takes long in the first attempt, and is quick in the others."""
+
+    async def handle(self, ctx):
+        await ctx.step("once", lambda: os.getpid(), idempotent=True)
+        await ctx.send_status(f"begun by {os.getpid()}")
+        if ctx.attempt == 1 and not os.environ.get("QUICK"):
+            await asyncio.sleep(float(ctx.user_text))
+        await ctx.complete(f"{os.getpid()}")
+'''
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return store_url(request.param, request, tmp_path)
+
+
+@pytest.fixture
+def start(url: str, tmp_path: Path) -> Iterator[Start]:
+    """Starts a worker process, and returns when it takes tasks."""
+    (tmp_path / "agent.py").write_text(AGENT)
+    processes: list[subprocess.Popen[str]] = []
+
+    def begin(*options: str, **environment: str) -> subprocess.Popen[str]:
+        program = [sys.executable, "-c", "from holdfast.cli.main import main; main()"]
+        process = subprocess.Popen(
+            [*program, "worker", "agent:Slow", "--storage", url, "--json", *options],
+            cwd=tmp_path,
+            env=os.environ | environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+        assert process.stderr is not None
+        assert "takes tasks" in json.loads(process.stderr.readline())["message"]
+        return process
+
+    yield begin
+    for process in processes:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+@pytest.fixture
+async def client(url: str) -> AsyncIterator[TaskEngine]:
+    """An engine without a worker: it sends, and looks."""
+    async with open_storage(url) as kernel, TaskEngine(kernel) as engine:
+        yield engine
+
+
+async def begun(client: TaskEngine, seconds: str) -> str:
+    """A task that a worker has begun; it takes so long."""
+    sent = await client.tasks.send(message(seconds))
+    task_id = sent.task.record.task_id
+    async with aclosing(client.tasks.follow(task_id, after=0)) as events:
+        async for event in events:
+            if not isinstance(event, Snapshot) and b"begun by" in event.data:
+                return task_id
+    raise AssertionError
+
+
+async def ended(client: TaskEngine, task_id: str) -> tuple[StoredTask, int]:
+    """The task when it is over, and the process that says to have ended it."""
+    async with aclosing(client.tasks.follow(task_id)) as events:
+        async for _ in events:
+            pass
+    task = await client.tasks.load(task_id)
+    whole = await client.store.task(task)
+    assert task.view.state is TaskState.completed
+    assert whole.artifacts is not None
+    return task, int(whole.artifacts[0].parts[0].text or "")
+
+
+def stopped(process: subprocess.Popen[str]) -> int:
+    process.send_signal(signal.SIGTERM)
+    return process.wait(30)
+
+
+async def test_a_killed_process_is_replaced(client: TaskEngine, start: Start) -> None:
+    """kill -9 of the holder: another process ends the task after the lease, and the report names both."""
+    first = start("--lease", "2")
+    task_id = await begun(client, "600")
+    second = start("--lease", "2")
+    first.kill()
+    killed = time.monotonic()
+    task, by = await ended(client, task_id)
+    assert by == second.pid
+    assert time.monotonic() - killed < 10
+    found = await report(client.store, task.partition, task_id)
+    assert [(each.attempt, int(each.worker.split(":")[1])) for each in found.attempts] == [
+        (1, first.pid),
+        (2, second.pid),
+    ]
+    assert [(step.step, step.state) for step in found.steps] == [("once", "done")]
+    assert stopped(second) == 0
+
+
+async def test_sigterm_hands_over_within_a_second(client: TaskEngine, start: Start) -> None:
+    """What is not done when the drain is over goes to another process at once, and costs no attempt."""
+    first = start("--drain", "0.2", "--lease", "60")
+    task_id = await begun(client, "600")
+    second = start("--lease", "60", QUICK="yes")
+    began = time.monotonic()
+    first.send_signal(signal.SIGTERM)
+    task, by = await ended(client, task_id)
+    taken = time.monotonic() - began
+    assert by == second.pid
+    assert taken < 0.2 + 1.5  # the drain, less than a second for the takeover, and a busy machine
+    assert first.wait(10) == 0
+    found = await report(client.store, task.partition, task_id)
+    assert [each.attempt for each in found.attempts] == [1, 1]
+
+
+async def test_sigterm_lets_a_task_end(client: TaskEngine, start: Start) -> None:
+    """What ends within the drain is not handed over; the process claims nothing new meanwhile."""
+    first = start("--drain", "20")
+    task_id = await begun(client, "1")
+    first.send_signal(signal.SIGTERM)
+    _, by = await ended(client, task_id)
+    assert by == first.pid
+    assert first.wait(10) == 0
+    waiting = await client.tasks.send(message("0"))
+    assert (await client.tasks.settled(waiting, seconds=0.5)).view.state is TaskState.submitted
+
+
+async def test_a_second_signal_ends_it_at_once(client: TaskEngine, start: Start) -> None:
+    """And loses nothing: the lease runs out, and another process has the task."""
+    first = start("--drain", "600", "--lease", "2")
+    task_id = await begun(client, "600")
+    first.send_signal(signal.SIGINT)
+    assert first.stderr is not None
+    assert "stopping" in first.stderr.readline()
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(5) == -signal.SIGTERM
+    second = start("--lease", "2")
+    assert (await ended(client, task_id))[1] == second.pid
+
+
+async def test_settings_come_from_the_environment_too(client: TaskEngine, start: Start, url: str) -> None:
+    """One slot: the second task waits for the first. An option goes before the environment."""
+    process = start("--drain", "0", HOLDFAST_CONCURRENCY="1", HOLDFAST_DRAIN_SECONDS="600", HOLDFAST_LEASE_SECONDS="9")
+    await begun(client, "600")
+    waiting = await client.tasks.send(message("0"))
+    assert (await client.tasks.settled(waiting, seconds=1)).view.state is TaskState.submitted
+    assert stopped(process) == 0
