@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
+from holdfast.observability.metrics import Metrics
+from holdfast.observability.tracing import Tracing
 from holdfast.storage import Clock, Kernel
 from holdfast.tasks.dependencies import Dependencies
 from holdfast.tasks.events import Events
 from holdfast.tasks.families import FAMILIES
 from holdfast.tasks.hooks import LifecycleHooks
 from holdfast.tasks.manager import TaskManager
+from holdfast.tasks.mirror import Mirror, MirrorManager
 from holdfast.tasks.retention import RetentionPolicy
 from holdfast.tasks.runner import Runner
 from holdfast.tasks.settings import TaskSettings
+from holdfast.tasks.storage import KernelStorage, Storage, storage_of
 from holdfast.tasks.store import TaskStore
 from holdfast.tasks.sweep import Sweeper
 from holdfast.tasks.worker import AnyWorker, handler_of
@@ -40,10 +45,13 @@ class TaskEngine:
         hooks: LifecycleHooks | None = None,
         retention: RetentionPolicy | None = None,
         clock: Clock | None = None,
+        mirror: Mirror | None = None,
+        metrics: Metrics | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.kernel = kernel
         self.settings = settings or TaskSettings.of()
-        self.store = TaskStore(kernel, clock=clock)
+        self.store = TaskStore(kernel, clock=clock) if mirror is None else mirror.store
         self.events = Events(self.store)
         self.dependencies = Dependencies(dependencies)
         self.runner: Runner | None = None
@@ -55,24 +63,65 @@ class TaskEngine:
                 settings=self.settings,
                 dependencies=self.dependencies,
                 hooks=hooks,
+                metrics=metrics,
+                tracing=tracing,
             )
-        self.tasks = TaskManager(self.store, self.events, settings=self.settings, runner=self.runner)
+        self._mirror = mirror
+        if mirror is None:
+            self.tasks = TaskManager(self.store, self.events, settings=self.settings, runner=self.runner)
+        else:
+            self.tasks = MirrorManager(mirror, self.events, settings=self.settings, runner=self.runner)
+        self._owned: list[AbstractAsyncContextManager[Any]] = []  # opened and closed with the engine
+        self._opened = AsyncExitStack()
         self._sweeper = Sweeper(self.store, retention) if retention is not None else None
 
+    @classmethod
+    def on(cls, storage: Storage[Any] | str, worker: AnyWorker | None = None, **options: Any) -> Self:
+        """An engine on a storage, which it opens and closes itself: ``"memory"``, a URL, or a `Storage`.
+
+        async with TaskEngine.on("sqlite:///holdfast.db", Echo()) as engine: ...
+
+        A storage that somebody wrote with three methods of their own is enough; `limits` says what it can't do. The
+        options are those of the engine.
+        """
+        storage = storage_of(storage)
+        if isinstance(storage, KernelStorage):
+            engine = cls(storage.kernel, worker, **options)
+            engine._owned = [storage]
+            return engine
+        mirror = Mirror(storage, clock=options.get("clock"))
+        engine = cls(mirror.kernel, worker, mirror=mirror, **options)
+        engine._owned = [storage, mirror.kernel]
+        return engine
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What can't be done on this storage: a line each. Empty on Holdfast's own."""
+        return () if self._mirror is None else self._mirror.limits
+
     async def __aenter__(self) -> Self:
-        await self.kernel.declare(*FAMILIES)
-        if self.runner is not None:
-            await self.dependencies.start()
-            await self.runner.start()
-        if self._sweeper is not None:
-            self._sweeper.start()
+        async with AsyncExitStack() as opened:
+            for owned in self._owned:
+                await opened.enter_async_context(owned)
+            await self.kernel.declare(*FAMILIES)
+            if self._mirror is not None:
+                self._mirror.warn()
+            if self.runner is not None:
+                await self.dependencies.start()
+                await self.runner.start()
+            if self._sweeper is not None:
+                self._sweeper.start()
+            self._opened = opened.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        if self._sweeper is not None:
-            await self._sweeper.stop()
-        if self.runner is not None:
-            await self.runner.stop()
-            await self.dependencies.stop()
+        async with self._opened:
+            if self._sweeper is not None:
+                await self._sweeper.stop()
+            if self.runner is not None:
+                await self.runner.stop()
+                if self._mirror is not None:
+                    await self._mirror.give_up_the_rest()
+                await self.dependencies.stop()

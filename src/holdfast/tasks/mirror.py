@@ -1,0 +1,413 @@
+"""The engine on a storage of the user's own, which may have three methods and nothing else.
+
+The engine runs on a kernel in memory, and every change of a task is written through: first the checks of a commit are
+made, then the change goes to the user's storage in one call, and only when that has returned the commit itself takes
+place and is acknowledged. So nobody is shown what the storage does not have. A task that is not in memory is looked up
+in the storage.
+
+    send ──▶ create_task ──▶ commit in memory ──▶ the worker runs
+    note ──▶ checks ──▶ update_task ──▶ commit in memory ──▶ followers are told
+
+What needs more than three methods can't be had so; `limits` says what that is, and it is logged at the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import Any
+from weakref import WeakValueDictionary
+
+from pydantic_core import to_json
+
+from holdfast.auth.principal import ANONYMOUS, Principal
+from holdfast.errors import (
+    HoldfastError,
+    StorageUnreachable,
+    TaskNotFoundError,
+    TaskTerminalStateError,
+    UnsupportedOperationError,
+)
+from holdfast.protocol.requests import TaskPage
+from holdfast.protocol.types import Message, Role, Task, TaskState
+from holdfast.storage import (
+    Append,
+    Clock,
+    Delete,
+    Drop,
+    Operation,
+    Put,
+    Receipt,
+    Record,
+    Release,
+    Remove,
+    Trim,
+    new_id,
+)
+from holdfast.storage.memory import MemoryKernel
+from holdfast.tasks.context import agent_message, text_part
+from holdfast.tasks.events import Events
+from holdfast.tasks.families import CONTEXTS, EVENTS, INBOX, QUEUE, SEGMENTS, SNAPSHOTS, TASKS
+from holdfast.tasks.manager import Envelope, Sent, TaskManager
+from holdfast.tasks.mirrored import (
+    OWNER,
+    checks_of,
+    context_written,
+    created,
+    deleted,
+    difference,
+    inserted,
+    subject_of,
+    written,
+)
+from holdfast.tasks.notes import OtherNote, draft
+from holdfast.tasks.queries import ListTasksQuery, moment
+from holdfast.tasks.record import TaskRecord, Turn
+from holdfast.tasks.runner import Runner
+from holdfast.tasks.sends import Send
+from holdfast.tasks.settings import TaskSettings
+from holdfast.tasks.storage.contract import Storage, overrides
+from holdfast.tasks.store import StoredTask, TaskStore, snapshot_operations
+from holdfast.tasks.view import TaskView
+
+logger = logging.getLogger("holdfast.tasks")
+
+KEEP_SECONDS = 600.0  # so long an ended task stays in memory, for those who still follow it
+RETRY_SECONDS = 2.0  # a task that could not be written is not begun again before
+STOPPED = "The agent was stopped before it finished this task."
+_ALWAYS = (
+    "takeover: a task whose process dies is not run again by another one",
+    "resume: a task that runs when this process ends can't go on later; it is failed if the process ends in good order",
+    "sends: that a message was sent before is known only as long as this process runs",
+    "steps: what steps and sleeps recorded is known only as long as this process runs",
+    "follow-ups: a message to a task that runs is stored when its turn begins",
+    "events: a client can resume a stream only as long as this process runs; later it gets the task as it is",
+)
+
+
+class Mirror:
+    """A storage of the user's own, and the kernel that is written through to it."""
+
+    def __init__(self, storage: Storage[Any], *, clock: Clock | None = None) -> None:
+        self.storage = storage
+        self.kernel = MirrorKernel(self)
+        self.store = MirrorStore(self.kernel, self, clock=clock)
+        self.making: dict[str, str] = {}  # task id → id of the message it is being made from
+        self.contexts: dict[str, str] = {}  # message → context that was made for it, until its task runs here
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What the engine can't do on this storage."""
+        found = list(_ALWAYS)
+        if overrides(self.storage, "list_tasks"):
+            found.append("lists: only for callers without a name, since the storage does not tell owners apart")
+        else:
+            found.append("lists: tasks can't be listed (override list_tasks)")
+        if not overrides(self.storage, "delete_task"):
+            found.append("erasing: tasks can't be erased (override delete_task)")
+        if not (overrides(self.storage, "load_context") and overrides(self.storage, "update_context")):
+            found.append("contexts: what workers keep about a context ends with this process (override update_context)")
+        return tuple(found)
+
+    def warn(self) -> None:
+        """Say it where operators look."""
+        name = type(self.storage).__name__
+        logger.warning("%s is not one of Holdfast's own storages. What it can't do:\n%s", name, "\n".join(self.limits))
+
+    # ---------------------------------------------------------------------------------------------------------- write
+
+    async def create(self, partition: str, context_id: str, message: Message) -> Task:
+        """Have the storage make a task; it gives the id."""
+        # A storage knows no owners: without its name in the key, one owner would be answered another one's task.
+        owner = "" if partition == ANONYMOUS.partition else f"{partition}/"
+        key = f"{owner}{message.message_id}"
+        task: Task = await _asked(self.storage.create_task(context_id, message, idempotency_key=key), self)
+        if partition != ANONYMOUS.partition and not (task.metadata or {}).get(OWNER):
+            await _asked(self.storage.update_task(task.id, task_metadata={OWNER: partition}), self)
+        return task
+
+    async def write(self, subject: str, operations: tuple[Operation, ...]) -> None:
+        """Write what this commit is about to write."""
+        if (context := context_written(operations)) is not None:
+            if overrides(self.storage, "update_context"):
+                await _asked(self.storage.update_context(*context), self)
+            return
+        if deleted(operations):
+            if not overrides(self.storage, "delete_task"):
+                raise UnsupportedOperationError(f"{type(self.storage).__name__} can't delete tasks")
+            await _asked(self.storage.delete_task(subject), self)
+            return
+        change = written(operations)
+        if inserted(operations):
+            change = created(change, self.making.get(subject, ""))
+        if change:
+            # No version is expected: this process is the only one that runs the task, and an end that somebody else
+            # wrote is guarded by the storage.
+            await _asked(
+                self.storage.update_task(
+                    subject,
+                    change.state,
+                    status_message=change.status_message,
+                    artifacts=change.artifacts or None,
+                    messages=change.messages or None,
+                    task_metadata=change.metadata or None,
+                ),
+                self,
+            )
+
+    # ----------------------------------------------------------------------------------------------------------- read
+
+    async def stored(self, partition: str, task_id: str) -> Task | None:
+        """The task in the storage, if it is this owner's."""
+        task: Task | None = await _asked(self.storage.load_task(task_id), self)
+        if task is None or (task.metadata or {}).get(OWNER, ANONYMOUS.partition) != partition:
+            return None
+        return task
+
+    async def give_up_the_rest(self) -> None:
+        """End what this process leaves unfinished, since nobody will run it: a clear end, instead of none."""
+        after, cursor = "", None
+        while partitions := await self.kernel.partitions(after=after):
+            for after in partitions:
+                while True:
+                    page = await self.kernel.list_work(after, QUEUE, state="waiting", cursor=cursor)
+                    for item in page.items:
+                        with suppress(HoldfastError):
+                            await self._give_up(after, item.key)
+                    cursor = page.cursor
+                    if cursor is None:
+                        break
+
+    async def _give_up(self, partition: str, task_id: str) -> None:
+        task = await self.store.find(partition, task_id)
+        if task is not None and not task.view.state.terminal and not task.view.state.paused:
+            text = agent_message(task_id, task.record.context_id, text_part(STOPPED))
+            said = Message.model_validate_json(text)
+            change = self.storage.update_task(task_id, TaskState.failed, status_message=said, messages=[said])
+            await _asked(change, self)
+
+
+async def _asked(call: Awaitable[Any], mirror: Mirror) -> Any:
+    """What the storage answers; its own errors become one of ours, the whole of them goes to the log."""
+    try:
+        return await call
+    except HoldfastError:
+        raise
+    except Exception as error:
+        name = type(mirror.storage).__name__
+        logger.exception("%s failed", name)
+        raise StorageUnreachable(f"the storage {name} failed; nothing was acknowledged, try again later") from error
+
+
+class MirrorKernel(MemoryKernel):
+    """The kernel in memory; a commit about a task or a context waits for the storage first.
+
+    Commits about the same task follow each other in the order of their calls, so that what was checked still holds when
+    it is written; those of different tasks don't wait for each other.
+    """
+
+    def __init__(self, mirror: Mirror) -> None:
+        super().__init__()
+        self._mirror = mirror
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._under_way: set[asyncio.Task[Receipt]] = set()
+        self._failing: set[str] = set()
+
+    def lock(self, subject: str) -> asyncio.Lock:
+        lock = self._locks.get(subject)
+        if lock is None:
+            lock = self._locks[subject] = asyncio.Lock()
+        return lock
+
+    def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        subject = subject_of(operations)
+        if subject is None:
+            return super().commit(partition, *operations)
+        task = asyncio.ensure_future(self._through(partition, subject, operations))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return asyncio.shield(task)  # who stops waiting does not stop the write
+
+    def commit_here(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        """Commit in memory alone."""
+        return super().commit(partition, *operations)
+
+    async def _through(self, partition: str, subject: str, operations: tuple[Operation, ...]) -> Receipt:
+        async with self.lock(subject):
+            if checks := checks_of(operations):
+                await self.commit_here(partition, *checks)
+            try:
+                await self._mirror.write(subject, operations)
+            except TaskTerminalStateError:
+                await self._mirror.store.refresh(partition, subject)
+                raise
+            except TaskNotFoundError:
+                await self.forget(partition, subject)
+                raise
+            except StorageUnreachable:
+                self._failing.add(subject)
+                raise
+            receipt = await self.commit_here(partition, *(self._later(operation) for operation in operations))
+        if written(operations).state in _ENDS:
+            asyncio.get_running_loop().call_later(KEEP_SECONDS, self._forget_soon, partition, subject)
+        return receipt
+
+    def _later(self, operation: Operation) -> Operation:
+        """A task is given back when the storage fails; begun again at once, it would only fail again."""
+        if isinstance(operation, Release) and operation.key in self._failing:
+            self._failing.discard(operation.key)
+            return Release(operation.queue, operation.key, operation.fence, max(operation.ready_in, RETRY_SECONDS))
+        return operation
+
+    def _forget_soon(self, partition: str, task_id: str) -> None:
+        asyncio.ensure_future(self.forget(partition, task_id)).add_done_callback(_ignored)
+
+    async def forget(self, partition: str, task_id: str) -> None:
+        """Let go of the copy in memory; the storage has the task. That messages were sent is remembered."""
+        snapshot = await super().get(partition, SNAPSHOTS, task_id)
+        keys = TaskView.from_index(task_id, "", snapshot.body).segment_keys() if snapshot is not None else []
+        await self.commit_here(
+            partition,
+            Delete(TASKS, task_id),
+            Delete(SNAPSHOTS, task_id),
+            Drop(EVENTS, task_id),
+            Drop(INBOX, task_id),
+            Remove(QUEUE, task_id),
+            *(Delete(SEGMENTS, key) for key in keys),
+        )
+        self._mirror.store.adopted.discard(task_id)
+
+    async def get(self, partition: str, collection: str, key: str) -> Record | None:
+        found = await super().get(partition, collection, key)
+        if found is None and collection == CONTEXTS and overrides(self._mirror.storage, "load_context"):
+            async with self.lock(f"{CONTEXTS}/{key}"):
+                value = await _asked(self._mirror.storage.load_context(key), self._mirror)
+                if value is not None and await super().get(partition, collection, key) is None:
+                    await self.commit_here(partition, Put(CONTEXTS, key, to_json(value)))
+            found = await super().get(partition, collection, key)
+        return found
+
+    async def close(self) -> None:
+        while self._under_way:
+            await asyncio.wait(self._under_way)
+        await super().close()
+
+
+_ENDS = frozenset(state for state in TaskState if state.terminal)
+
+
+def _ignored(future: asyncio.Future[None]) -> None:
+    """It is closed by now, and everything is forgotten."""
+    if not future.cancelled():
+        future.exception()
+
+
+class MirrorStore(TaskStore):
+    """Reads from memory, and what is not there from the storage."""
+
+    def __init__(self, kernel: MirrorKernel, mirror: Mirror, *, clock: Clock | None = None) -> None:
+        super().__init__(kernel, clock=clock)
+        self._here = kernel
+        self._mirror = mirror
+        self.adopted: set[str] = set()  # tasks that were not made here: others may be writing them
+
+    async def find(self, partition: str, task_id: str) -> StoredTask | None:
+        found = await super().find(partition, task_id)
+        if found is None or (task_id in self.adopted and await self._is_others(found)):
+            async with self._here.lock(task_id):
+                await self.refresh(partition, task_id)
+            found = await super().find(partition, task_id)
+        return found
+
+    async def _is_others(self, task: StoredTask) -> bool:
+        """Whether somebody else may have written it since it was read."""
+        if task.view.state.terminal:
+            return False
+        return await self.kernel.work(task.partition, QUEUE, task.record.task_id) is None
+
+    async def refresh(self, partition: str, task_id: str) -> None:
+        """Take in what the storage has. The caller holds the lock of the task."""
+        stored = await self._mirror.stored(partition, task_id)
+        known = await super().find(partition, task_id)
+        if stored is None:
+            if known is not None:
+                await self._here.forget(partition, task_id)
+        elif known is None:
+            self.adopted.add(task_id)
+            await self._adopt(partition, stored)
+        else:
+            await self._catch_up(known, stored)
+
+    async def _adopt(self, partition: str, stored: Task) -> None:
+        """A task of the storage that is new to this process. Its log begins with a cut: whoever followed it under
+        other numbers, before, is told of a gap and given the task as it is.
+        """
+        now = self.clock.wall()
+        asked = [message.message_id for message in stored.history if message.role is Role.user]
+        turn = Turn(max(1, len(asked)), asked[-1] if asked else "")
+        record = TaskRecord(stored.id, stored.context_id, stored.status.state, b"{}", now, now, turn)
+        notes = [OtherNote("attempt", {"turn": turn.number}), *difference(None, stored)]
+        view = TaskView(stored.id, stored.context_id)
+        view.apply(notes)
+        record.status, record.metadata = view.status, view.metadata
+        if stored.status.timestamp is not None:
+            with suppress(HoldfastError):
+                record.updated = record.created = moment(stored.status.timestamp)
+        entries = tuple(draft(note) for note in notes)
+        await self._here.commit_here(partition, record.insert(), Append(EVENTS, stored.id, entries))
+        trim = Trim(EVENTS, stored.id, len(entries))
+        await self._here.commit_here(partition, trim, *snapshot_operations(view))
+
+    async def _catch_up(self, known: StoredTask, stored: Task) -> None:
+        notes = difference(await self.task(known), stored)
+        if not notes:
+            return
+        record, view = known.record, known.view
+        view.apply(notes)
+        record.state, record.status, record.metadata = view.state, view.status, view.metadata
+        record.updated = self.clock.wall()
+        entries = tuple(draft(note) for note in notes)
+        await self._here.commit_here(known.partition, record.replace(), Append(EVENTS, view.task_id, entries))
+
+
+class MirrorManager(TaskManager):
+    """The operations of the engine where the storage gives out the ids."""
+
+    def __init__(self, mirror: Mirror, events: Events, *, settings: TaskSettings, runner: Runner | None = None) -> None:
+        super().__init__(mirror.store, events, settings=settings, runner=runner)
+        self.mirror = mirror
+
+    async def _create(
+        self, partition: str, message: Message, send: Send, envelope: Envelope, ids: tuple[str, str] | None = None
+    ) -> Sent:
+        mirror, name = self.mirror, f"{partition}/{send.key}"
+        async with mirror.kernel.lock(name):
+            if await send.reached(self.kernel, partition) is not None:
+                return await self._repeated(partition, send)
+            # If this fails half-way, the message that is sent again must find the task that it made.
+            context_id = message.context_id or mirror.contexts.setdefault(name, new_id())
+            task = await mirror.create(partition, context_id, message)
+            known = await TaskStore.find(self.store, partition, task.id)
+            if known is not None or task.status.state is not TaskState.submitted:  # it was sent to an earlier process
+                return Sent(await self.store.load(partition, task.id), self._local(partition, task.id), repeated=True)
+            mirror.making[task.id] = message.message_id
+            try:
+                sent = await super()._create(partition, message, send, envelope, ids or (task.id, context_id))
+            finally:
+                del mirror.making[task.id]
+            mirror.contexts.pop(name, None)
+            return sent
+
+    async def list(self, query: ListTasksQuery, principal: Principal = ANONYMOUS) -> TaskPage:
+        storage = self.mirror.storage
+        name = type(storage).__name__
+        if not overrides(storage, "list_tasks"):
+            raise UnsupportedOperationError(f"tasks can't be listed here: {name} has no list_tasks of its own")
+        if principal.partition != ANONYMOUS.partition:
+            raise UnsupportedOperationError(f"tasks can't be listed here: {name} does not tell owners apart")
+        page = await _asked(storage.list_tasks(query), self.mirror)
+        # Tasks of named owners are nobody else's business; the storage has counted them all the same.
+        tasks = [task for task in page.tasks if OWNER not in (task.metadata or {})]
+        return TaskPage(tasks, page.next_page_token, page.page_size, page.total_size)
