@@ -12,6 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.auth import Authenticator, Resolver
 from holdfast.errors import HoldfastError, MethodNotFoundError
+from holdfast.observability.metrics import Metrics
+from holdfast.observability.tracing import Tracing
 from holdfast.protocol.card import AgentCardConfig
 from holdfast.server.cards import PATHS, Cards, ExtendedCard
 from holdfast.server.cors import Cors
@@ -20,12 +22,14 @@ from holdfast.server.gate import Gate
 from holdfast.server.health import Health
 from holdfast.server.http import respond
 from holdfast.server.jsonrpc import JsonRpc
+from holdfast.server.metrics import MetricsPage
 from holdfast.server.operations import OperationsApi
 from holdfast.server.rates import Rates
 from holdfast.server.rest import Rest, route
 from holdfast.server.service import AgentService
 from holdfast.server.settings import ServerSettings
 from holdfast.server.sse import Streams
+from holdfast.server.watched import WatchedDispatcher
 from holdfast.storage import Kernel, open_storage
 from holdfast.tasks.dependencies import Dependency
 from holdfast.tasks.engine import TaskEngine
@@ -61,6 +65,7 @@ class A2AServer:
         dependencies: Mapping[Any, Any] | None = None,
         settings: ServerSettings | None = None,
         task_settings: TaskSettings | None = None,
+        tracing: bool | None = None,
     ) -> None:
         if worker is not None:
             handler_of(worker)  # a mistake shows here, not at the first task
@@ -73,6 +78,8 @@ class A2AServer:
         self._dependencies = dependencies
         self._resolver = Resolver(auth, require_auth=require_auth) if auth is not None else None
         self._extended_card = extended_card
+        self.tracing = Tracing.of(tracing)
+        self.metrics = Metrics() if self.settings.metrics else None
         self._stack: contextlib.AsyncExitStack | None = None
         self._routes: _Routes | None = None
         self.app: ASGIApp = Cors(self._serve, self.settings.cors_origins)
@@ -96,6 +103,8 @@ class A2AServer:
                 settings=self.task_settings,
                 dependencies=self._dependencies,
                 hooks=self._hooks,
+                metrics=self.metrics,
+                tracing=self.tracing,
             )
             await stack.enter_async_context(engine)
             if self._resolver is not None:
@@ -187,9 +196,15 @@ class _Routes:
         self.streams = Streams(settings.streams)
         self.health = Health(engine, self.streams)
         gate = Gate(
-            self.cards.config, resolver=resolver, rates=Rates(settings.requests_per_second, settings.request_burst)
+            self.cards.config,
+            resolver=resolver,
+            rates=Rates(settings.requests_per_second, settings.request_burst),
+            tracing=server.tracing is not None,
         )
         dispatcher = Dispatcher(self.service, self.cards)
+        if server.metrics is not None or server.tracing is not None:
+            dispatcher = WatchedDispatcher(self.service, self.cards, metrics=server.metrics, tracing=server.tracing)
+        self.metrics = MetricsPage(server.metrics, self.health) if server.metrics is not None else None
         self.jsonrpc = JsonRpc(gate, dispatcher, self.streams)
         self.rest = Rest(gate, dispatcher, self.streams)
         self.operations = OperationsApi(
@@ -206,6 +221,8 @@ class _Routes:
         elif path in ("/health", "/ready") and method in ("GET", "HEAD"):
             status, body = await (self.health.health() if path == "/health" else self.health.ready())
             await respond(send, status, body)
+        elif path == "/metrics" and method == "GET" and self.metrics is not None:
+            await self.metrics(scope, send)
         elif self.operations.takes(path):
             await self.operations(scope, receive, send, path)
         else:

@@ -17,6 +17,7 @@ class Caller:
     extensions: tuple[str, ...] = ()
     after: int | None = None
     request: dict[str, Any] = field(default_factory=dict)
+    trace: dict[str, str] | None = None  # the headers of the trace that the request belongs to
 
     def in_tenant(self, tenant: str | None) -> Caller:
         """The caller within the tenant that the request names. A caller whose tenant is known has no other."""

@@ -6,15 +6,16 @@ import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from email.utils import formatdate
 from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
-from holdfast.auth.schemes import requirements_v03, to_v03, to_v10
-from holdfast.errors import ExtendedCardNotConfiguredError, UnsupportedOperationError
-from holdfast.protocol.card import AgentCardConfig, CardSecurity, ExtensionConfig, Interface, build_card
+from holdfast.auth.schemes import challenge, requirements_v03, to_v03, to_v10
+from holdfast.errors import CredentialsMissing, ExtendedCardNotConfiguredError, UnsupportedOperationError
+from holdfast.protocol.card import AgentCardConfig, CardSecurity, ExtensionConfig, Interface, build_card, card_v1
 from holdfast.protocol.versions import Version
 from holdfast.server.caller import Caller
 from holdfast.server.http import Header, header, respond
@@ -35,11 +36,25 @@ class EncodedCard:
 
     body: bytes
     etag: bytes
+    modified: bytes
 
     @property
     def headers(self) -> tuple[Header, ...]:
         cache = b"public, max-age=%d" % MAX_AGE_SECONDS
-        return ((b"etag", self.etag), (b"cache-control", cache), (b"vary", b"host"))
+        return (
+            (b"etag", self.etag),
+            (b"last-modified", self.modified),
+            (b"cache-control", cache),
+            (b"vary", b"host"),
+        )
+
+    def known(self, scope: Scope) -> bool:
+        """Whether the client has this card already."""
+        asked = header(scope, b"if-none-match")
+        if asked is None:
+            return header(scope, b"if-modified-since") == self.modified.decode()
+        tags = [tag.strip().removeprefix("W/") for tag in asked.split(",")]
+        return "*" in tags or self.etag.decode() in tags
 
 
 class Cards:
@@ -64,33 +79,39 @@ class Cards:
         self._grpc_url = grpc_url
         self._sign = sign
         self._known: dict[str, EncodedCard] = {}
+        self._modified = formatdate(usegmt=True).encode()
 
     def replace(self, config: AgentCardConfig) -> None:
         """Another card from now on."""
         self.config, self._known = _with_resume(config), {}
+        self._modified = formatdate(usegmt=True).encode()
 
     def encoded(self, base: str) -> EncodedCard:
         """The card for clients that reach the agent at this address."""
         found = self._known.get(base)
         if found is None:
-            body = self._write(self.config, base)
-            found = EncodedCard(body, b'"%b"' % hashlib.sha256(body).hexdigest()[:32].encode())
+            body = to_json(self._signed(self._card(self.config, base)))
+            etag = b'"%b"' % hashlib.sha256(body).hexdigest()[:32].encode()
+            found = EncodedCard(body, etag, self._modified)
             if len(self._known) < MAX_ADDRESSES:
                 self._known[base] = found
         return found
 
-    async def extended(self, caller: Caller, base: str = "") -> bytes:
-        """The card for this caller."""
+    async def extended(self, caller: Caller, base: str = "", version: Version = Version.v1_0) -> bytes:
+        """The card for this caller, in the words of its version. Raises CredentialsMissing for a caller unknown."""
         if not self.config.extended_card:
             raise UnsupportedOperationError("this agent has no extended card; its card says so")
         if self._extended is None:
             raise ExtendedCardNotConfiguredError
+        if self._schemes and caller.principal.anonymous:  # it is for callers that are known, even where others may ask
+            raise CredentialsMissing(challenge=challenge(self._schemes))
         config = self._extended(caller)
         if inspect.isawaitable(config):
             config = await config
-        return self._write(_with_resume(config), base or self._settings.url)
+        card = self._card(_with_resume(config), base or self._settings.url)
+        return to_json(self._signed(card_v1(card) if version is Version.v1_0 else card))
 
-    def _write(self, config: AgentCardConfig, base: str) -> bytes:
+    def _card(self, config: AgentCardConfig, base: str) -> dict[str, Any]:
         security = None
         if self._schemes:
             security = CardSecurity(
@@ -98,10 +119,12 @@ class Cards:
                 to_v10(self._schemes),
                 requirements_v03(self._schemes, optional=self._optional),
             )
-        card = build_card(config, self._interfaces(base), security=security)
+        return build_card(config, self._interfaces(base), security=security)
+
+    def _signed(self, card: dict[str, Any]) -> dict[str, Any]:
         if self._sign is not None:
             card["signatures"] = [*card.get("signatures", ()), *self._sign(card)]
-        return to_json(card)
+        return card
 
     def _interfaces(self, base: str) -> list[Interface]:
         found = [Interface(base + "/", "JSONRPC"), Interface(base, "HTTP+JSON")]
@@ -128,8 +151,7 @@ class Cards:
     async def serve(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """GET of the well-known paths."""
         card = self.encoded(self.base(scope))
-        asked = header(scope, b"if-none-match")
-        if asked is not None and card.etag.decode() in (tag.strip().removeprefix("W/") for tag in asked.split(",")):
+        if card.known(scope):
             await send({"type": "http.response.start", "status": 304, "headers": list(card.headers)})
             await send({"type": "http.response.body", "body": b""})
             return

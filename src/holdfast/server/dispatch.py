@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import cast
 
 from holdfast.errors import UnsupportedOperationError
+from holdfast.protocol import v1
 from holdfast.protocol.codec import Codec
 from holdfast.protocol.operations import Operation
 from holdfast.protocol.requests import (
@@ -20,6 +21,7 @@ from holdfast.protocol.requests import (
     SendMessageRequest,
     SubscribeToTaskRequest,
 )
+from holdfast.protocol.versions import Version
 from holdfast.server.caller import Caller
 from holdfast.server.cards import Cards
 from holdfast.server.service import AgentService
@@ -64,7 +66,7 @@ class Dispatcher:
                 return codec.deleted()
             case _:
                 if operation is Operation.get_extended_card:
-                    return await self.cards.extended(caller, base)
+                    return await self.cards.extended(caller, base, Version.v1_0 if codec is v1 else Version.v0_3)
                 raise UnsupportedOperationError
 
     async def events(

@@ -20,8 +20,11 @@ from holdfast.server.rates import Rates
 class Gate:
     """Lets requests in, as callers."""
 
-    def __init__(self, card: AgentCardConfig, *, resolver: Resolver | None, rates: Rates) -> None:
+    def __init__(
+        self, card: AgentCardConfig, *, resolver: Resolver | None, rates: Rates, tracing: bool = False
+    ) -> None:
         self._resolver = resolver
+        self._tracing = tracing
         self._rates = rates
         self._declared = [extensions.Declared(item.uri, item.required) for item in card.all_extensions]
 
@@ -36,7 +39,8 @@ class Gate:
         asked = extensions.parse(header(scope, b"a2a-extensions"), header(scope, b"x-a2a-extensions"))
         active = extensions.activate(asked, self._declared) if self._declared else ()
         after = header(scope, b"last-event-id") or query.get("afterSeq")
-        return Caller(principal, active, _seq(after))
+        trace = _trace(scope) if self._tracing else None
+        return Caller(principal, active, _seq(after), trace=trace)
 
 
 def query_of(scope: Scope) -> dict[str, str]:
@@ -65,6 +69,11 @@ def echoed(scope: Scope, caller: Caller) -> tuple[Header, ...]:
         return ()
     old = header(scope, b"a2a-extensions") is None
     return ((b"x-a2a-extensions" if old else b"a2a-extensions", extensions.echo(caller.extensions).encode()),)
+
+
+def _trace(scope: Scope) -> dict[str, str]:
+    found = {name: header(scope, name.encode()) for name in ("traceparent", "tracestate", "baggage")}
+    return {name: value for name, value in found.items() if value}
 
 
 def _seq(text: str | None) -> int | None:

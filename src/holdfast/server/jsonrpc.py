@@ -16,8 +16,8 @@ from holdfast.server.caller import Caller
 from holdfast.server.dispatch import Dispatcher
 from holdfast.server.failures import explain, failure_headers
 from holdfast.server.gate import Gate, agreed, echoed, query_of, version_of
-from holdfast.server.http import ClientGone, check_content_type, read_body, respond
-from holdfast.server.sse import Streams
+from holdfast.server.http import ClientGone, check_content_type, header, read_body, respond
+from holdfast.server.sse import Streams, respond_event
 from holdfast.storage import new_id
 
 HTTP_FAILURES = frozenset({401, 413, 415, 429, 503})
@@ -58,7 +58,7 @@ class JsonRpc:
         except ClientGone:
             return
         except Exception as error:  # noqa: BLE001 - every failure has an answer
-            await self._fail(send, error, call, version)
+            await self._fail(scope, send, error, call, version)
 
     def _decode(self, operation: Operation, version: Version, call: jsonrpc.Call) -> Request:
         if version is Version.v1_0:
@@ -85,13 +85,18 @@ class JsonRpc:
             headers=echoed(scope, caller),
         )
 
-    async def _fail(self, send: Send, error: Exception, call: jsonrpc.Call | None, version: Version | None) -> None:
+    async def _fail(
+        self, scope: Scope, send: Send, error: Exception, call: jsonrpc.Call | None, version: Version | None
+    ) -> None:
         failure = explain(error)
         request_id = call.id if call is not None else getattr(error, "request_id", b"null")
         write = jsonrpc_v03 if version is Version.v0_3 else jsonrpc_v1
         status = failure.row.http if failure.row.http in HTTP_FAILURES else 200
         body = jsonrpc.error(request_id, write(failure))
-        await respond(send, status, body, headers=failure_headers(error))
+        if status == 200 and version is Version.v0_3 and "text/event-stream" in (header(scope, b"accept") or ""):
+            await respond_event(send, body)  # clients of 0.3 that asked for a stream can't read anything else
+        else:
+            await respond(send, status, body, headers=failure_headers(error))
 
 
 class _Dialect:

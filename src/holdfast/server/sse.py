@@ -84,6 +84,12 @@ _HEADERS: tuple[Header, ...] = (
 )
 
 
+async def respond_event(send: Send, data: bytes) -> None:
+    """A stream of one event."""
+    await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
+    await send({"type": "http.response.body", "body": event(data)})
+
+
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -10,7 +10,9 @@ import socket
 from collections.abc import Coroutine
 from typing import Any
 
-from holdfast.errors import CommitRefused, HoldfastError
+from holdfast.errors import CommitRefused, HoldfastError, LeaseLost, TaskTerminalStateError
+from holdfast.observability.metrics import Metrics
+from holdfast.observability.tracing import Tracing
 from holdfast.protocol.types import Message, TaskState
 from holdfast.storage import Claim, QueueTopic, Release, new_id
 from holdfast.tasks.context import agent_message, text_part
@@ -18,12 +20,13 @@ from holdfast.tasks.dependencies import Dependencies
 from holdfast.tasks.events import Events
 from holdfast.tasks.families import QUEUE
 from holdfast.tasks.hooks import LifecycleHooks
-from holdfast.tasks.journal import Journal, LeaseLost
+from holdfast.tasks.journal import Journal
 from holdfast.tasks.lifecycle import End, Start
 from holdfast.tasks.notes import OtherNote
 from holdfast.tasks.run import Run
 from holdfast.tasks.settings import TaskSettings
 from holdfast.tasks.store import StoredTask, TaskStore
+from holdfast.tasks.traces import traced
 from holdfast.tasks.worker import Handler
 
 logger = logging.getLogger("holdfast.tasks")
@@ -45,13 +48,17 @@ class Runner:
         settings: TaskSettings,
         dependencies: Dependencies,
         hooks: LifecycleHooks | None = None,
+        metrics: Metrics | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.store = store
         self.events = events
-        self.handler = handler
+        self.handler = handler if tracing is None else traced(handler, tracing)
         self.settings = settings
         self.dependencies = dependencies
         self.hooks = hooks
+        self.tracing = tracing
+        self._metrics = metrics
         self.name = _incarnation()
         self.runs: dict[tuple[str, str], Run] = {}
         self._reserved = 0
@@ -60,6 +67,8 @@ class Runner:
         self._freed = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._beginning: set[asyncio.Task[None]] = set()
+        self._suspect: tuple[str, str] | None = None  # a task with few attempts left, which runs here
+        self._suspect_until = 0.0
 
     # -------------------------------------------------------------------------------------------------- life cycle
 
@@ -127,10 +136,14 @@ class Runner:
         if self.runs.get(run.key) is run:
             del self.runs[run.key]
             self.events.running.discard(run.key)
+        if run.key == self._suspect:
+            self._suspect = None
         self._freed.set()
 
     def told(self, task: StoredTask) -> None:
-        """A status was committed: tell the hooks."""
+        """A status was committed: count it, and tell the hooks."""
+        if self._metrics is not None:
+            self._metrics.tasks[task.view.state.name] += 1
         if self.hooks is not None:
             self._spawn(self.hooks.tell(task.record.task_id, task.view.state))
 
@@ -174,6 +187,9 @@ class Runner:
             await self._begin_or_end(claim)
         except (LeaseLost, CommitRefused):
             pass  # somebody else was faster
+        except TaskTerminalStateError:  # it was ended meanwhile, from outside
+            with contextlib.suppress(HoldfastError):
+                await self.store.kernel.commit(claim.partition, claim.complete())
         except HoldfastError as error:
             logger.warning("task %s could not be begun: %s", claim.key, error)
             self.give_back_later(claim)
@@ -195,6 +211,9 @@ class Runner:
             await journal.move(End(TaskState.failed, message), claim.bury(EXHAUSTED))
             self.told(journal.task)
             return
+        if not self._alone(claim):
+            await self.store.kernel.commit(claim.partition, claim.release(ready_in=POLL_SECONDS))
+            return
         note = self.attempt_note(task.record.turn.number, claim)
         if state is TaskState.submitted:
             await journal.move(Start(), before=[note])
@@ -202,6 +221,19 @@ class Runner:
             await journal.write([note])
         self.told(journal.task)
         self.run(journal).poke()
+
+    def _alone(self, claim: Claim) -> bool:
+        """Whether this task may begin now. One that has few attempts left may be what ended the processes before, or
+        may only have been in them: such tasks are begun one after the other, each when the one before has ended or
+        lived for a lease, so that the guilty one takes no other along.
+        """
+        if claim.attempt < max(2, claim.max_attempts - 1):
+            return True
+        now = asyncio.get_running_loop().time()
+        if self._suspect is not None and now < self._suspect_until:
+            return False
+        self._suspect, self._suspect_until = (claim.partition, claim.key), now + self.settings.lease_seconds
+        return True
 
     def attempt_note(self, turn: int, claim: Claim | None, took: int | None = None) -> OtherNote:
         """Notes which process begins the turn, for the how-manieth time."""

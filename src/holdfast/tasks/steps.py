@@ -16,6 +16,7 @@ from holdfast.protocol.types import TaskState
 from holdfast.tasks.json import bounded, json_bytes
 from holdfast.tasks.lifecycle import End
 from holdfast.tasks.notes import OtherNote
+from holdfast.tasks.traces import step_span
 
 if TYPE_CHECKING:
     from holdfast.tasks.run import Run
@@ -86,7 +87,8 @@ class Steps:
                     pass
         await self._begin(key, barrier=policy != "retry")
         try:
-            result = await _called(function, args)
+            with step_span(self._run.runner.tracing, key):
+                result = await _called(function, args)
         except Exception as error:
             await self._note(key, "failed", error=type(error).__name__)
             raise
