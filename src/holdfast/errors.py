@@ -36,6 +36,7 @@
     │   ├── InvalidTaskRequest       a wrong argument: message, query, page token, state, length
     │   │   └── MessageReused        the same message id with another body
     │   ├── TurnEnded                the worker has ended its turn already
+    │   ├── LeaseLost                another process has the task; nothing that this one writes is taken
     │   └── StepError
     │       ├── StepInDoubt          the step began and never reported; it must be looked at
     │       └── StepFailed           the step was answered as failed
@@ -323,6 +324,10 @@ class MessageReused(InvalidTaskRequest):
 
 class TurnEnded(TaskError):
     """The worker has ended its turn already; only one of complete, respond, fail, reject, request_… ends a turn."""
+
+
+class LeaseLost(TaskError):
+    """Another process has this task now; nothing that this one writes is taken."""
 
 
 class StepError(TaskError):

@@ -8,10 +8,9 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from holdfast.errors import CommitRefused, ConcurrencyError
+from holdfast.errors import CommitRefused, ConcurrencyError, LeaseLost
 from holdfast.storage import Fence, Insert, Kernel, Operation, Put, Replace
 from holdfast.tasks.families import CONTEXTS
-from holdfast.tasks.journal import LeaseLost
 from holdfast.tasks.json import bounded, json_bytes
 
 TRIES = 1000

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from holdfast.errors import CommitRefused, HoldfastError, StorageBusy, TaskTerminalStateError
+from holdfast.errors import CommitRefused, HoldfastError, LeaseLost, StorageBusy, TaskTerminalStateError
 from holdfast.protocol.types import timestamp
 from holdfast.storage import Append, Claim, Entry, Head, Operation, Receipt
 from holdfast.tasks.events import Events
@@ -24,10 +24,6 @@ BUFFER_ENTRIES = 1024
 BUFFER_BYTES = 1024 * 1024
 COMMIT_BYTES = 4 * 1024 * 1024
 RETRIES = 20
-
-
-class LeaseLost(HoldfastError):
-    """Another worker has this task now; nothing that this one writes is taken."""
 
 
 class InboxHasMore(HoldfastError):

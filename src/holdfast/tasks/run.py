@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic_core import from_json, to_json
 
-from holdfast.errors import CommitRefused, HoldfastError, StorageUnavailable, TaskTerminalStateError
+from holdfast.errors import CommitRefused, HoldfastError, LeaseLost, StorageUnavailable, TaskTerminalStateError
 from holdfast.protocol.types import Message, TaskState
 from holdfast.storage import Fence, Head, LogTopic, Watch
 from holdfast.tasks.context import TaskContext, agent_message, text_part
 from holdfast.tasks.families import INBOX
 from holdfast.tasks.inbox import Steering, noted, steering
-from holdfast.tasks.journal import InboxHasMore, Journal, LeaseLost
+from holdfast.tasks.journal import InboxHasMore, Journal
 from holdfast.tasks.lifecycle import End, Report
 from holdfast.tasks.notes import MessageNote, Note, OtherNote
 from holdfast.tasks.record import TaskRecord, Turn
