@@ -72,7 +72,10 @@ def _module(name: str) -> ModuleType:
 
 def _instead(found: Any, part: str) -> str:
     names = [name for name in vars(found) if not name.startswith("_")] if hasattr(found, "__dict__") else []
-    close = get_close_matches(part, names, n=3) or [name for name in names if callable(getattr(found, name, None))][:5]
+    own = [
+        name for name in names if getattr(getattr(found, name), "__module__", "") == getattr(found, "__name__", None)
+    ]
+    close = get_close_matches(part, names, n=3) or own[:5] or names[:5]
     return f"; it has {', '.join(close)}" if close else ""
 
 

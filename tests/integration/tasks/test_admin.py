@@ -1,0 +1,133 @@
+"""What those who run a storage see and do: everybody's tasks, dead letters, and reports. On every engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.auth.principal import ANONYMOUS, Principal
+from holdfast.errors import TaskNotFoundError, UnsupportedOperationError
+from holdfast.protocol.types import TaskState
+from holdfast.storage import Kernel, open_storage
+from holdfast.tasks import Envelope, TaskContext, TaskEngine, TaskSettings
+from holdfast.tasks.dead import dead_letters, drop
+from holdfast.tasks.families import QUEUE
+from holdfast.tasks.overview import dead_everywhere, list_everywhere
+from holdfast.tasks.queries import ListTasksQuery
+from holdfast.tasks.report import report
+from holdfast.tasks.runner import EXHAUSTED
+from tests.integration.tasks.stage import message
+
+ADA = Principal(owner="ada", tenant="acme", roles=frozenset({"admin"}))
+QUICK = TaskSettings(drain_seconds=0.0)
+
+
+async def worker(ctx: TaskContext) -> None:
+    if ctx.user_text == "fail":
+        await ctx.fail("no")
+    else:
+        await ctx.complete(",".join(ctx.reference_task_ids) or "nothing")
+
+
+@pytest.fixture
+async def kernel(url: str) -> AsyncIterator[Kernel]:
+    async with open_storage(url) as kernel:
+        yield kernel
+
+
+@pytest.fixture
+async def client(kernel: Kernel) -> AsyncIterator[TaskEngine]:
+    """An engine without a worker."""
+    async with TaskEngine(kernel, settings=QUICK) as engine:
+        yield engine
+
+
+async def bury(client: TaskEngine, principal: Principal) -> str:
+    """A task that was given up: each of its processes died."""
+    words = message("try me", metadata={"from": "the client"})
+    sent = await client.tasks.send(words, Envelope(principal, accepts=["text/plain"], metadata={"of": "the task"}))
+    task_id = sent.task.record.task_id
+    for number in range(5):
+        claims = await client.kernel.claim(QUEUE, f"mortal-{number}", lease_seconds=0.01)
+        assert [claim.key for claim in claims] == [task_id]
+        await asyncio.sleep(0.03)
+    async with TaskEngine(client.kernel, worker, settings=QUICK):
+        assert (await client.tasks.settled(sent)).view.state is TaskState.failed
+    return task_id
+
+
+async def test_a_dead_letter_tells_whose_it_is_and_why(client: TaskEngine) -> None:
+    task_id = await bury(client, ADA)
+    [letter] = (await dead_letters(client.store, ADA.partition)).letters
+    assert (letter.task_id, letter.reason, letter.principal) == (task_id, EXHAUSTED, ADA)
+    assert [each async for each in dead_everywhere(client.store)] == [letter]
+    found = await report(client.store, ADA.partition, task_id)
+    assert found.item is not None
+    assert found.item.state == "dead"
+
+
+async def test_requeue_makes_one_new_task(client: TaskEngine, kernel: Kernel) -> None:
+    """However many ask for it at once. It has the message and what came with it, and the old one stays failed."""
+    old = await bury(client, ADA)
+    sent = await asyncio.gather(*(client.tasks.requeue(old, ADA) for _ in range(8)))
+    [new] = {each.task.record.task_id for each in sent}
+    assert [each async for each in dead_everywhere(client.store)] == []
+
+    async with TaskEngine(kernel, worker, settings=QUICK):
+        task = await client.tasks.settled(sent[0])
+    whole = await client.store.task(task)
+    assert whole.artifacts is not None
+    assert whole.artifacts[0].parts[0].text == old
+    assert whole.metadata == {"of": "the task"}
+    assert whole.history is not None
+    assert whole.history[0].metadata == {"from": "the client"}
+    assert (task.record.turn.accepts, task.record.turn.principal["roles"]) == (["text/plain"], ["admin"])
+    before = await client.tasks.load(old, ADA)
+    assert before.view.state is TaskState.failed
+    assert task.record.context_id == before.record.context_id
+    assert (await client.tasks.requeue(old, ADA)).task.record.task_id == new
+
+
+async def test_only_what_ended_without_an_answer_is_requeued(client: TaskEngine, kernel: Kernel) -> None:
+    waiting = await client.tasks.send(message("waits"))
+    with pytest.raises(UnsupportedOperationError, match="the task is submitted"):
+        await client.tasks.requeue(waiting.task.record.task_id)
+    async with TaskEngine(kernel, worker, settings=QUICK):
+        done = await client.tasks.settled(waiting)
+        failed = await client.tasks.settled(await client.tasks.send(message("fail")))
+    with pytest.raises(UnsupportedOperationError, match="the task is completed"):
+        await client.tasks.requeue(done.record.task_id)
+    again = await client.tasks.requeue(failed.record.task_id)
+    assert again.task.view.state is TaskState.submitted
+
+
+async def test_nobody_requeues_or_drops_what_is_anothers(client: TaskEngine) -> None:
+    task_id = await bury(client, ADA)
+    with pytest.raises(TaskNotFoundError):
+        await client.tasks.requeue(task_id)
+    assert not await drop(client.store, ANONYMOUS.partition, task_id)
+    assert await drop(client.store, ADA.partition, task_id)
+    assert not await drop(client.store, ADA.partition, task_id)
+
+
+async def test_everybodys_tasks_page_by_page(client: TaskEngine) -> None:
+    """Each exactly once, whatever the size of the pages, also when a partition ends with a page."""
+    sent = {}
+    for owner in ("ada", "bob", "cid"):
+        for _ in range(4):
+            task = (await client.tasks.send(message("x"), Envelope(Principal(owner=owner)))).task
+            sent[task.record.task_id] = owner
+    for size in (1, 2, 3, 4, 5, 12, 13):
+        seen: list[tuple[str, str]] = []
+        token: str | None = None
+        while token != "":
+            page = await list_everywhere(client.store, ListTasksQuery(page_size=size, page_token=token))
+            assert len(page.tasks) <= size
+            seen += [(record.task_id, partition) for partition, record in page.tasks]
+            token = page.next_page_token
+        assert len(seen) == 12
+        assert dict(seen) == sent
+    none = await list_everywhere(client.store, ListTasksQuery(status=TaskState.failed))
+    assert none.tasks == ()

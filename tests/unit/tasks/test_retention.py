@@ -1,0 +1,42 @@
+"""Policies as people write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.errors import InvalidValue
+from holdfast.protocol.types import TaskState
+from holdfast.tasks.retention import RetentionPolicy, days, hours, minutes, read_age
+
+
+def test_a_policy_in_words() -> None:
+    policy = RetentionPolicy.parse(["completed=30d", "failed=12w, log=1h", " every=90s"])
+    assert policy == RetentionPolicy(completed=days(30), failed=days(84), log=hours(1), every=minutes(1.5))
+    assert dict(policy.ages()) == {TaskState.completed: days(30), TaskState.failed: days(84)}
+
+
+def test_nothing_is_erased_unless_it_is_said() -> None:
+    assert list(RetentionPolicy().ages()) == []
+    assert RetentionPolicy().log is None
+
+
+@pytest.mark.parametrize("text", ["30", "d", "1 d", "-1d", "1y", "1e3s", "٣d", "inf", "", "1dd"])
+def test_what_is_no_age(text: str) -> None:
+    with pytest.raises(InvalidValue, match="no age"):
+        read_age(text)
+
+
+@pytest.mark.parametrize("text", ["", "completed", "working=1d", "submitted=1d", "=1d", "COMPLETED=1d"])
+def test_what_is_no_policy(text: str) -> None:
+    with pytest.raises(InvalidValue):
+        RetentionPolicy.parse([text])
+
+
+@pytest.mark.parametrize(
+    "bad", [{"completed": -1}, {"failed": "30d"}, {"log": float("nan")}, {"every": 0}, {"log": True}]
+)
+def test_what_is_no_number_of_seconds(bad: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValue):
+        RetentionPolicy(**bad)
