@@ -131,7 +131,7 @@ class StoreSource(LiveSource):
         return await self._find(table, sorted(places))
 
     async def entries(self, stream: StreamRow, after: int) -> AsyncIterator[Sequence[Row]]:
-        while rows := await self._log((stream.partition, stream.log, stream.stream), after):
+        while after < stream.head and (rows := await self._log(stream[:3], after)):
             yield rows
             after = rows[-1].seq
 

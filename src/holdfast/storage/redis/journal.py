@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
 from typing import Any, cast
 
 from holdfast.storage.judge import MICROSECONDS
@@ -13,6 +14,7 @@ from holdfast.storage.redis.store import Store
 from holdfast.storage.transfer.rows import Kind, Touched
 
 TOGETHER = 2048  # journals that are asked at once
+SOME = 64  # that are read at once
 SCANNED = 1000
 
 Field = tuple[bytes, bytes]  # place and number, as they are stored
@@ -63,11 +65,14 @@ class Journal:
 
     async def touched(self, limit: int) -> list[Touched]:
         sizes = await self._all(lambda journal: self._store.look(b"HLEN", journal + b"touched"))
+        places = [place for place, size in zip(self._store.journals(), sizes, strict=True) if size]
         found: dict[bytes, bytes] = {}
-        for journal, size in zip(self._store.journals(), sizes, strict=True):
-            if size and len(found) < limit:
-                await self._scan(journal + b"touched", found, limit)
-        return [_touched(*field) for field in list(found.items())[:limit]]
+        for start in range(0, len(places), SOME):
+            if len(found) >= limit:
+                break
+            some = places[start : start + SOME]
+            await asyncio.gather(*(self._scan(journal + b"touched", found, limit) for journal in some))
+        return [_touched(*field) for field in islice(found.items(), limit)]
 
     async def _scan(self, key: bytes, found: dict[bytes, bytes], limit: int) -> None:
         cursor = b"0"

@@ -83,7 +83,7 @@ async def _write_tables(reading: Source, writer: ArchiveWriter, digests: Digests
             await asyncio.to_thread(writer.write_rows, table, list(page.rows))
             digests.add(page.rows)
             done += len(page.rows)
-            passed += weight(page)
+            passed += weight(page.rows)
             tell(Progress("copy", table, done, totals[table], passed))
         rows += done
     return rows

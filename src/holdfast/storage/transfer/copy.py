@@ -17,7 +17,7 @@ from holdfast.storage.ids import new_id
 from holdfast.storage.transfer.digests import Digests
 from holdfast.storage.transfer.places import Places
 from holdfast.storage.transfer.ports import Cursor, Page, Source, Transfer
-from holdfast.storage.transfer.rows import TABLES, Table
+from holdfast.storage.transfer.rows import TABLES, Row, Table
 
 Phase = Literal["copy", "follow", "verify"]
 
@@ -125,7 +125,7 @@ async def copy_tables(
             await destination.put(table, page.rows, note.dump())
             if digests is not None:
                 digests.add(page.rows)
-            passed += weight(page)
+            passed += weight(page.rows)
             tell(Progress("copy", table, done, totals[table], passed))
     note.table = None
     await destination.set_note(note.dump())
@@ -146,12 +146,10 @@ async def ahead(pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
             coming.exception()
 
 
-def weight(page: Page) -> int:
-    """The payload of a page, in bytes."""
+def weight(rows: Sequence[Row]) -> int:
+    """The payload of some rows, in bytes."""
     return sum(
-        len(value)
-        for row in page.rows
-        if (value := getattr(row, "body", None) or getattr(row, "data", None)) is not None
+        len(value) for row in rows if (value := getattr(row, "body", None) or getattr(row, "data", None)) is not None
     )
 
 

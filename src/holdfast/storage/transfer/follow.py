@@ -34,10 +34,11 @@ from holdfast.storage.transfer.copy import (
     digests_of,
     mismatch,
     say_nothing,
+    weight,
 )
 from holdfast.storage.transfer.places import Places
-from holdfast.storage.transfer.ports import LiveSource, Place, Transfer
-from holdfast.storage.transfer.rows import BlobRow, ChunkRow, Kind, PartitionRow, StreamRow, Table, Touched
+from holdfast.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, LiveSource, Place, Transfer
+from holdfast.storage.transfer.rows import BlobRow, ChunkRow, Kind, PartitionRow, Row, StreamRow, Table, Touched
 
 FOLLOWED_SECONDS = 3600.0  # how long a dead copier may be started again and go on
 RENEW_SECONDS = 60.0
@@ -47,6 +48,7 @@ ROUND_ROWS = 2000
 EVERYTHING = 1 << 31
 SMALL_ROUND = 500  # so many changes are copied in the pause
 ROUNDS = 1000  # a source that is written faster than it can be copied is paused all the same
+STEADY_ROUNDS = 5  # and so is one of which a round takes everything, and as much is there again
 
 _NAMES: dict[Table, str] = {
     "collection": "collections",
@@ -112,8 +114,11 @@ class _Follower:
         return len(touched)
 
     async def catch_up_nearly(self) -> None:
+        steady = 0
         for _ in range(ROUNDS):
-            if await self.catch_up() < SMALL_ROUND:
+            touched = await self.catch_up()
+            steady = steady + 1 if touched < ROUND_ROWS else 0
+            if touched < SMALL_ROUND or steady == STEADY_ROUNDS:
                 return
 
     async def check_the_rest(self) -> None:
@@ -143,6 +148,24 @@ class _Follower:
             if differing := balance.unequal(touched):
                 raise mismatch(differing)
             return touched
+
+    async def check_more(self) -> None:
+        """Compare what was touched and is at rest now, until little is left for the pause, or it no longer shrinks."""
+        before = EVERYTHING
+        while SMALL_ROUND < (left := len(self.unchecked)) < before:
+            before = left
+            places, self.unchecked = self.unchecked, Places()
+            with contextlib.closing(Balance()) as balance:
+                async with self.source.reading() as reading, self.destination.reading() as written:
+                    async for rows in places.rows(reading):
+                        balance.add(rows)
+                    async for rows in places.rows(written):
+                        balance.take(rows)
+                touched = await self.source.touched(EVERYTHING)
+                if differing := balance.unequal(touched):
+                    raise mismatch(differing)
+            self.unchecked.add(touched)
+            await self.catch_up_nearly()
 
     async def check_the_touched(self) -> None:
         """Compare the others."""
@@ -190,14 +213,23 @@ class _Follower:
             await self.destination.remove("stream", gone)
         async with self.destination.reading() as written:
             heads = {row[:3]: row for row in await written.find("stream", tuple(found)) if isinstance(row, StreamRow)}
+        new = {place: StreamRow(*place, 0, 0) for place in found if place not in heads}
+        if new:
+            await self.destination.put("stream", tuple(new.values()), note, replace=True)
+        heads |= new
+        entries: list[Row] = []
+        size = 0
         for place, stream in found.items():
-            known = heads.get(place)
-            if known is None:  # with the head of its source only when its entries are there
-                known = StreamRow(*place, 0, 0)
-                await self.destination.put("stream", [known], note, replace=True)
-            async for entries in reading.entries(stream, known.head):
-                await self.destination.put("entry", entries, note, replace=True)
-            await self.destination.put("stream", [stream], note, replace=True)
+            async for page in reading.entries(stream, heads[place].head):
+                entries += page
+                size += weight(page)
+                if len(entries) >= PAGE_ROWS or size >= PAGE_BYTES:
+                    await self.destination.put("entry", entries, note, replace=True)
+                    entries, size = [], 0
+        if entries:
+            await self.destination.put("entry", entries, note, replace=True)
+        if found:  # they get the heads of their source only when their entries are there
+            await self.destination.put("stream", tuple(found.values()), note, replace=True)
 
     async def _blobs(self, reading: LiveSource, places: Sequence[Place], note: str) -> None:
         if not places:
@@ -257,6 +289,7 @@ async def copy_and_follow(
         await follower.catch_up_nearly()
         await follower.check_the_rest()
         await follower.catch_up_nearly()
+        await follower.check_more()
     paused = time.monotonic()
     try:
         await follower.pause()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -38,6 +38,9 @@ class Places:
         for each in touched:
             self.kinds[each.kind].add((each.partition, each.family, each.name))
 
+    def __len__(self) -> int:
+        return sum(map(len, self.kinds.values()))
+
     def without(self, rows: Sequence[Row]) -> Sequence[Row]:
         """The rows that belong to none of these places. What a whole store has in common belongs to all."""
         return [row for row in rows if not self._has(row)]
@@ -62,20 +65,27 @@ class Places:
             digests.add(page.rows)
         async for page in source.pages("partition"):
             digests.add(page.rows)
+        async for rows in self.rows(source):
+            digests.add(rows)
+        return digests
+
+    async def rows(self, source: LiveSource) -> AsyncIterator[Sequence[Row]]:
+        """What a store has at these places."""
         for kind, places in self.kinds.items():
             left = iter(places)
             while some := tuple(islice(left, SOME)):
-                for row in await source.find(kind, some):
-                    await _add(digests, source, row)
-        return digests
+                found = await source.find(kind, some)
+                yield found
+                for row in found:
+                    async for parts in _parts(source, row):
+                        yield parts
 
 
-async def _add(digests: Digests, source: LiveSource, row: Row) -> None:
-    digests.add([row])
+async def _parts(source: LiveSource, row: Row) -> AsyncIterator[Sequence[Row]]:
     if isinstance(row, StreamRow):
         async for entries in source.entries(row, row.floor):
-            digests.add(entries)
+            yield entries
     elif isinstance(row, BlobRow):
         async for chunks in source.chunks(row.partition, row.digest):
-            digests.add(chunks)
-        digests.add(await source.holders(row.partition, row.digest))
+            yield chunks
+        yield await source.holders(row.partition, row.digest)
