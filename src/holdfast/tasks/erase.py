@@ -1,4 +1,4 @@
-"""Erases tasks: record, log, inbox, snapshot, segments, send keys and work item, so that nothing of them is left.
+"""Erases tasks: record, log, inbox, snapshot, segments, send keys, push configs and work item: nothing of them is left.
 
 A task vanishes in one commit. What does not fit into it (the segments of a very large one) is listed in the place of
 its snapshot, together with a work item that says so, and removed in further commits: an erasure that is interrupted is
@@ -13,7 +13,18 @@ from pydantic_core import from_json, to_json
 
 from holdfast.errors import CommitRefused, StorageBusy
 from holdfast.storage import Delete, Drop, Enqueue, Head, Operation, Put, Query, Remove
-from holdfast.tasks.families import CONTEXTS, ERASURES, EVENTS, INBOX, QUEUE, SEGMENTS, SENDS, SNAPSHOTS, TASKS
+from holdfast.tasks.families import (
+    CONTEXTS,
+    ERASURES,
+    EVENTS,
+    INBOX,
+    PUSH_CONFIGS,
+    QUEUE,
+    SEGMENTS,
+    SENDS,
+    SNAPSHOTS,
+    TASKS,
+)
 from holdfast.tasks.sends import send_key
 from holdfast.tasks.store import StoredTask, TaskStore
 
@@ -81,6 +92,7 @@ async def _remove(store: TaskStore, task: StoredTask) -> None:
     inbox = await store.kernel.log_state(task.partition, INBOX, task_id)
     deletes: list[Operation] = await _sends(store, task)
     deletes += [Delete(SEGMENTS, key) for key in dict.fromkeys(view.segment_keys())]
+    deletes += await _push_configs(store, task)
     here, left = deletes[:BATCH], deletes[BATCH:]
     await store.kernel.commit(
         task.partition,
@@ -95,6 +107,19 @@ async def _remove(store: TaskStore, task: StoredTask) -> None:
     )
     if left:
         await _finish(store, task.partition, task_id)
+    if late := await _push_configs(store, task):  # made while this was being written
+        await store.kernel.commit(task.partition, *late)
+
+
+async def _push_configs(store: TaskStore, task: StoredTask) -> list[Operation]:
+    query, cursor = Query(PUSH_CONFIGS, {"task": task.record.task_id}), None
+    found: list[Operation] = []
+    while True:
+        page = await store.kernel.find(task.partition, query, cursor=cursor)
+        found += [Delete(PUSH_CONFIGS, record.key) for record in page.records]
+        cursor = page.cursor
+        if cursor is None:
+            return found
 
 
 def _leave(task_id: str, left: Sequence[Operation]) -> list[Operation]:

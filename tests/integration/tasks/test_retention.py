@@ -11,11 +11,11 @@ import pytest
 from holdfast.auth.principal import ANONYMOUS, Principal
 from holdfast.errors import TaskNotFoundError
 from holdfast.protocol.types import TaskState
-from holdfast.storage import Kernel, Operation, Receipt, open_storage
+from holdfast.storage import Insert, Kernel, Operation, Receipt, open_storage
 from holdfast.tasks import Envelope, RetentionPolicy, Snapshot, TaskContext, TaskEngine, TaskSettings, days, hours
 from holdfast.tasks import erase as erasing
 from holdfast.tasks.erase import erase_context, erase_owner, erase_task, finish_erasures
-from holdfast.tasks.families import CONTEXTS, EVENTS
+from holdfast.tasks.families import CONTEXTS, EVENTS, PUSH_CONFIGS
 from holdfast.tasks.store import StoredTask
 from holdfast.tasks.sweep import Removed, sweep
 from holdfast.testing.clock import FakeClock
@@ -272,6 +272,17 @@ async def test_a_message_that_still_waits_is_forgotten_too(engine: TaskEngine, k
     task = await running(engine)
     await engine.tasks.send(message("and this", task_id=task.record.task_id))
     await erase_task(engine.store, ME, task.record.task_id)
+    await assert_nothing_left(kernel)
+
+
+async def test_where_to_tell_about_a_task_is_forgotten_with_it(engine: TaskEngine, kernel: Kernel) -> None:
+    task, other = await ended(engine, "fail"), await ended(engine, "fail")
+    for task_id in (task.record.task_id, other.record.task_id):
+        for number in range(3):
+            await kernel.commit(ME, Insert(PUSH_CONFIGS, f"{task_id}/{number}", b"{}", {"task": task_id}))
+    await erase_task(engine.store, ME, task.record.task_id)
+    assert (await kernel.stats()).records[PUSH_CONFIGS] == 3
+    await erase_task(engine.store, ME, other.record.task_id)
     await assert_nothing_left(kernel)
 
 
