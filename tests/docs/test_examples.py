@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -34,3 +36,22 @@ def test_the_research_agent_survives_its_process() -> None:
     assert "killed; another process goes on" in ran.stdout
     assert ran.stdout.count("could fill a book.") == 3
     assert re.search(r"completed: \d+ entries in the log, 3 pages read", ran.stdout)
+
+
+@pytest.mark.parametrize(
+    ("way", "answer"),
+    [
+        ("retry", "receipt for 40, at attempt 2"),
+        ("verify", "found in the books: 40, at attempt 2"),
+        ("ask", "receipt that the person found, at attempt 1"),
+    ],
+)
+def test_the_payment_agent_pays_once(way: str, answer: str) -> None:
+    """Its process is killed inside the step; whatever the way out of the doubt, the bank has one payment."""
+    command = [sys.executable, "examples/payment_agent.py", way]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "the agent's process ended with -9; the bank has 1 payment" in ran.stdout
+    assert f"completed: {answer}" in ran.stdout
+    assert ran.stdout.splitlines()[-1] == "the bank has 1 payment"
+    assert ("the agent asks: The step 'pay' was begun" in ran.stdout) == (way == "ask")

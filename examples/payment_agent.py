@@ -1,0 +1,129 @@
+"""An agent that pays, and is killed while it pays: a step in doubt, and three ways out of it.
+
+    python examples/payment_agent.py retry     # the bank recognises the order by its key: just do it again
+    python examples/payment_agent.py verify    # look into the bank's books first
+    python examples/payment_agent.py ask       # let a person decide
+
+Whatever the way, the money is taken once. The bank is a file; the agent's process kills itself with SIGKILL after the
+bank has written the payment and before it has answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.storage import new_id, open_storage
+from holdfast.tasks import Done, Message, Part, Role, Sent, TaskContext, TaskEngine, TaskSettings, Worker
+
+LEASE_SECONDS = 1.0
+
+
+# ---------------------------------------------------------------------------------------------------------- the bank
+
+
+@dataclass(frozen=True)
+class Bank:
+    """Somebody else's system, with books of its own."""
+
+    books: Path
+
+    def payments(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.books.read_text().splitlines()] if self.books.exists() else []
+
+    def pay(self, key: str, amount: int) -> str:
+        if self.find(key, amount) is None:  # an order that it knows is not paid again
+            with self.books.open("a") as books:
+                books.write(json.dumps({"key": key, "amount": amount}) + "\n")
+            os.kill(os.getpid(), signal.SIGKILL)  # paid, and nobody will hear of it
+        return f"receipt for {amount}"
+
+    def find(self, key: str, amount: int) -> Done | None:
+        return Done(f"found in the books: {amount}") if key in [payment["key"] for payment in self.payments()] else None
+
+
+# --------------------------------------------------------------------------------------------------------- the agent
+
+
+class Payer(Worker):
+    """Pays what it is told, in one step. What to do in doubt is the only difference."""
+
+    def __init__(self, bank: Bank, way: str) -> None:
+        self.bank = bank
+        self.way = way
+
+    async def handle(self, ctx: TaskContext) -> None:
+        order = ctx.idempotency_key("pay"), int(ctx.user_text)
+        match self.way:
+            case "retry":
+                receipt = await ctx.step("pay", self.bank.pay, *order, idempotent=True)
+            case "verify":
+                receipt = await ctx.step("pay", self.bank.pay, *order, probe=self.bank.find)
+            case _:
+                receipt = await ctx.step("pay", self.bank.pay, *order)
+        await ctx.complete(f"{receipt}, at attempt {ctx.attempt}")
+
+
+async def work(url: str, bank: Bank, way: str) -> None:
+    settings = TaskSettings.of(lease_seconds=LEASE_SECONDS)
+    async with open_storage(url) as kernel, TaskEngine(kernel, Payer(bank, way), settings=settings):
+        await asyncio.Event().wait()
+
+
+# -------------------------------------------------------------------------------------------------------- the client
+
+
+async def order(url: str, bank: Bank, way: str) -> None:
+    command = [sys.executable, __file__, way, "--work", url, "--books", str(bank.books)]
+    async with open_storage(url) as kernel, TaskEngine(kernel) as engine:
+        sent = await engine.tasks.send(say(Part(text="40")))
+        first = await asyncio.create_subprocess_exec(*command)
+        print(f"the agent's process ended with {await first.wait()}; the bank has {len(bank.payments())} payment")
+        second = await asyncio.create_subprocess_exec(*command)
+        try:
+            await follow(engine, sent)
+        finally:
+            second.terminate()
+            await second.wait()
+    print(f"the bank has {len(bank.payments())} payment")
+
+
+async def follow(engine: TaskEngine, sent: Sent) -> None:
+    stored = await engine.tasks.settled(sent)
+    task = await engine.store.task(stored)
+    if stored.state.paused and task.status.message is not None:
+        print(f"the agent asks: {task.status.message.text}")
+        answer = Part(data={"answer": "done", "result": "receipt that the person found"})
+        stored = await engine.tasks.settled(await engine.tasks.send(say(answer, stored.task_id)))
+        task = await engine.store.task(stored)
+    print(f"{stored.state.name}: {task.artifacts[0].parts[0].text}")
+
+
+def say(part: Part, task_id: str | None = None) -> Message:
+    return Message(message_id=new_id(), role=Role.user, parts=[part], task_id=task_id)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("way", nargs="?", default="verify", choices=["retry", "verify", "ask"])
+    parser.add_argument("--work", metavar="URL", help=argparse.SUPPRESS)
+    parser.add_argument("--books", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        asyncio.run(work(options.work, Bank(options.books), options.way))
+        return
+    with tempfile.TemporaryDirectory(prefix="holdfast-example-") as directory:
+        place = Path(directory)
+        asyncio.run(order(f"sqlite:///{place / 'tasks.db'}", Bank(place / "books.jsonl"), options.way))
+
+
+if __name__ == "__main__":
+    main()
