@@ -85,6 +85,7 @@ async def no_update_of_a_context_is_lost(storage: Any) -> None:
     async def increment() -> None:
         while True:
             value, version = await storage.load_context_version("talk")
+            await asyncio.sleep(0)  # let the others load, too
             try:
                 await storage.update_context("talk", (value or 0) + 1, version=version)
             except ConcurrencyError:

@@ -1,0 +1,41 @@
+"""The suite of task storages is worth something: every storage that was broken on purpose is caught by its law."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.conformance import law as laws
+from holdfast.conformance.task_storage import all_laws, validate
+from tests.conformance.broken_tasks import FAULTS, Fault
+from tests.conformance.broken_tasks.kept import Kept
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(laws, "LAW_SECONDS", 5.0)
+
+
+@pytest.mark.parametrize("fault", [pytest.param(fault, id=f"{fault.name}-{fault.caught_by}") for fault in FAULTS])
+async def test_fault_is_caught(fault: Fault) -> None:
+    report = await validate(fault.subject, only=[fault.caught_by])
+    assert [finding.law.name for finding in report.failed] == [fault.caught_by], str(report)
+    accidents = ("AttributeError", "KeyError", "TypeError", "NameError", "AssertionError", "IndexError")
+    assert not report.failed[0].message.startswith(accidents), f"not the fault was caught, but: {report}"
+
+
+def test_most_laws_have_a_fault() -> None:
+    """What is left: laws that only many processes, or real engines, could break."""
+    named = {fault.caught_by for fault in FAULTS}
+    assert named <= {law.name for law in all_laws()}
+    assert len(named) >= 0.8 * len(all_laws()), sorted({law.name for law in all_laws()} - named)
+
+
+async def test_the_storage_that_keeps_is_whole_without_a_fault() -> None:
+    report = await validate(Fault("Kept", "", Kept).subject)
+    assert report.ok, str(report)
+
+
+def test_every_law_says_one_sentence() -> None:
+    for law in all_laws():
+        assert law.says.endswith("."), law.name
+        assert len(law.says) <= 120, (law.name, len(law.says))
