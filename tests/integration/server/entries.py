@@ -1,0 +1,155 @@
+"""Every way into the agent, read from the tables that it routes by; and how something is asked for there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from starlette.types import ASGIApp
+
+from holdfast.protocol.operations import METHODS, Operation
+from holdfast.protocol.versions import Version
+from holdfast.server.rest import ROUTES, route
+from holdfast.storage import new_id
+from tests.integration.server.asgi import Headers, Reply, ask, rpc
+
+HOOK = "https://hook.example/"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked for, whatever the operation; empty: not said."""
+
+    task: str = ""
+    context: str = ""
+    config: str = ""
+    page: str = ""
+    reference: str = ""
+    after: str = ""
+    tenant: str = ""
+    text: str = "Hello"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A JSON-RPC method, or a route: HTTP method and path, with {id}, {task} and {config} in it."""
+
+    operation: Operation
+    version: Version
+    method: str
+    path: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}".strip()
+
+    @property
+    def tenant(self) -> bool:
+        """Its path names the tenant."""
+        return self.path.startswith("/{tenant}")
+
+    def request(self, wish: Wish) -> dict[str, Any]:
+        """The arguments of `ask`."""
+        params = _params_v1(self.operation, wish) if self.version is Version.v1_0 else _params_v03(self.operation, wish)
+        headers = [("content-type", "application/json"), ("a2a-version", self.version.value)]
+        if wish.after:
+            headers.append(("last-event-id", wish.after))
+        if not self.path:
+            return {"method": "POST", "path": "/", "body": rpc(self.method, params), "headers": headers}
+        names = {"id": wish.task, "task": wish.task, "config": wish.config, "tenant": wish.tenant}
+        path = self.path.format(**{name: quote(value, safe="") or "-" for name, value in names.items()})
+        if self.tenant:
+            params.pop("tenant", None)
+        found: dict[str, Any] = {"method": self.method, "path": path, "headers": headers}
+        if self.method == "POST":
+            found["body"] = json.dumps(params).encode()
+        else:
+            found["query"] = urlencode({name: value for name, value in params.items() if isinstance(value, str)})
+        return found
+
+
+def _routes() -> Iterator[Entry]:
+    for methods, pattern, operation in ROUTES:
+        for method in methods.split():
+            for path in _spelled(pattern):
+                for version, before in ((Version.v1_0, ""), (Version.v0_3, "/v1"), (Version.v1_0, "/{tenant}")):
+                    if route(method, f"{before}{path}") is not None:  # not every path is one of both versions
+                        yield Entry(operation, version, method, f"{before}{path}")
+
+
+def _spelled(pattern: str) -> list[str]:
+    """A pattern as the paths it means."""
+    path = re.sub(r"\(\?P<(\w+)>[^)]*\)", r"{\1}", pattern)
+    if choice := re.search(r"\(\?:([^)]*)\)", path):
+        return [path.replace(choice[0], word) for word in choice[1].split("|")]
+    assert re.fullmatch(r"[\w/:{}]+", path), f"no way to write {pattern}: teach this function"
+    return [path]
+
+
+ENTRIES: tuple[Entry, ...] = (
+    *(Entry(operation, version, name) for name, (operation, version) in METHODS.items()),
+    *_routes(),
+)
+
+
+def _params_v1(operation: Operation, wish: Wish) -> dict[str, Any]:
+    match operation:
+        case Operation.send_message | Operation.send_streaming_message:
+            found: dict[str, Any] = {"message": _message(wish, {"text": wish.text}, role="ROLE_USER")}
+        case Operation.get_task | Operation.cancel_task | Operation.subscribe_to_task:
+            found = {"id": wish.task}
+        case Operation.list_tasks:
+            found = {"contextId": wish.context, "pageToken": wish.page}
+        case Operation.create_push_config:
+            found = {"taskId": wish.task, "id": wish.config, "url": HOOK}
+        case Operation.get_push_config | Operation.delete_push_config:
+            found = {"taskId": wish.task, "id": wish.config}
+        case Operation.list_push_configs:
+            found = {"taskId": wish.task, "pageToken": wish.page}
+        case _:
+            found = {}
+    return _said(found, wish)
+
+
+def _params_v03(operation: Operation, wish: Wish) -> dict[str, Any]:
+    match operation:
+        case Operation.send_message | Operation.send_streaming_message:
+            part = {"kind": "text", "text": wish.text}
+            found: dict[str, Any] = {"message": {"kind": "message", **_message(wish, part, role="user")}}
+        case Operation.get_task | Operation.cancel_task | Operation.subscribe_to_task:
+            found = {"id": wish.task}
+        case Operation.list_tasks:
+            found = {"contextId": wish.context, "pageToken": wish.page}
+        case Operation.create_push_config:
+            found = {"taskId": wish.task, "pushNotificationConfig": {"id": wish.config, "url": HOOK}}
+        case Operation.get_push_config | Operation.delete_push_config:
+            found = {"id": wish.task, "pushNotificationConfigId": wish.config}
+        case Operation.list_push_configs:
+            found = {"id": wish.task, "pageToken": wish.page}
+        case _:
+            found = {}
+    return _said(found, wish)
+
+
+def _message(wish: Wish, part: dict[str, Any], *, role: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"messageId": new_id(), "role": role, "parts": [part]}
+    found |= {name: value for name, value in (("taskId", wish.task), ("contextId", wish.context)) if value}
+    if wish.reference:
+        found["referenceTaskIds"] = [wish.reference]
+    return found
+
+
+def _said(params: dict[str, Any], wish: Wish) -> dict[str, Any]:
+    return {name: value for name, value in {**params, "tenant": wish.tenant}.items() if value}
+
+
+async def wished(app: ASGIApp, entry: Entry, wish: Wish, headers: Headers = (), **more: Any) -> Reply:
+    """Ask for it there."""
+    request = entry.request(wish)
+    request["headers"] = [*request["headers"], *headers]
+    if entry.operation.streams:
+        more.setdefault("enough", lambda body: b"\n\n" in body)
+    return await ask(app, request.pop("method"), request.pop("path"), **request, **more)

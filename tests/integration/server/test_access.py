@@ -1,0 +1,322 @@
+"""A caller sees only its own: what another owns answers, at every entry, exactly like what does not exist."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import statistics
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from starlette.types import ASGIApp
+
+from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
+from holdfast.protocol.operations import Operation
+from holdfast.protocol.versions import Version
+from holdfast.server import A2AServer
+from holdfast.storage import new_id
+from holdfast.storage.cursors import Cursor, write_cursor
+from holdfast.tasks import TaskContext
+from holdfast.tasks.families import TASKS
+from tests.integration.server.asgi import Headers, Reply, call
+from tests.integration.server.entries import ENTRIES, Entry, Wish, wished
+from tests.integration.server.people import authenticator, bearer
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SECRET_WORDS = "alice-secret-words"
+
+Change = Callable[["Alice", Wish], Wish]
+
+
+@dataclass(frozen=True, slots=True)
+class Alice:
+    """What alice has, or, invented, what nobody has."""
+
+    task: str
+    context: str
+    config: str
+    page: str
+    configs_page: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Ways to reach for something of alice; ``own``: with a task of the caller's own beside it."""
+
+    reach: Change
+    own: bool = False
+
+
+TASK = Row(lambda alice, wish: replace(wish, task=alice.task))
+TASK_AND_CONFIG = Row(lambda alice, wish: replace(wish, task=alice.task, config=alice.config))
+CONFIG = Row(lambda alice, wish: replace(wish, config=alice.config), own=True)
+CONTEXT = Row(lambda alice, wish: replace(wish, context=alice.context))
+CONTEXT_OF_TASK = Row(lambda alice, wish: replace(wish, context=alice.context), own=True)
+BOTH = Row(lambda alice, wish: replace(wish, task=alice.task, context=alice.context))
+REFERENCE = Row(lambda alice, wish: replace(wish, reference=alice.task))
+PAGE = Row(lambda alice, wish: replace(wish, page=alice.page))
+CONFIGS_PAGE = Row(lambda alice, wish: replace(wish, page=alice.configs_page), own=True)
+CURSOR = Row(lambda alice, wish: replace(wish, task=alice.task, after="1"))
+
+MATRIX: dict[Operation, dict[str, Row]] = {
+    Operation.send_message: {
+        "task": TASK,
+        "context": CONTEXT,
+        "task and context": BOTH,
+        "context of an own task": CONTEXT_OF_TASK,
+        "reference": REFERENCE,
+    },
+    Operation.send_streaming_message: {
+        "task": TASK,
+        "context": CONTEXT,
+        "task and context": BOTH,
+        "context of an own task": CONTEXT_OF_TASK,
+        "reference": REFERENCE,
+        "cursor": CURSOR,
+    },
+    Operation.get_task: {"task": TASK},
+    Operation.list_tasks: {"context": CONTEXT, "page": PAGE},
+    Operation.cancel_task: {"task": TASK},
+    Operation.subscribe_to_task: {"task": TASK, "cursor": CURSOR},
+    Operation.create_push_config: {"task": TASK, "task and config": TASK_AND_CONFIG, "config": CONFIG},
+    Operation.get_push_config: {"task": TASK, "task and config": TASK_AND_CONFIG, "config": CONFIG},
+    Operation.list_push_configs: {"task": TASK, "page": CONFIGS_PAGE},
+    Operation.delete_push_config: {"task": TASK, "task and config": TASK_AND_CONFIG, "config": CONFIG},
+    Operation.get_extended_card: {"nothing": Row(lambda _alice, wish: wish)},
+}
+"""What can be reached for, by operation. An operation without a line fails every test of its entries."""
+
+STATES = ("completed", "input", "working")
+CASES = [
+    pytest.param(entry, name, id=f"{entry} [{name}]")
+    for entry in ENTRIES
+    for name in MATRIX.get(entry.operation, {"missing": TASK})
+]
+
+_numbers = count(1)
+
+
+class Agent:
+    """Ends as its message says."""
+
+    async def __call__(self, ctx: TaskContext) -> None:
+        match ctx.user_text.split()[0]:
+            case "input":
+                await ctx.request_input(f"More? {SECRET_WORDS}")
+            case "working":
+                await ctx.send_status(SECRET_WORDS)
+                await ctx.sleep(3600)
+            case _:
+                await ctx.complete("Done.")
+
+
+def card() -> AgentCardConfig:
+    capabilities = CapabilitiesConfig(streaming=True, push_notifications=True, extended_agent_card=True)
+    return AgentCardConfig(name="Agent", description="Ends as told.", capabilities=capabilities)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def app() -> AsyncIterator[ASGIApp]:
+    server = A2AServer(
+        worker=Agent(),
+        agent_card=card(),
+        auth=authenticator(),
+        extended_card=lambda caller: card().model_copy(update={"name": caller.principal.owner[:3]}),
+    )
+    async with server:
+        yield server.app
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def alices(app: ASGIApp) -> dict[str, Alice]:
+    """A task of alice in each state, each with push configs and tokens of next pages."""
+    headers = bearer("alice")
+    found: dict[str, Alice] = {}
+    for state in STATES:
+        await _started(app, state, headers)
+        task = await _started(app, state, headers)
+        configs = [
+            (await call(app, "CreateTaskPushNotificationConfig", _hook(task["id"]), headers=headers)).json["result"]
+            for _ in range(2)
+        ]
+        page = await call(app, "ListTasks", {"pageSize": 1}, headers=headers)
+        configs_page = await call(
+            app, "ListTaskPushNotificationConfigs", {"taskId": task["id"], "pageSize": 1}, headers=headers
+        )
+        found[state] = Alice(
+            task["id"],
+            task["contextId"],
+            configs[0]["id"],
+            page.json["result"]["nextPageToken"],
+            configs_page.json["result"]["nextPageToken"],
+        )
+    return found
+
+
+async def _started(app: ASGIApp, state: str, headers: Headers) -> dict[str, Any]:
+    message = {"messageId": new_id(), "role": "ROLE_USER", "parts": [{"text": f"{state} {SECRET_WORDS}"}]}
+    params = {"message": message, "configuration": {"returnImmediately": state == "working"}}
+    task: dict[str, Any] = (await call(app, "SendMessage", params, headers=headers)).json["result"]["task"]
+    return task
+
+
+def _hook(task_id: str) -> dict[str, Any]:
+    return {"taskId": task_id, "url": f"https://{SECRET_WORDS}.example/", "token": SECRET_WORDS}
+
+
+def invented(alice: Alice) -> Alice:
+    """The same shapes, of nobody."""
+    pages = [secrets.token_urlsafe(len(page))[: len(page)] for page in (alice.page, alice.configs_page)]
+    return Alice(new_id(), new_id(), new_id(), *pages)
+
+
+def fresh(kind: str) -> str:
+    return f"{kind}{next(_numbers):06}"
+
+
+async def reach(app: ASGIApp, entry: Entry, row: Row, things: Alice, *, who: Headers, tenant: str) -> Reply:
+    """Ask for these things at this entry."""
+    wish = Wish(tenant=tenant if entry.tenant else "")
+    if row.own:
+        message = {"messageId": new_id(), "role": "ROLE_USER", "parts": [{"text": "input"}]}
+        own = await call(app, "SendMessage", {"message": message}, headers=who)
+        wish = replace(wish, task=own.json["result"]["task"]["id"])
+    return await wished(app, entry, row.reach(things, wish), who)
+
+
+def words(things: Alice) -> tuple[str, ...]:
+    return things.page, things.configs_page, things.task, things.context, things.config
+
+
+async def test_every_operation_has_a_row() -> None:
+    """An operation that is added without a row fails here."""
+    assert set(MATRIX) == set(Operation)
+    assert {entry.operation for entry in ENTRIES if not entry.path} == set(Operation)
+    assert {entry.operation for entry in ENTRIES if entry.path} == set(Operation)
+    for version in Version:
+        assert {entry.operation for entry in ENTRIES if entry.version is version} == set(Operation)
+
+
+@pytest.mark.parametrize(("entry", "name"), CASES)
+async def test_what_another_owns_does_not_exist(
+    app: ASGIApp, alices: dict[str, Alice], entry: Entry, name: str
+) -> None:
+    """Another owner, the same name in another tenant, and another owner there: each is answered as for an invention,
+    and as somebody who has tasks is when guessing.
+    """
+    row = MATRIX[entry.operation][name]
+    for alice in alices.values():
+        nobody = invented(alice)
+        for named, housed in (("", "acme"), ("alice", ""), ("", "")):
+            seen = []
+            for things in (alice, nobody):
+                owner, tenant = named or fresh("m"), housed or fresh("t")  # new ones: what they do here is all they did
+                reply = await reach(app, entry, row, things, who=bearer(owner, tenant), tenant=tenant)
+                assert SECRET_WORDS.encode() not in reply.body
+                seen.append(reply.masked(tenant, *words(things)))
+            assert seen[0] == seen[1]
+            if name != "nothing":
+                guessed = await reach(app, entry, row, nobody, who=bearer("amy"), tenant="acme")
+                assert guessed.masked("acme", *words(nobody)) == seen[0]
+
+
+@pytest.mark.parametrize("expired", [False, True], ids=["anonymous", "expired"])
+@pytest.mark.parametrize(("entry", "name"), CASES)
+async def test_nobody_is_told_to_authenticate_and_nothing_else(
+    app: ASGIApp, alices: dict[str, Alice], entry: Entry, name: str, expired: bool
+) -> None:
+    who = bearer("alice", expires_in=-3600) if expired else []
+    row = replace(MATRIX[entry.operation][name], own=False)
+    alice = alices["input"]
+    seen = []
+    for things in (alice, invented(alice)):
+        reply = await reach(app, entry, row, things, who=who, tenant="acme")
+        seen.append(reply.masked(*words(things)))
+        assert reply.status == 401
+        challenge = reply.header("www-authenticate") or ""
+        assert challenge.startswith("Bearer")
+        assert ("invalid_token" in challenge) is expired
+        for word in (SECRET_WORDS, *words(things)):
+            assert word.encode() not in reply.body
+    assert seen[0] == seen[1]
+
+
+TENANTED = [entry for entry in ENTRIES if entry.tenant or not entry.path]
+
+
+@pytest.mark.parametrize("entry", TENANTED, ids=str)
+async def test_another_tenant_is_not_there(app: ASGIApp, alices: dict[str, Alice], entry: Entry) -> None:
+    """Who names a tenant that is not theirs is answered alike, whether it exists or not."""
+    alice = alices["input"]
+    wish = Wish(task=alice.task, context=alice.context, config=alice.config)
+    seen = []
+    for tenant in ("acme", "emca"):
+        reply = await wished(app, entry, replace(wish, tenant=tenant), bearer(fresh("m"), "globex"))
+        assert SECRET_WORDS.encode() not in reply.body
+        seen.append(reply.masked(tenant, *words(alice)))
+    assert seen[0] == seen[1]
+    assert b"result" not in seen[0][2]
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+async def test_a_forged_page_token_shows_nothing(app: ASGIApp, alices: dict[str, Alice], newest_first: bool) -> None:
+    """A token says where a page ended; one that a caller makes up can't end outside of what the caller owns."""
+    owner = "a"  # sorts before alice's partition
+    raw = base64.urlsafe_b64decode(alices["completed"].page + "==")
+    start = f"acme/{owner}".encode()
+    for last in (b"\xff" * 60, raw[16:], b""):
+        for index in range(4):
+            low = b"\x20" + start + b"\0"
+            high = low + b"\xfd"
+            token = write_cursor(Cursor(last, 1), "find", TASKS, newest_first, index, low.hex(), high.hex())
+            reply = await call(app, "ListTasks", {"pageToken": token}, headers=bearer(owner))
+            assert "error" in reply.json
+            assert not any(alice.task.encode() in reply.body for alice in alices.values())
+
+
+async def test_what_exists_is_not_told_by_time(app: ASGIApp, alices: dict[str, Alice]) -> None:
+    """The answer for another's task takes as long as for none: within a millisecond, at the median."""
+    alice, headers = alices["completed"], bearer("mallory")
+    took: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(300):
+        real = number % 2 == 0
+        begin = time.perf_counter()
+        await call(app, "GetTask", {"id": alice.task if real else new_id()}, headers=headers)
+        took[real].append(time.perf_counter() - begin)
+    assert abs(statistics.median(took[True]) - statistics.median(took[False])) < 0.001
+
+
+async def test_alice_has_everything_as_it_was(app: ASGIApp, alices: dict[str, Alice]) -> None:
+    """Whatever strangers asked for above: her tasks, their configs and her list are as she made them."""
+    headers = bearer("alice")
+    listed = await call(app, "ListTasks", {"includeArtifacts": True}, headers=headers)
+    assert listed.json["result"]["totalSize"] == 2 * len(STATES)
+    states = {"completed": "COMPLETED", "input": "INPUT_REQUIRED", "working": "WORKING"}
+    for state, alice in alices.items():
+        task = (await call(app, "GetTask", {"id": alice.task}, headers=headers)).json["result"]
+        assert task["status"]["state"] == f"TASK_STATE_{states[state]}"
+        assert [message["parts"][0]["text"] for message in task["history"] if message["role"] == "ROLE_USER"] == [
+            f"{state} {SECRET_WORDS}"
+        ]
+        configs = await call(app, "ListTaskPushNotificationConfigs", {"taskId": alice.task}, headers=headers)
+        assert len(configs.json["result"]["configs"]) == 2
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=str)
+async def test_the_owner_gets_what_strangers_do_not(app: ASGIApp, entry: Entry) -> None:
+    """The matrix shows something only if its requests are good ones: who owns the task is answered at every entry."""
+    who = bearer(fresh("m"))
+    message = {"messageId": new_id(), "role": "ROLE_USER", "parts": [{"text": "input"}]}
+    task = (await call(app, "SendMessage", {"message": message}, headers=who)).json["result"]["task"]["id"]
+    config = (await call(app, "CreateTaskPushNotificationConfig", _hook(task), headers=who)).json["result"]["id"]
+    wish = Wish(task=task, config=config, tenant="acme" if entry.tenant else "")
+    reply = await wished(app, entry, wish, who)
+    assert reply.status in (200, 204)
+    if not entry.path:
+        assert all("result" in answer for answer in (reply.events if entry.operation.streams else [reply.json]))
