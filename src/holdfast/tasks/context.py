@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,14 @@ class FileInfo:
 class TaskContext:
     """One turn of one task, for the worker that handles it."""
 
-    def __init__(self, run: Run, message: Message, history: bytes, artifacts: Sequence[bytes]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        message: Message,
+        history: bytes,
+        artifacts: Sequence[bytes],
+        rewind: Mapping[str, bytes] | None = None,
+    ) -> None:
         record = run.journal.task.record
         self.message = message
         self.task_id: str = record.task_id
@@ -53,6 +60,7 @@ class TaskContext:
         self._turn = record.turn
         self._history = history
         self._artifacts = artifacts
+        self._rewind = rewind or {}
         self._touched: set[str] = set()
         self._steps = Steps(run)
         self._conversation = Conversation(run.store.kernel, run.partition, self.context_id, run.fence)
@@ -285,13 +293,17 @@ class TaskContext:
     ) -> ArtifactNote:
         if not isinstance(artifact_id, str) or not artifact_id:
             raise InvalidAgentResponseError("artifact_id is a string that is not empty")
+        earlier: bytes | None = None
         if append and artifact_id not in self._touched:
-            # The first chunk of this run. What an earlier run of the same turn left unfinished is not continued:
-            # the handler began anew, so its artifact does too.
-            view = self._run.journal.task.view
-            found = view.artifacts.get(artifact_id)
-            append = found is not None and (found.turn != view.turn or found.run == view.run)
+            # The first chunk of this run. What an earlier run of the same turn wrote is not continued: the handler
+            # began anew, so the artifact goes back to what it was before the turn.
+            earlier = self._rewind.get(artifact_id)
+            append = earlier is None and artifact_id in self._run.journal.task.view.artifacts
+            if earlier:
+                parts = earlier + b"," + parts
         members = b'"artifactId":' + _text(artifact_id)
+        if earlier and not about:
+            members = self._run.journal.task.view.artifacts[artifact_id].about
         if about:
             members += b"," + json_bytes(about, f"artifact {artifact_id}")[1:-1]
         if len(parts) + len(members) > MAX_CHUNK_BYTES:

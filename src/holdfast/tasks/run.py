@@ -60,7 +60,9 @@ class Run:
         self._outcome: StoredTask | None = None
         self._watch: Watch | None = None
         self._draining: asyncio.Task[None] | None = None
-        self._steering: deque[Steering] = deque(maxlen=1000)
+        # A run that begins the turn anew hears again what came to the turn before.
+        again = [steering(OtherNote("steer", body)) for body in journal.task.view.steered]
+        self._steering: deque[Steering] = deque(again, maxlen=1000)
         self._steered: asyncio.Event | None = None
         self._poked = False
         self.ending = 0  # more than 0: an end of the turn is being written
@@ -181,7 +183,16 @@ class Run:
                 )
                 if artifact.turn < task.view.turn
             ]
-        return TaskContext(self, message, history, artifacts)
+        return TaskContext(self, message, history, artifacts, await self._rewind())
+
+    async def _rewind(self) -> dict[str, bytes]:
+        """The artifacts that an earlier run of this turn wrote to, as they were before the turn."""
+        task = self.journal.task
+        return {
+            key: await self.store.before_turn(task.partition, task.record.task_id, artifact.parts)
+            for key, artifact in task.view.artifacts.items()
+            if artifact.turn == task.view.turn and artifact.run < task.view.run
+        }
 
     async def _message(self) -> Message:
         """The message of this turn, from the history."""

@@ -17,6 +17,7 @@ from holdfast.tasks.json import bounded, json_bytes
 from holdfast.tasks.lifecycle import End
 from holdfast.tasks.notes import OtherNote
 from holdfast.tasks.traces import step_span
+from holdfast.tasks.view import StepView
 
 if TYPE_CHECKING:
     from holdfast.tasks.run import Run
@@ -76,7 +77,7 @@ class Steps:
         if known is not None:
             match known.state:
                 case "done":
-                    return known.result
+                    return await self._result(key, known)
                 case "refused":
                     raise StepFailed(f"the step {name!r} was in doubt, and was answered as failed")
                 case "started" | "asked":
@@ -93,6 +94,12 @@ class Steps:
             await self._note(key, "failed", error=type(error).__name__)
             raise
         return await self._done(key, result)
+
+    async def _result(self, key: str, known: StepView) -> Any:
+        if known.result is None and known.stored:
+            task = self._run.journal.task
+            known.result = await self._run.store.step_result(task.partition, task.record.task_id, task.view.turn, key)
+        return known.result
 
     async def _begin(self, key: str, *, barrier: bool) -> None:
         note = OtherNote("step", {"step": key, "state": "started"})

@@ -6,6 +6,7 @@ import asyncio
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic_core import from_json, to_json
 
@@ -15,7 +16,7 @@ from holdfast.storage import Clock, Delete, Kernel, Operation, Put
 from holdfast.tasks.families import EVENTS, SEGMENTS, SNAPSHOTS, TASKS
 from holdfast.tasks.notes import read_note
 from holdfast.tasks.record import TaskRecord
-from holdfast.tasks.view import SNAPSHOT_ENTRIES, Spool, TaskView
+from holdfast.tasks.view import SNAPSHOT_ENTRIES, Spool, TaskView, step_key
 
 FIRST_PAGE = SNAPSHOT_ENTRIES + 44  # most tasks are read whole by one page, and then need no snapshot
 LOAD_TRIES = 5
@@ -119,6 +120,19 @@ class TaskStore:
         if len(found) < len(keys):
             raise LookupError
         return found + spool.tail
+
+    async def before_turn(self, partition: str, task_id: str, spool: Spool) -> bytes:
+        """What was in a spool before the turn that wrote to it last, as the inside of a JSON array."""
+        number, place = spool.mark
+        earlier = Spool(spool.name, spool.segments[:number], spool.tail[:place])
+        return b",".join(await self.values(partition, task_id, earlier))
+
+    async def step_result(self, partition: str, task_id: str, turn: int, step: str) -> Any:
+        """The large result of a step, which lies beside the snapshot."""
+        found = await self.kernel.get(partition, SEGMENTS, step_key(task_id, turn, step))
+        if found is None:
+            raise StorageCorrupt(f"task {task_id}: the result of the step {step!r} is missing")
+        return from_json(zlib.decompress(found.body))
 
     async def artifacts_json(self, task: StoredTask) -> list[bytes]:
         artifacts = list(task.view.artifacts.values())

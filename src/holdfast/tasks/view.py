@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -25,6 +26,8 @@ SNAPSHOT_BYTES = 64 * 1024  # ... if it has a few dozen entries; a task of two l
 SNAPSHOT_MAX_BYTES = 4 * 1024 * 1024
 SEGMENT_MIN_BYTES = 16 * 1024  # a tail below this stays in the snapshot itself
 SEGMENT_MAX_BYTES = 1024 * 1024
+STEP_INLINE_BYTES = 4 * 1024  # the result of a step above this gets a segment of its own
+STEERED_MAX = 1000
 
 
 @dataclass(slots=True)
@@ -35,6 +38,11 @@ class Spool:
     segments: list[int] = field(default_factory=list)  # how many values each holds
     tail: list[bytes] = field(default_factory=list)
     tail_bytes: int = 0
+    mark: tuple[int, int] = (0, 0)  # where the turn that wrote last began: after so many segments, so much of the tail
+
+    def begin_turn(self) -> None:
+        """What was there before this turn stays, even if a repeated run writes the rest anew."""
+        self.mark = (len(self.segments), len(self.tail))
 
     def add(self, value: bytes) -> None:
         self.tail.append(value)
@@ -44,11 +52,12 @@ class Spool:
         return [segment_key(task_id, self.name, number) for number in range(len(self.segments))]
 
     def index(self) -> dict[str, Any]:
-        return {"name": self.name, "segments": self.segments, "tail": [value.decode() for value in self.tail]}
+        tail = [value.decode() for value in self.tail]
+        return {"name": self.name, "segments": self.segments, "tail": tail, "mark": self.mark}
 
     @classmethod
     def from_index(cls, index: dict[str, Any]) -> Spool:
-        spool = cls(index["name"], index["segments"])
+        spool = cls(index["name"], index["segments"], mark=(index["mark"][0], index["mark"][1]))
         for value in index["tail"]:
             spool.add(value.encode())
         return spool
@@ -75,6 +84,7 @@ class StepView:
     state: str
     run: int
     result: Any = None
+    stored: bool = False  # the result lies in a segment of its own; None stands for it in a snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +114,7 @@ class TaskView:
     history: Spool = field(default_factory=lambda: Spool("history"))
     artifacts: dict[str, ArtifactView] = field(default_factory=dict)
     steps: dict[str, StepView] = field(default_factory=dict)
+    steered: list[dict[str, Any]] = field(default_factory=list)  # what came to this turn, for a run that begins it anew
     _obsolete: list[str] = field(default_factory=list)  # segments of replaced artifacts, until the next snapshot
     _since: int = 0  # notes since the last snapshot
     _since_bytes: int = 0
@@ -136,8 +147,11 @@ class TaskView:
                 self._obsolete += artifact.parts.keys(self.task_id)
             artifact = ArtifactView(note.about, Spool(str(self.head)), self.turn, self.run)
             self.artifacts[note.artifact_id] = artifact
-        elif len(note.about) > len(note.artifact_id) + 16:  # more than the id alone: a chunk may tell more about it
-            artifact.about = _merged(artifact.about, note.about)
+        else:
+            if artifact.turn != self.turn:
+                artifact.parts.begin_turn()
+            if len(note.about) > len(note.artifact_id) + 16:  # more than the id alone: a chunk may tell more about it
+                artifact.about = _merged(artifact.about, note.about)
         if note.parts:
             artifact.parts.add(note.parts)
         artifact.turn, artifact.run, artifact.sealed = self.turn, self.run, note.last
@@ -155,7 +169,8 @@ class TaskView:
                 self.metadata.update(body)
             case "attempt":
                 if body["turn"] != self.turn:
-                    self.turn, self.run, self.steps = body["turn"], 0, {}
+                    self._obsolete += [step_key(self.task_id, self.turn, key) for key in self._stored_steps()]
+                    self.turn, self.run, self.steps, self.steered = body["turn"], 0, {}, []
                 self.run += 1
                 if "took" in body:
                     self.pending = {seq: waits for seq, waits in self.pending.items() if seq > body["took"]}
@@ -167,6 +182,8 @@ class TaskView:
                     self.pending[body["inbox"]] = body
                 elif body["kind"] == "cancel":
                     self.cancel = body
+                elif len(self.steered) < STEERED_MAX:
+                    self.steered.append(body)
             case "touch":
                 pass
 
@@ -185,10 +202,12 @@ class TaskView:
         segments: dict[str, bytes] = {}
         for spool in self._spools():
             if spool.tail_bytes >= SEGMENT_MIN_BYTES:
-                for values in _batches(spool.tail):
-                    segments[segment_key(self.task_id, spool.name, len(spool.segments))] = b",".join(values)
-                    spool.segments.append(len(values))
-                spool.tail, spool.tail_bytes = [], 0
+                self._pack(spool, segments)
+        for key, step in self.steps.items():
+            if not step.stored and step.result is not None:
+                result = to_json(step.result)
+                if len(result) > STEP_INLINE_BYTES:
+                    segments[step_key(self.task_id, self.turn, key)], step.stored = result, True
         index = to_json(self._index())
         obsolete = tuple(self._obsolete)
         self._obsolete = []
@@ -196,12 +215,29 @@ class TaskView:
         self._index_bytes = len(index)
         return Snapshot(index, segments, obsolete)
 
+    def _pack(self, spool: Spool, segments: dict[str, bytes]) -> None:
+        """Move a tail into segments; none of them lies on both sides of the mark."""
+        number, place = spool.mark
+        cut = place if number == len(spool.segments) else 0
+        before = list(_batches(spool.tail[:cut]))
+        if cut:
+            spool.mark = (number + len(before), 0)
+        for values in (*before, *_batches(spool.tail[cut:])):
+            segments[segment_key(self.task_id, spool.name, len(spool.segments))] = b",".join(values)
+            spool.segments.append(len(values))
+        spool.tail, spool.tail_bytes = [], 0
+
+    def _stored_steps(self) -> list[str]:
+        return [key for key, step in self.steps.items() if step.stored]
+
     def _spools(self) -> list[Spool]:
         return [self.history, *(artifact.parts for artifact in self.artifacts.values())]
 
     def segment_keys(self) -> list[str]:
         """The keys of everything that lies in segments."""
-        return [key for spool in self._spools() for key in spool.keys(self.task_id)] + self._obsolete
+        spooled = [key for spool in self._spools() for key in spool.keys(self.task_id)]
+        steps = [step_key(self.task_id, self.turn, key) for key in self._stored_steps()]
+        return spooled + steps + self._obsolete
 
     def _index(self) -> dict[str, Any]:
         return {
@@ -226,7 +262,11 @@ class TaskView:
                 }
                 for key, artifact in self.artifacts.items()
             ],
-            "steps": {key: [step.state, step.run, step.result] for key, step in self.steps.items()},
+            "steps": {
+                key: [step.state, step.run, None if step.stored else step.result, step.stored]
+                for key, step in self.steps.items()
+            },
+            "steered": self.steered,
         }
 
     @classmethod
@@ -252,11 +292,17 @@ class TaskView:
             artifact = ArtifactView(found["about"].encode(), parts, found["turn"], found["run"], sealed=found["sealed"])
             view.artifacts[found["id"]] = artifact
         view.steps = {key: StepView(*step) for key, step in index["steps"].items()}
+        view.steered = index["steered"]
         view._index_bytes = len(data)
         return view
 
 
-def segment_key(task_id: str, spool: str, number: int) -> str:
+def step_key(task_id: str, turn: int, step: str) -> str:
+    """Where the large result of a step lies."""
+    return segment_key(task_id, f"step{turn}", blake2b(step.encode(), digest_size=12).hexdigest())
+
+
+def segment_key(task_id: str, spool: str, number: int | str) -> str:
     return f"{task_id}/{spool}/{number}"
 
 
