@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
+from holdfast.auth import acting_as
 from holdfast.auth.schemes import challenge, requirements_v03, to_v03, to_v10
 from holdfast.errors import CredentialsMissing, ExtendedCardNotConfiguredError, UnsupportedOperationError
 from holdfast.protocol.card import AgentCardConfig, CardSecurity, ExtensionConfig, Interface, build_card, card_v1
@@ -105,9 +106,10 @@ class Cards:
             raise ExtendedCardNotConfiguredError
         if self._schemes and caller.principal.anonymous:  # it is for callers that are known, even where others may ask
             raise CredentialsMissing(challenge=challenge(self._schemes))
-        config = self._extended(caller)
-        if inspect.isawaitable(config):
-            config = await config
+        with acting_as(caller.principal):
+            config = self._extended(caller)
+            if inspect.isawaitable(config):
+                config = await config
         card = self._card(_with_resume(config), base or self._settings.url)
         return to_json(self._signed(card_v1(card) if version is Version.v1_0 else card))
 

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from holdfast.auth.authenticator import acting_as
 from holdfast.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ AnyWorker: TypeAlias = "Worker | type[Worker] | Handler"
 
 
 def handler_of(worker: AnyWorker) -> Handler:
-    """The coroutine function that does the work: of a worker, of a worker's class, or itself."""
+    """The coroutine function that does the work (of a worker, of a worker's class, or itself), for its caller."""
     if isinstance(worker, type):
         if not issubclass(worker, Worker):
             raise _not_a_worker(worker.__name__)
@@ -42,7 +43,13 @@ def handler_of(worker: AnyWorker) -> Handler:
     handler: Handler = worker.handle if isinstance(worker, Worker) else worker
     if not any(map(inspect.iscoroutinefunction, (handler, getattr(handler, "__call__", None)))):  # noqa: B004
         raise _not_a_worker(type(worker).__name__)
-    return handler
+
+    async def on_behalf(ctx: TaskContext) -> None:
+        """What the worker calls can ask `auth_identity_var` for whom it works."""
+        with acting_as(ctx.principal):
+            await handler(ctx)
+
+    return on_behalf
 
 
 def _not_a_worker(name: str) -> InvalidValue:
