@@ -38,7 +38,6 @@
     │   ├── TurnEnded                the worker has ended its turn already
     │   ├── LeaseLost                another process has the task; nothing that this one writes is taken
     │   └── StepError
-    │       ├── StepInDoubt          the step began and never reported; it must be looked at
     │       └── StepFailed           the step was answered as failed
     └── StorageError
         ├── CommitRefused            a check of this commit failed; nothing of it was written
@@ -332,10 +331,6 @@ class LeaseLost(TaskError):
 
 class StepError(TaskError):
     """Something went wrong with a step."""
-
-
-class StepInDoubt(StepError):
-    """The step began in an earlier attempt and never reported: nobody knows whether it took effect."""
 
 
 class StepFailed(StepError):
