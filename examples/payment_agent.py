@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.storage import new_id, open_storage
+from holdfast.storage import new_id
 from holdfast.tasks import Done, Message, Part, Role, Sent, TaskContext, TaskEngine, TaskSettings, Worker
 
 LEASE_SECONDS = 1.0
@@ -74,7 +74,7 @@ class Payer(Worker):
 
 async def work(url: str, bank: Bank, way: str) -> None:
     settings = TaskSettings.of(lease_seconds=LEASE_SECONDS)
-    async with open_storage(url) as kernel, TaskEngine(kernel, Payer(bank, way), settings=settings):
+    async with TaskEngine.on(url, Payer(bank, way), settings=settings):
         await asyncio.Event().wait()
 
 
@@ -83,7 +83,7 @@ async def work(url: str, bank: Bank, way: str) -> None:
 
 async def order(url: str, bank: Bank, way: str) -> None:
     command = [sys.executable, __file__, way, "--work", url, "--books", str(bank.books)]
-    async with open_storage(url) as kernel, TaskEngine(kernel) as engine:
+    async with TaskEngine.on(url) as engine:
         sent = await engine.tasks.send(say(Part(text="40")))
         first = await asyncio.create_subprocess_exec(*command)
         print(f"the agent's process ended with {await first.wait()}; the bank has {len(bank.payments())} payment")

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from holdfast.storage import Entry, new_id, open_storage
+from holdfast.storage import Entry, new_id
 from holdfast.tasks import Message, Part, Role, Snapshot, TaskContext, TaskEngine, TaskSettings, TaskState, Worker
 
 PAGES = ("their history", "their uses", "their mistakes")
@@ -59,7 +59,7 @@ async def read(topic: str, page: str) -> str:
 async def work(url: str) -> None:
     """The process of the agent: it runs tasks until somebody stops it."""
     settings = TaskSettings.of(lease_seconds=LEASE_SECONDS)
-    async with open_storage(url) as kernel, TaskEngine(kernel, Researcher(), settings=settings):
+    async with TaskEngine.on(url, Researcher(), settings=settings):
         await asyncio.Event().wait()
 
 
@@ -94,7 +94,7 @@ async def running(url: str) -> AsyncIterator[Workers]:
 
 async def ask(url: str, topic: str, answer: str | None, *, kill: bool) -> None:
     """Send the topic, print what is streamed, answer what is asked."""
-    async with open_storage(url) as kernel, TaskEngine(kernel) as engine, running(url) as workers:
+    async with TaskEngine.on(url) as engine, running(url) as workers:
         sent = await engine.tasks.send(say(topic))
         task_id, entries, reads = sent.task.task_id, 0, 0
         async for event in engine.tasks.follow(task_id, after=0):
