@@ -180,6 +180,20 @@ class CutsUnasked(Load):
         return super().cut(task, 3 if length is None else length, artifacts)
 
 
+@caught_by("history_length_may_be_more_than_there_is")
+class HasNoMoreThanItHas(Load):
+    def cut(self, task: Task, length: int | None, artifacts: bool) -> Task:
+        return super().cut(task, length if length is None or length <= len(task.history) else 0, artifacts)
+
+
+@caught_by("a_created_task_can_be_loaded_at_once")
+class LoadsOnlyWhatWasWrittenTo(Load):
+    def cut(self, task: Task, length: int | None, artifacts: bool) -> Task:
+        if self.versions[task.id] == 1:
+            task.status = TaskStatus(state=TaskState.submitted)
+        return task
+
+
 @caught_by("artifacts_can_be_left_out")
 class AlwaysBringsArtifacts(Load):
     def cut(self, task: Task, length: int | None, artifacts: bool) -> Task:
@@ -357,6 +371,14 @@ class ForgetsNames(Update):
     def after(self, task: Task, before: Task | None, given: dict[str, Any]) -> None:
         for artifact in task.artifacts:
             artifact.name = None
+
+
+@caught_by("an_artifact_changed_later_changes_no_task")
+class KeepsTheCallersArtifact(Update):
+    def after(self, task: Task, before: Task | None, given: dict[str, Any]) -> None:
+        for write in given["artifacts"] or ():
+            if not write.append:
+                task.artifacts = [write.artifact]
 
 
 @caught_by("any_text_comes_back")

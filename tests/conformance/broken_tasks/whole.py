@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.errors import InvalidTaskRequest
-from holdfast.protocol.types import TaskState
+from holdfast.protocol.types import Message, Task, TaskState
 from holdfast.tasks.storage import InMemoryStorage, ListTasksQuery, ListTasksResult
 from tests.conformance.broken_tasks.fault import caught_by
 
@@ -151,6 +151,14 @@ class TokensGoWithEveryQuery(Offsets):
         return int(token or 0)
 
 
+@caught_by("pages_keep_the_filter")
+class FiltersTheFirstPage(Offsets):
+    async def list_tasks(self, query: ListTasksQuery) -> ListTasksResult:
+        if query.page_token:
+            query = query.model_copy(update={"context_id": None, "status": None})
+        return await super().list_tasks(query)
+
+
 @caught_by("tasks_of_one_moment_are_on_one_page_each")
 class SkipsWhatIsEqual(Listing):
     """The next page begins after the last moment, not after the last task."""
@@ -229,6 +237,49 @@ class DeletesByPrefix(InMemoryStorage[Any]):
         return sum([await self.delete_task(t.id) for t in page.tasks if t.context_id.startswith(context_id)])
 
 
+@caught_by("a_deleted_task_is_not_listed")
+class CountsDeletedTasks(InMemoryStorage[Any]):
+    deleted = 0
+
+    async def delete_task(self, task_id: str) -> bool:
+        gone = await super().delete_task(task_id)
+        self.deleted += gone
+        return gone
+
+    async def list_tasks(self, query: ListTasksQuery) -> ListTasksResult:
+        page = await super().list_tasks(query)
+        page.total_size += self.deleted
+        return page
+
+
+@caught_by("the_key_of_a_deleted_task_is_free", "the_keys_of_a_deleted_context_are_free")
+class RemembersKeysForEver(InMemoryStorage[Any]):
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys: dict[tuple[str, str | None], Task] = {}
+
+    async def create_task(self, context_id: str, message: Message, *, idempotency_key: str | None = None) -> Task:
+        if (context_id, idempotency_key) in self.keys:
+            return self.keys[context_id, idempotency_key]
+        task = await super().create_task(context_id, message, idempotency_key=idempotency_key)
+        if idempotency_key is not None:
+            self.keys[context_id, idempotency_key] = task
+        return task
+
+
+@caught_by("a_refused_write_makes_no_version")
+class CountsAttempts(InMemoryStorage[Any]):
+    attempts = 0
+
+    async def update_task(self, task_id: str, state: TaskState | None = None, **more: Any) -> int:
+        self.attempts += 1
+        await super().update_task(task_id, state, **more)
+        return self.attempts
+
+    async def get_version(self, task_id: str) -> int | None:
+        return self.attempts
+
+
 @caught_by("the_version_can_be_asked_for")
 class AnswersTheLengthOfTheHistory(InMemoryStorage[Any]):
     async def get_version(self, task_id: str) -> int | None:
@@ -292,3 +343,12 @@ class ContextsHaveOneVersion(InMemoryStorage[Any]):
     async def update_context(self, context_id: str, context: Any, *, version: int | None = None) -> int:
         await super().update_context(context_id, context)
         return 1
+
+
+@caught_by("a_context_needs_no_task")
+class TasksClearTheirContext(InMemoryStorage[Any]):
+    async def update_task(self, task_id: str, state: TaskState | None = None, **more: Any) -> int:
+        task = await self.load_task(task_id)
+        if task is not None:
+            await self.update_context(task.context_id, {})
+        return await super().update_task(task_id, state, **more)
