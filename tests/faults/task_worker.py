@@ -5,8 +5,9 @@
 What it does with a task is the first word of its text:
 
 - *work*: a stream of chunks, each of them with the fence of its run, between durable steps with an effect;
-- *hold*: keeps it without end; whoever takes it over completes it. A line on stdin, ``go on``, makes the first holder
-  try every write there is, and say what came of it;
+- *wait*: keeps it until the process is told to end; whoever takes it over completes it;
+- *hold*: the same, but heeds nothing. A line on stdin, ``go on``, makes the first holder try every write there is, and
+  say what came of it;
 - *busy*: the first holder does not yield for longer than its lease, then tries to complete it;
 - *poison*: ends the process;
 - *echo*: completes it.
@@ -58,14 +59,14 @@ class Hands:
         match ctx.user_text.split()[0]:
             case "work":
                 await self._work(ctx, fence)
-            case "hold":
-                await self._hold(ctx)
+            case "wait" | "hold" as how:
+                await self._hold(ctx, stubborn=how == "hold")
             case "busy":
                 await self._busy(ctx)
             case "poison":
                 os._exit(13)
             case _:
-                await ctx.complete(str(os.getpid()))
+                await ctx.complete(f"pid {os.getpid()}")
 
     async def _work(self, ctx: TaskContext, fence: int) -> None:
         for number in range(STEPS):
@@ -85,20 +86,22 @@ class Hands:
         await asyncio.sleep(random.uniform(0, 0.03))
         return fence
 
-    async def _hold(self, ctx: TaskContext) -> None:
-        if any(note for note in ctx._run.journal.task.view.steps):
+    async def _hold(self, ctx: TaskContext, *, stubborn: bool) -> None:
+        if ctx._run.journal.task.view.steps:
             await ctx.complete("taken over")
             return
         await ctx.step("hold", lambda: True)
         try:
             await self.go_on.wait()
         except asyncio.CancelledError:
-            await self.go_on.wait()  # a worker that does not heed that its lease is lost
+            if not stubborn:
+                raise
+            await self.go_on.wait()  # it does not heed that its lease is lost
         print(json.dumps(await stale_writes(ctx)), flush=True)
 
     async def _busy(self, ctx: TaskContext) -> None:
         if ctx.attempt > 1:
-            await ctx.complete(str(os.getpid()))
+            await ctx.complete(f"pid {os.getpid()}")
             return
         time.sleep(BUSY_SECONDS)
         try:
