@@ -21,7 +21,8 @@
     │   ├── VersionNotSupportedError  neither 0.3 nor 1.0
     │   ├── ExtensionSupportRequiredError  the agent requires an extension that the client did not name
     │   ├── PushNotificationNotSupportedError  this agent sends no push notifications
-    │   └── ExtendedCardNotConfiguredError  this agent has no extended card
+    │   ├── ExtendedCardNotConfiguredError  this agent has no extended card
+    │   └── CardSignatureError       no signature of the card is good
     ├── TaskError
     │   ├── TaskNotFoundError        no such task (or not one of the caller's)
     │   ├── TaskTerminalStateError   the task is over; nothing leads out of its state
@@ -235,6 +236,10 @@ class ExtendedCardNotConfiguredError(ProtocolError):
 
 class StorageError(HoldfastError):
     """Something went wrong in the storage."""
+
+
+class CardSignatureError(ProtocolError):
+    """No signature of this card was made by a key that is trusted: it may have been changed on its way."""
 
 
 class TaskError(HoldfastError):

@@ -15,7 +15,8 @@ from holdfast.errors import HoldfastError, MethodNotFoundError
 from holdfast.observability.metrics import Metrics
 from holdfast.observability.tracing import Tracing
 from holdfast.protocol.card import AgentCardConfig
-from holdfast.server.cards import PATHS, Cards, ExtendedCard
+from holdfast.protocol.signatures import CardKey
+from holdfast.server.cards import JWKS_PATH, PATHS, Cards, ExtendedCard, serve_jwks
 from holdfast.server.cors import Cors
 from holdfast.server.dispatch import Dispatcher
 from holdfast.server.gate import Gate
@@ -66,6 +67,7 @@ class A2AServer:
         settings: ServerSettings | None = None,
         task_settings: TaskSettings | None = None,
         tracing: bool | None = None,
+        card_key: CardKey | None = None,
     ) -> None:
         if worker is not None:
             handler_of(worker)  # a mistake shows here, not at the first task
@@ -78,6 +80,7 @@ class A2AServer:
         self._dependencies = dependencies
         self._resolver = Resolver(auth, require_auth=require_auth) if auth is not None else None
         self._extended_card = extended_card
+        self.card_key = card_key
         self.tracing = Tracing.of(tracing)
         self.metrics = Metrics() if self.settings.metrics else None
         self._stack: contextlib.AsyncExitStack | None = None
@@ -184,6 +187,7 @@ class _Routes:
     """Everything that exists while the agent runs."""
 
     def __init__(self, server: A2AServer, engine: TaskEngine) -> None:
+        self.card_key = server.card_key
         settings, resolver = server.settings, server._resolver  # noqa: SLF001
         self.cards = Cards(
             server.agent_card,
@@ -191,6 +195,7 @@ class _Routes:
             schemes=resolver.schemes if resolver is not None else None,
             optional_auth=resolver is not None and not resolver.require_auth,
             extended=server._extended_card,  # noqa: SLF001
+            key=server.card_key,
         )
         self.service = AgentService(engine, self.cards.config, settings)
         self.streams = Streams(settings.streams)
@@ -221,6 +226,8 @@ class _Routes:
         elif path in ("/health", "/ready") and method in ("GET", "HEAD"):
             status, body = await (self.health.health() if path == "/health" else self.health.ready())
             await respond(send, status, body)
+        elif path == JWKS_PATH and method == "GET" and self.card_key is not None:
+            await serve_jwks(send, self.card_key)
         elif path == "/metrics" and method == "GET" and self.metrics is not None:
             await self.metrics(scope, send)
         elif self.operations.takes(path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from email.utils import formatdate
 from typing import Any
@@ -17,6 +17,7 @@ from holdfast.auth import acting_as
 from holdfast.auth.schemes import challenge, requirements_v03, to_v03, to_v10
 from holdfast.errors import CredentialsMissing, ExtendedCardNotConfiguredError, UnsupportedOperationError
 from holdfast.protocol.card import AgentCardConfig, CardSecurity, ExtensionConfig, Interface, build_card, card_v1
+from holdfast.protocol.signatures import CardKey
 from holdfast.protocol.versions import Version
 from holdfast.server.caller import Caller
 from holdfast.server.http import Header, header, respond
@@ -24,11 +25,11 @@ from holdfast.server.service import RESUME_EXTENSION
 from holdfast.server.settings import ServerSettings
 
 PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+JWKS_PATH = "/.well-known/jwks.json"
 MAX_ADDRESSES = 32  # a client that makes up hosts gets its card, but is not remembered
 MAX_AGE_SECONDS = 300
 
 ExtendedCard = Callable[[Caller], AgentCardConfig | Awaitable[AgentCardConfig]]
-Signer = Callable[[dict[str, Any]], Sequence[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Cards:
         optional_auth: bool = False,
         extended: ExtendedCard | None = None,
         grpc_url: str = "",
-        sign: Signer | None = None,
+        key: CardKey | None = None,
     ) -> None:
         self.config = _with_resume(config)
         self._settings = settings
@@ -78,7 +79,7 @@ class Cards:
         self._optional = optional_auth
         self._extended = extended
         self._grpc_url = grpc_url
-        self._sign = sign
+        self._key = key
         self._known: dict[str, EncodedCard] = {}
         self._modified = formatdate(usegmt=True).encode()
 
@@ -124,8 +125,8 @@ class Cards:
         return build_card(config, self._interfaces(base), security=security)
 
     def _signed(self, card: dict[str, Any]) -> dict[str, Any]:
-        if self._sign is not None:
-            card["signatures"] = [*card.get("signatures", ()), *self._sign(card)]
+        if self._key is not None:
+            card["signatures"] = [*card.get("signatures", ()), self._key.sign(card)]
         return card
 
     def _interfaces(self, base: str) -> list[Interface]:
@@ -159,6 +160,11 @@ class Cards:
             return
         body = b"" if scope["method"] == "HEAD" else card.body
         await respond(send, 200, body, headers=card.headers)
+
+
+async def serve_jwks(send: Send, key: CardKey) -> None:
+    """GET of the key set that verifies the card."""
+    await respond(send, 200, to_json(key.jwks()), headers=((b"cache-control", b"public, max-age=300"),))
 
 
 def _with_resume(config: AgentCardConfig) -> AgentCardConfig:
