@@ -24,7 +24,8 @@ class Principal:
 
     ``owner`` is empty for anonymous callers, ``tenant`` where there is only one. ``claims`` are whatever else the
     authenticator vouches for; no repr shows them, since they may be personal. ``type`` is the kind of caller
-    (``"user"``, ``"service"``), empty when unsaid.
+    (``"user"``, ``"service"``), empty when unsaid. ``asked_tenant``: the tenant is the caller's own word, which divides
+    what the caller has and leads nowhere else.
     """
 
     owner: str = ""
@@ -32,6 +33,7 @@ class Principal:
     roles: frozenset[str] = frozenset()
     claims: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
     type: str = ""
+    asked_tenant: bool = False
 
     def __post_init__(self) -> None:
         for name in ("owner", "tenant", "type"):
@@ -67,13 +69,20 @@ class Principal:
     def partition(self) -> str:
         """The storage partition of what this principal owns: a different one for every pair of tenant and owner.
 
-        ``alice``, ``acme/alice``, ``acme/`` for the anonymous callers of a tenant and ``~anonymous`` for those of none.
+        ``alice``, ``acme/alice``, ``acme/`` for the anonymous callers of a tenant and ``~anonymous`` for those of none;
+        ``alice//acme`` where alice says the tenant and nobody vouches for it.
         Other characters than ASCII letters, digits and usual punctuation are percent-encoded; a name that gets too long
         ends in its SHA-256. The name depends on nothing but tenant and owner, so it is the same in every process.
         """
         if not self.tenant and not self.owner:
             return _ANONYMOUS_PARTITION
-        name = _escape(self.owner) if not self.tenant else f"{_escape(self.tenant)}/{_escape(self.owner)}"
+        tenant, owner = _escape(self.tenant), _escape(self.owner)
+        if not tenant:
+            name = owner
+        elif self.asked_tenant and owner:
+            name = f"{owner}//{tenant}"
+        else:
+            name = f"{tenant}/{owner}"
         if len(name) <= MAX_PARTITION_BYTES:
             return name
         return f"{name[:_HEAD_CHARACTERS]}~{hashlib.sha256(name.encode()).hexdigest()}"
@@ -86,6 +95,7 @@ class Principal:
             "roles": sorted(self.roles),
             "claims": dict(self.claims),
             "type": self.type,
+            **({"askedTenant": True} if self.asked_tenant else {}),
         }
 
     @classmethod
@@ -97,6 +107,7 @@ class Principal:
             roles=frozenset(stored.get("roles", ())),
             claims=stored.get("claims", {}),
             type=stored.get("type", ""),
+            asked_tenant=stored.get("askedTenant", False),
         )
 
 

@@ -20,13 +20,15 @@ class Caller:
     trace: dict[str, str] | None = None  # the headers of the trace that the request belongs to
 
     def in_tenant(self, tenant: str | None) -> Caller:
-        """The caller within the tenant that the request names. A caller whose tenant is known has no other."""
+        """The caller within the tenant that the request names. A caller whose tenant is known has no other; of one that
+        has none, it is a word that divides what is its own.
+        """
         mine = self.principal.tenant
         if not tenant or tenant == mine:
             return self
         if mine:
             raise InvalidTaskRequest("this caller has no such tenant")
-        return replace(self, principal=replace(self.principal, tenant=tenant))
+        return replace(self, principal=replace(self.principal, tenant=tenant, asked_tenant=True))
 
 
 NOBODY = Caller()
