@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import (
+    CommitRefused,
     CopyMismatch,
     CopyOutdated,
     DestinationInUse,
@@ -24,10 +25,12 @@ from holdfast.errors import (
     TransferError,
 )
 from holdfast.storage import (
+    Absent,
     Append,
     Attach,
     Collection,
     Delete,
+    Detach,
     Draft,
     Drop,
     Enqueue,
@@ -35,23 +38,42 @@ from holdfast.storage import (
     Index,
     Insert,
     Kernel,
+    Operation,
     Patch,
     Put,
     Query,
     Remove,
+    Replace,
+    Requeue,
+    Take,
     Trim,
     new_id,
     open_storage,
 )
 from holdfast.storage.copies import copy_storage
+from holdfast.storage.declared import Shape
 from holdfast.storage.front import Front
 from holdfast.storage.memory import MemoryKernel
-from holdfast.storage.transfer.copy import Progress
+from holdfast.storage.transfer.copy import Progress, digests_of
+from holdfast.storage.transfer.digests import Digests
 from holdfast.storage.transfer.follow import copy_and_follow
 from holdfast.storage.transfer.ports import Place, Transfer
+from holdfast.storage.transfer.rows import (
+    BlobRow,
+    ChunkRow,
+    CollectionRow,
+    EntryRow,
+    HoldingRow,
+    ItemRow,
+    PartitionRow,
+    RecordRow,
+    Row,
+    StreamRow,
+    Table,
+)
 from holdfast.testing.postgres import PostgresServer
 from holdfast.testing.valkey import ValkeyServer
-from tests.integration.whole_store import LONG, PARTITIONS, fill, seen
+from tests.integration.whole_store import FAMILIES, LONG, PARTITIONS, fill, seen
 
 pytest_plugins = ["holdfast.testing.pytest"]
 
@@ -556,6 +578,145 @@ async def test_a_change_that_comes_while_one_is_copied_is_not_forgotten(places: 
         assert any(each.reset for each in await transfer.touched(10) if each.name == "s")
         await transfer.forget_all()
         assert await transfer.touched(10) == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_every_change_is_noted(places: Places, engine: str) -> None:
+    """Whatever a copy has of a store: when it changes, its place is noted, and when nothing changes, nothing is."""
+    async with open_storage(places.url(engine), declare=FAMILIES) as one:
+        assert isinstance(one, Front)
+        transfer = one.transfer()
+        await transfer.set_mark("followed", "a copy", seconds=60.0)
+
+        async def noted() -> set[tuple[str, str, str]]:
+            touched = await transfer.touched(100)
+            await transfer.forget(touched)
+            assert {each.partition for each in touched} <= {"p"}
+            return {(each.kind, each.family, each.name) for each in touched}
+
+        async def done(*operations: Operation) -> set[tuple[str, str, str]]:
+            await one.commit("p", *operations)
+            return await noted()
+
+        record, stream, item = ("record", "note", "a"), ("stream", "log", "s"), ("work", "jobs", "a")
+        assert await done(Insert("note", "a", b"", {"state": "x"})) == {record}
+        assert await done(Patch("note", "a", {"state": "y"})) == {record}
+        assert await done(Replace("note", "a", 2, b"z")) == {record}
+        with pytest.raises(CommitRefused):
+            await one.commit("p", Absent("note", "a"), Put("note", "b", b""))
+        assert await noted() == set()
+        assert await done(Delete("note", "a")) == {record}
+        assert await done(Put("note", "a", b"")) == {record}
+        assert await done(Take("note", "a")) == {record}
+        assert await done(Put("secret", "s", b"", expires_in=0.0)) == {("record", "secret", "s")}
+        await one.sweep()
+        assert await noted() == {("record", "secret", "s")}
+        draft = Draft("x", b"", dedupe="once")
+        assert await done(Append("log", "s", (draft, Draft("x", b"")))) == {stream}
+        assert await done(Trim("log", "s", 1)) == {stream}
+        assert await done(Drop("log", "s")) == {stream}
+        assert await done(Enqueue("jobs", "a")) == {item}
+        (claim,) = await one.claim("jobs", "w")
+        assert await noted() == {item}
+        assert await done(claim.release()) == {item}
+        (claim,) = await one.claim("jobs", "w")
+        assert await done(claim.bury("why")) == {item}
+        assert await done(Requeue("jobs", "a")) == {item}
+        assert await done(Remove("jobs", "a")) == {item}
+        blob = await one.stage_blob("p", b"bytes", keep_seconds=0.001)
+        place = ("blob", "", blob.digest)
+        assert await noted() == {place}
+        assert await done(Attach(blob.digest, "me")) == {place}
+        assert await done(Detach(blob.digest, "me")) == {place}
+        await one.stage_blob("p", b"bytes")
+        assert await noted() == {place}
+        other = await one.stage_blob("p", b"soon gone", keep_seconds=0.001)
+        await noted()
+        await asyncio.sleep(0.01)
+        assert (await one.sweep()).blobs == 1
+        assert await noted() == {("blob", "", other.digest)}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_rows_may_be_written_again(places: Places, engine: str) -> None:
+    """A copier that was killed between two steps writes some of them twice; what is removed is gone."""
+    stream = StreamRow("p", "log", "s", 3, 0)
+    entries = [EntryRow("p", "log", "s", seq, seq, "x", b"data", f"d{seq}") for seq in (1, 2, 3)]
+    rows: list[tuple[Table, list[Row]]] = [
+        ("collection", [CollectionRow("plain", Shape(PLAIN).dump())]),
+        ("record", [RecordRow("p", "plain", "a", 7, "", None, b"body")]),
+        ("stream", [stream]),
+        ("entry", [*entries]),
+        ("work", [ItemRow("p", "jobs", "a", "waiting", "", 0, 0, 2, 5, 9, None)]),
+        ("blob", [BlobRow("p", "0" * 64, 3, 1_000_000)]),
+        ("chunk", [ChunkRow("p", "0" * 64, 0, b"abc")]),
+        ("holding", [HoldingRow("p", "0" * 64, "me")]),
+        # What belongs to nothing is left out.
+        ("record", [RecordRow("p", "unknown", "a", 7, "", None, b"body")]),
+        ("entry", [EntryRow("p", "log", "unknown", 1, 1, "x", b"data", None)]),
+        ("chunk", [ChunkRow("p", "1" * 64, 0, b"abc")]),
+        ("holding", [HoldingRow("p", "1" * 64, "me")]),
+    ]
+    async with open_storage(places.url(engine)) as one:
+        transfer = _transfer(one)
+        for _ in range(2):
+            for table, some in rows:
+                await transfer.put(table, some, "{}", replace=True)
+        async with transfer.reading() as reading:
+            found = await digests_of(reading)
+        expected = Digests()
+        expected.add([PartitionRow("p"), *(row for _, some in rows[:8] for row in some)])
+        held = BlobRow("p", "0" * 64, 3, None if engine in ("memory", "redis") else 1)
+        expected.families["blobs"] = (0, 0)
+        expected.add([held])
+        assert found.differing(expected) == []
+        await transfer.put("stream", [stream._replace(floor=2)], "{}", replace=True)
+        page = await one.read_log("p", "log", "s")
+        assert (page.floor, [entry.seq for entry in page.entries]) == (2, [3])
+        gone: dict[Table, Place] = {
+            "record": ("p", "plain", "a"),
+            "stream": ("p", "log", "s"),
+            "work": ("p", "jobs", "a"),
+            "blob": ("p", "", "0" * 64),
+        }
+        for table, place in (*gone.items(), *gone.items()):
+            await transfer.remove(table, [place])
+        async with transfer.reading() as reading:
+            assert sorted((await digests_of(reading)).families) == ["collections", "partitions"]
+        assert await problems(one) == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_fences_go_on_above_the_raised_one(places: Places, engine: str) -> None:
+    async with open_storage(places.url(engine)) as one:
+        transfer = _transfer(one)
+        await transfer.raise_fence(1 << 52)
+        await transfer.raise_fence(5)
+        fence = (await one.commit("p", Enqueue("jobs", "a", worker="w"))).outcomes[0]
+        assert isinstance(fence, int)
+        assert fence > 1 << 52
+        async with transfer.reading() as reading:
+            assert await reading.last_fence() >= fence
+
+
+async def test_a_process_that_knew_an_earlier_declaration_is_followed(places: Places) -> None:
+    """It declared a collection before the destination was filled with another declaration of the same name."""
+    fields: dict[str, type[str]] = {"a": str, "b": str}
+    early = Collection("thing", fields=fields, indexes=(Index("by_a", ("a",)),))
+    late = Collection("thing", fields=fields, indexes=(Index("by_b", ("b",)), Index("by_a", ("a",))))
+    url = places.url("redis")
+    async with (
+        open_storage(places.url("sqlite"), declare=[late]) as one,
+        open_storage(url, declare=[early]) as stranger,
+        open_storage(url) as other,
+    ):
+        await one.commit("p", Insert("thing", "1", b"", {"a": "x", "b": "y"}))
+        await copy_storage(one, other)
+        await stranger.commit("q", Insert("thing", "2", b"", {"a": "x", "b": "y"}))
+        for partition, key in (("p", "1"), ("q", "2")):
+            for kernel, query in ((other, {"b": "y"}), (other, {"a": "x"}), (stranger, {"a": "x"})):
+                page = await kernel.find(partition, Query("thing", query))
+                assert [record.key for record in page.records] == [key]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

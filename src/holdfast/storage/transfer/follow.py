@@ -184,7 +184,7 @@ class _Follower:
             known = places[each.kind]
             place = (each.partition, each.family, each.name)
             known[place] = known.get(place, False) or each.reset
-        await self.collections(reading)
+        await self._collections(reading)
         note = self.note.dump()
         # Also one in which nothing is left: it was written once.
         partitions = sorted({each.partition for each in touched})
@@ -199,7 +199,7 @@ class _Follower:
         await self._streams(reading, places["stream"], note)
         await self._blobs(reading, tuple(places["blob"]), note)
 
-    async def collections(self, reading: LiveSource) -> None:
+    async def _collections(self, reading: LiveSource) -> None:
         """What was declared since, before a record needs it."""
         async for page in reading.pages("collection"):
             await self.destination.put("collection", page.rows, self.note.dump(), replace=True)
@@ -283,8 +283,6 @@ async def copy_and_follow(
     await follower.start()
     async with _repeated(follower.renew, RENEW_SECONDS):
         async with source.reading() as reading:
-            if resumed:
-                await follower.collections(reading)
             await copy_tables(reading, destination, note, tell=tell)
         await follower.catch_up_nearly()
         await follower.check_the_rest()
