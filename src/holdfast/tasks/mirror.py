@@ -41,7 +41,6 @@ from holdfast.storage import (
     Put,
     Receipt,
     Record,
-    Release,
     Remove,
     Trim,
     new_id,
@@ -75,7 +74,6 @@ from holdfast.tasks.view import TaskView
 logger = logging.getLogger("holdfast.tasks")
 
 KEEP_SECONDS = 600.0  # so long an ended task stays in memory, for those who still follow it
-RETRY_SECONDS = 2.0  # a task that could not be written is not begun again before
 STOPPED = "The agent was stopped before it finished this task."
 _ALWAYS = (
     "takeover: a task whose process dies is not run again by another one",
@@ -213,7 +211,6 @@ class MirrorKernel(MemoryKernel):
         self._mirror = mirror
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._under_way: set[asyncio.Task[Receipt]] = set()
-        self._failing: set[str] = set()
 
     def lock(self, subject: str) -> asyncio.Lock:
         lock = self._locks.get(subject)
@@ -246,20 +243,10 @@ class MirrorKernel(MemoryKernel):
             except TaskNotFoundError:
                 await self.forget(partition, subject)
                 raise
-            except StorageUnreachable:
-                self._failing.add(subject)
-                raise
-            receipt = await self.commit_here(partition, *(self._later(operation) for operation in operations))
+            receipt = await self.commit_here(partition, *operations)
         if written(operations).state in _ENDS:
             asyncio.get_running_loop().call_later(KEEP_SECONDS, self._forget_soon, partition, subject)
         return receipt
-
-    def _later(self, operation: Operation) -> Operation:
-        """A task is given back when the storage fails; begun again at once, it would only fail again."""
-        if isinstance(operation, Release) and operation.key in self._failing:
-            self._failing.discard(operation.key)
-            return Release(operation.queue, operation.key, operation.fence, max(operation.ready_in, RETRY_SECONDS))
-        return operation
 
     def _forget_soon(self, partition: str, task_id: str) -> None:
         asyncio.ensure_future(self.forget(partition, task_id)).add_done_callback(_ignored)

@@ -284,7 +284,9 @@ class Run:
         """Give the task back, for another process; if the store does not answer, the lease ends by itself."""
         self.ended = True
         claim = self.journal.claim
-        terminal = self.journal.task.view.state.terminal
+        # After a write that failed, the view may tell of an end that is not stored: given back, the task is read again.
+        certain = self.journal.broken is None or isinstance(self.journal.broken, TaskTerminalStateError)
+        terminal = certain and self.journal.task.view.state.terminal
         try:
             over = claim.complete() if terminal else claim.release(ready_in=ready_in)
             await self.store.kernel.commit(self.partition, over)
