@@ -684,6 +684,8 @@ async def test_rows_may_be_written_again(places: Places, engine: str) -> None:
         async with transfer.reading() as reading:
             assert sorted((await digests_of(reading)).families) == ["collections", "partitions"]
         assert await problems(one) == []
+        receipt = await one.commit("p", Append("log", "unknown", (Draft("x", b""),)))
+        assert receipt.outcomes == ((1,),)  # of what was left out nothing is in the way
 
 
 @pytest.mark.parametrize("engine", ENGINES)
