@@ -12,6 +12,8 @@
     │   ├── ParseError               the request is not JSON
     │   ├── InvalidRequestError      JSON, but no request: no method, a batch, a wrong id
     │   │   ├── RequestTooLargeError  too many bytes, levels or parts
+    │   │   ├── HeadersTooLargeError  too many bytes before the body
+    │   │   ├── RequestTimeoutError  the body did not come in time
     │   │   └── UnsupportedMediaTypeError  the body is not said to be JSON
     │   ├── BusyError                not now: ``retry_after`` seconds later
     │   │   ├── RateLimitedError     this caller asks too often
@@ -179,6 +181,16 @@ class InvalidRequestError(ProtocolError):
 
 class RequestTooLargeError(InvalidRequestError):
     """The request is larger than this agent takes."""
+
+
+class HeadersTooLargeError(InvalidRequestError):
+    """The path, the query and the headers are larger than this agent takes."""
+
+
+class RequestTimeoutError(InvalidRequestError):
+    """The body did not arrive in time; send the request again."""
+
+    retryable = True
 
 
 class UnsupportedMediaTypeError(InvalidRequestError):

@@ -71,6 +71,8 @@ TABLE: Mapping[type, Row] = MappingProxyType(
         errors.ParseError: Row(-32700, 400, "INVALID_ARGUMENT", "PARSE_ERROR", "JSONParseError"),
         errors.InvalidRequestError: Row(-32600, 400, "INVALID_ARGUMENT", "INVALID_REQUEST", "InvalidRequestError"),
         errors.RequestTooLargeError: Row(-32600, 413, "RESOURCE_EXHAUSTED", "REQUEST_TOO_LARGE", "InvalidRequestError"),
+        errors.HeadersTooLargeError: Row(-32600, 431, "RESOURCE_EXHAUSTED", "HEADERS_TOO_LARGE", "InvalidRequestError"),
+        errors.RequestTimeoutError: Row(-32600, 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT", "InvalidRequestError"),
         errors.UnsupportedMediaTypeError: Row(
             -32005, 415, "INVALID_ARGUMENT", "UNSUPPORTED_MEDIA_TYPE", "ContentTypeNotSupportedError"
         ),

@@ -11,7 +11,7 @@ from typing import Any, Self
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.auth import Authenticator, Resolver
-from holdfast.errors import HoldfastError, MethodNotFoundError
+from holdfast.errors import AuthMisconfigured, HoldfastError, MethodNotFoundError
 from holdfast.observability.metrics import Metrics
 from holdfast.observability.tracing import Tracing
 from holdfast.protocol.card import AgentCardConfig
@@ -61,6 +61,7 @@ class A2AServer:
         storage: str | Kernel = "memory",
         auth: Authenticator | None = None,
         require_auth: bool = True,
+        exempt_prefixes: object = None,
         extended_card: ExtendedCard | None = None,
         hooks: LifecycleHooks | None = None,
         dependencies: Mapping[Any, Any] | None = None,
@@ -71,6 +72,12 @@ class A2AServer:
     ) -> None:
         if worker is not None:
             handler_of(worker)  # a mistake shows here, not at the first task
+        if exempt_prefixes is not None:
+            raise AuthMisconfigured(
+                "there are no exempt_prefixes: a prefix also lets in what nobody thought of, as /explorer lets in "
+                "/explorerfoo/message:send. The card, /health and /ready are public, by their exact paths; with "
+                "require_auth=False everybody may ask everything"
+            )
         self.agent_card = agent_card
         self.settings = settings or ServerSettings.of()
         self.task_settings = task_settings or TaskSettings.of()
@@ -204,6 +211,7 @@ class _Routes:
             self.cards.config,
             resolver=resolver,
             rates=Rates(settings.requests_per_second, settings.request_burst),
+            header_bytes=settings.header_bytes,
             tracing=server.tracing is not None,
         )
         dispatcher = Dispatcher(self.service, self.cards)

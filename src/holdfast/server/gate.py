@@ -13,7 +13,7 @@ from holdfast.protocol import extensions
 from holdfast.protocol.card import AgentCardConfig
 from holdfast.protocol.versions import Version, negotiate
 from holdfast.server.caller import Caller
-from holdfast.server.http import Header, header
+from holdfast.server.http import Header, check_headers, header
 from holdfast.server.rates import Rates
 
 
@@ -21,15 +21,23 @@ class Gate:
     """Lets requests in, as callers."""
 
     def __init__(
-        self, card: AgentCardConfig, *, resolver: Resolver | None, rates: Rates, tracing: bool = False
+        self,
+        card: AgentCardConfig,
+        *,
+        resolver: Resolver | None,
+        rates: Rates,
+        header_bytes: int = 65_536,
+        tracing: bool = False,
     ) -> None:
         self._resolver = resolver
         self._tracing = tracing
         self._rates = rates
+        self._header_bytes = header_bytes
         self._declared = [extensions.Declared(item.uri, item.required) for item in card.all_extensions]
 
     async def principal(self, scope: Scope) -> Principal:
-        """Who calls. Raises an AuthError, or RateLimitedError."""
+        """Who calls. Raises HeadersTooLargeError, an AuthError, or RateLimitedError."""
+        check_headers(scope, self._header_bytes)
         who = ANONYMOUS if self._resolver is None else await self._resolver.principal(scope["headers"])
         self._rates.check(who)
         return who

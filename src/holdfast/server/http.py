@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 
 from starlette.types import Receive, Scope, Send
 
-from holdfast.errors import RequestTooLargeError, UnsupportedMediaTypeError
+from holdfast.errors import (
+    HeadersTooLargeError,
+    RequestTimeoutError,
+    RequestTooLargeError,
+    UnsupportedMediaTypeError,
+)
+from holdfast.protocol.limits import DEFAULT
 
 Header = tuple[bytes, bytes]
 
@@ -18,33 +25,49 @@ class ClientGone(Exception):
     """The client went away before its request was complete."""
 
 
-async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The body, at most ``limit`` bytes of it."""
-    announced = header(scope, b"content-length")
-    if announced is not None and announced.isdigit() and int(announced) > limit:
-        raise RequestTooLargeError(f"the body has {announced} bytes; at most {limit} are taken")
+async def read_body(scope: Scope, receive: Receive, limit: int, seconds: float = DEFAULT.body_seconds) -> bytes:
+    """The body, at most ``limit`` bytes of it, if it is here after so many seconds."""
+    announced = header(scope, b"content-length") or ""
+    if announced.isascii() and announced.isdigit() and (len(announced) > 18 or int(announced) > limit):
+        raise RequestTooLargeError(f"the body has {announced[:30]} bytes; at most {limit} are taken")
+    try:
+        async with asyncio.timeout(seconds):
+            return await _read(receive, limit)
+    except TimeoutError:
+        raise RequestTimeoutError from None
+
+
+async def _read(receive: Receive, limit: int) -> bytes:
     message = await receive()
     if message["type"] == "http.disconnect":
         raise ClientGone
     body: bytes = message.get("body", b"")
     if not message.get("more_body"):
         return _checked(body, limit)
-    chunks, size = [body], len(body)
+    gathered = bytearray(body)  # not a list: a client may send its bytes one by one
     while message.get("more_body"):
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
-        if size > limit:
+        gathered += message.get("body", b"")
+        if len(gathered) > limit:
             raise RequestTooLargeError(f"the body has more than {limit} bytes")
-    return b"".join(chunks)
+    return bytes(gathered)
 
 
 def _checked(body: bytes, limit: int) -> bytes:
     if len(body) > limit:
         raise RequestTooLargeError(f"the body has {len(body)} bytes; at most {limit} are taken")
     return body
+
+
+def check_headers(scope: Scope, limit: int) -> None:
+    """Raise if there is more before the body than is taken."""
+    size = len(scope["path"]) + len(scope.get("query_string", b""))
+    for name, value in scope["headers"]:
+        size += len(name) + len(value)
+    if size > limit:
+        raise HeadersTooLargeError(f"path, query and headers have {size} bytes; at most {limit} are taken")
 
 
 def check_content_type(scope: Scope, accepted: Sequence[str] = ("application/json", "application/a2a+json")) -> None:

@@ -20,7 +20,7 @@ from holdfast.server.http import ClientGone, check_content_type, header, read_bo
 from holdfast.server.sse import Streams, respond_event
 from holdfast.storage import new_id
 
-HTTP_FAILURES = frozenset({401, 413, 415, 429, 503})
+HTTP_FAILURES = frozenset({401, 408, 413, 415, 429, 431, 503})
 """What is told by the HTTP status too; every other error of JSON-RPC is an answer, with status 200."""
 
 
@@ -40,7 +40,7 @@ class JsonRpc:
             query = query_of(scope)
             check_content_type(scope)
             principal = await self._gate.principal(scope)
-            body = await read_body(scope, receive, self._limits.body_bytes)
+            body = await read_body(scope, receive, self._limits.body_bytes, self._limits.body_seconds)
             version = version_of(scope, query)
             call = jsonrpc.parse(body, limits=self._limits)
             operation, named = call.resolve()

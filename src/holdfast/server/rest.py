@@ -125,7 +125,7 @@ class Rest:
         given: dict[str, Any] = {name: value for name, value in query.items() if name != "A2A-Version"}
         if scope["method"] == "POST":
             check_content_type(scope)
-            body = await read_body(scope, receive, self._limits.body_bytes)
+            body = await read_body(scope, receive, self._limits.body_bytes, self._limits.body_seconds)
             value = strict_json.read(body, limits=self._limits) if body.strip() else {}
             if not isinstance(value, dict):
                 raise InvalidRequestError("the body is an object")

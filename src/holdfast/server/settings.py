@@ -21,6 +21,9 @@ class ServerSettings:
     url: str = ""  # where clients reach the agent; empty: as the request says
     trust_proxy: bool = False  # believe X-Forwarded-Proto and X-Forwarded-Host
     body_bytes: int = 10 * 1024 * 1024
+    body_seconds: float = 60.0  # until the whole body is here
+    header_bytes: int = 65_536  # path, query and headers together
+    header_seconds: float = 15.0  # until all headers are here
     blocking_seconds: float = 0.0  # a blocking send is answered after so long at the latest; 0: when the turn is over
     heartbeat_stream_seconds: float = 15.0
     streams: int = 10_000  # open at once in this process; more are answered with 503
@@ -33,7 +36,7 @@ class ServerSettings:
 
     @property
     def limits(self) -> Limits:
-        return Limits(body_bytes=self.body_bytes)
+        return Limits(body_bytes=self.body_bytes, body_seconds=self.body_seconds)
 
     @classmethod
     def of(cls, environment: Mapping[str, str] | None = None, **given: Any) -> Self:
