@@ -91,6 +91,7 @@ class Hands:
             await ctx.complete("taken over")
             return
         await ctx.step("hold", lambda: True)
+        self._notes.write("held", task=ctx.task_id)
         try:
             await self.go_on.wait()
         except asyncio.CancelledError:

@@ -45,7 +45,7 @@ async def test_orphans_are_taken_over_before_anything_new_is_begun(
         async with TaskEngine(kernel, settings=SETTINGS) as engine:
             holder = await pool.start()
             await asyncio.gather(*(engine.tasks.send(message(f"{number}", "hold")) for number in range(HELD)))
-            await pool.noted("run", HELD)
+            await pool.noted("held", HELD)
             holder.kill()
             await fill(engine, 300)
         await asyncio.sleep(1.2 * LEASE_SECONDS)
@@ -69,12 +69,12 @@ async def test_takeover_beside_a_backlog(
             holder = await pool.start()
             held = [await engine.tasks.send(message(f"{number}-{each}", "hold")) for each in range(HELD)]
             keys = {each.task.record.task_id for each in held}
-            await runs(pool, keys, 1)
+            await pool.noted("held", (number + 1) * HELD)
             await fill_up(kernel, engine, backlog)
             others = [await pool.start() for _ in range(2)]
             holder.kill()
             killed = time.monotonic()
-            second = await runs(pool, keys, 2)
+            second = await taken_over(pool, keys)
             times += [at - killed for at in second]
             for each in others:
                 each.kill()
@@ -103,16 +103,16 @@ async def fill_up(kernel: Kernel, engine: TaskEngine, count: int) -> None:
         await asyncio.gather(*(engine.tasks.send(message(text, "echo")) for text in texts))
 
 
-async def runs(pool: Pool, tasks: set[str], which: int) -> list[float]:
-    """When each of these tasks was begun for the how-manieth time; waits until all were."""
+async def taken_over(pool: Pool, tasks: set[str]) -> list[float]:
+    """When each of these tasks was begun for the second time; waits until all were."""
     async with asyncio.timeout(60):
         while True:
             times: dict[str, list[float]] = {task: [] for task in tasks}
             for note in pool.notes("run"):
                 if note["task"] in tasks:
                     times[note["task"]].append(note["at"])
-            if all(len(each) >= which for each in times.values()):
-                return [each[which - 1] for each in times.values()]
+            if all(len(each) >= 2 for each in times.values()):
+                return [each[1] for each in times.values()]
             await asyncio.sleep(0.02)
 
 
@@ -127,11 +127,11 @@ async def test_a_process_that_is_told_to_end_hands_its_tasks_over(
         first = await pool.start()
         held = [await engine.tasks.send(message(f"{number}", "wait")) for number in range(HELD)]
         keys = {each.task.record.task_id for each in held}
-        await runs(pool, keys, 1)
+        await pool.noted("held", HELD)
         await pool.start()
         told = time.monotonic()
         first.send(signal.SIGTERM)
-        second = await runs(pool, keys, 2)
+        second = await taken_over(pool, keys)
         assert await asyncio.to_thread(first.line) == "drained"
         ended = time.monotonic() - told
         assert first.wait() == 0
