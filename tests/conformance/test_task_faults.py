@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from holdfast.conformance import law as laws
-from holdfast.conformance.task_storage import all_laws, validate
+from holdfast.conformance.task_storage import all_laws, laws_as_markdown, validate
 from tests.conformance.broken_tasks import FAULTS, Fault
 from tests.conformance.broken_tasks.kept import Kept
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +34,12 @@ def test_every_law_has_a_fault() -> None:
 async def test_the_storage_that_keeps_is_whole_without_a_fault() -> None:
     report = await validate(Fault("Kept", "", Kept).subject)
     assert report.ok, str(report)
+
+
+def test_the_documentation_lists_the_laws() -> None:
+    """When this fails: `python -m holdfast.conformance.task_storage` prints the list as it should be."""
+    documented = (ROOT / "docs/reference/task-storage.md").read_text().split("<!-- laws -->\n")[1]
+    assert documented.split("\n") == [*laws_as_markdown().rstrip().split("\n"), ""]
 
 
 def test_every_law_says_one_sentence() -> None:

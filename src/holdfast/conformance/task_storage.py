@@ -54,7 +54,7 @@ def laws_as_markdown() -> str:
     lines = []
     for group in dict.fromkeys(law.group for law in TASK_LAWS):
         laws = [law for law in TASK_LAWS if law.group == group]
-        lines += [f"### {group}", ""]
+        lines += [f"#### {group}", ""]
         for law in laws:
             needs = "" if law.needs == "base" else f" (needs `{law.needs}`)"
             lines.append(f"- `{law.name}`: {law.says}{needs}")
