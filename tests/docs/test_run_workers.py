@@ -1,0 +1,58 @@
+"""The commands of the page about workers do what the page says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs/howto/run-workers.md").read_text()
+HOLDFAST = [sys.executable, "-c", "from holdfast.cli.main import main; main()"]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+
+
+def commands() -> Iterator[list[str]]:
+    for block in blocks("sh"):
+        for line in block.splitlines():
+            words = shlex.split(line)
+            assert words[0] == "holdfast"
+            yield words[1:]
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """The worker of the page, which takes tasks."""
+    (tmp_path / "agent.py").write_text(blocks("python")[0])
+    command = next(words for words in commands() if words[0] == "worker")
+    process = subprocess.Popen([*HOLDFAST, *command], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    with process:
+        assert process.stderr is not None
+        assert "takes tasks from sqlite" in process.stderr.readline()
+        yield process
+        process.kill()
+
+
+def test_the_page_can_be_typed_in(worker: subprocess.Popen[str], tmp_path: Path) -> None:
+    """Each command as it stands there; the task that `show` shows is made up."""
+    said = {}
+    for words in commands():
+        if words[0] != "worker":
+            ran = subprocess.run([*HOLDFAST, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+            said[" ".join(words[:2])] = (ran.returncode, ran.stdout + ran.stderr)
+    assert said["tasks send"][0] == 0
+    assert "Hello, Ada!" in said["tasks send"][1]
+    assert "completed" in said["tasks list"][1]
+    assert (said["dead list"][0], said["dead requeue"][0]) == (0, 0)
+    assert "no such task" in said["tasks show"][1]
+    os.kill(worker.pid, signal.SIGTERM)
+    assert worker.wait(30) == 0
