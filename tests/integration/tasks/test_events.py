@@ -1,0 +1,261 @@
+"""Followers: the log from any number on, in any process, with no hole and no repeat."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Self
+
+import pytest
+
+from holdfast.auth.principal import ANONYMOUS
+from holdfast.errors import TaskNotFoundError
+from holdfast.protocol.types import TaskState
+from holdfast.storage import Entry, Trim
+from holdfast.tasks import Snapshot, TaskContext, TaskEngine
+from holdfast.tasks import events as events_module
+from holdfast.tasks.events import Followed
+from holdfast.tasks.families import EVENTS, SNAPSHOTS
+from tests.integration.tasks.stage import Stage, answer, ask, log, look, message, until
+
+PARTITION = ANONYMOUS.partition
+
+
+async def follow(engine: TaskEngine, task_id: str, after: int | None = None) -> list[Followed]:
+    """Everything that a follower sees, to the end."""
+    async with asyncio.timeout(30.0), aclosing(engine.tasks.follow(task_id, after=after)) as followed:
+        return [event async for event in followed]
+
+
+def told(events: Sequence[Followed]) -> list[tuple[int, str, bytes]]:
+    """What is the same for every reader."""
+    assert not any(isinstance(event, Snapshot) for event in events)
+    return [(event.seq, event.kind, event.data) for event in events if isinstance(event, Entry)]
+
+
+async def streams(ctx: TaskContext) -> None:
+    """Chunks, a status and steps, as fast as they go, then the end."""
+    for number in range(int(ctx.user_text)):
+        await ctx.emit_text_artifact(f"{number},", append=True)
+        if number % 25 == 0:
+            await ctx.send_status(f"at {number}")
+    await ctx.step("s", lambda: 1)
+    await ctx.complete()
+
+
+async def test_from_every_number(stage: Stage) -> None:
+    """Who has the log up to any number gets exactly the rest, in another process too, while it runs and afterwards."""
+    engine = await stage.engine(streams)
+    other = await stage.engine()
+    sent = await engine.tasks.send(message("40"))
+    task_id = sent.task.record.task_id
+    live = [asyncio.create_task(follow(one, task_id, after)) for one in (engine, other) for after in (0, 2, 4)]
+    entries = await _ended(engine, task_id)
+    for number, seen in enumerate(await asyncio.gather(*live)):
+        assert told(seen) == told(entries[(0, 2, 4)[number % 3] :])
+    for after in range(len(entries) + 1):
+        assert told(await follow(other, task_id, after)) == told(entries[after:]), after
+
+
+async def _ended(engine: TaskEngine, task_id: str) -> list[Entry]:
+    async def over() -> bool:
+        return (await engine.tasks.load(task_id)).view.state.terminal
+
+    await until(over, seconds=20.0)
+    return await log(engine, task_id)
+
+
+async def test_a_snapshot_first(stage: Stage) -> None:
+    """Without a number the task as it stands comes first, and then what follows it; nothing is in both."""
+    gate = asyncio.Event()
+
+    async def worker(ctx: TaskContext) -> None:
+        await ctx.emit_text_artifact("a")
+        await ctx.send_status("waiting")
+        await gate.wait()
+        await ctx.emit_text_artifact("b", append=True)
+        await ctx.complete()
+
+    engine = await stage.engine(worker)
+    other = await stage.engine()
+    sent = await engine.tasks.send(message())
+    task_id = sent.task.record.task_id
+    for one in (engine, other):
+        async with aclosing(one.tasks.follow(task_id)) as followed:
+            first = await anext(followed)
+            assert isinstance(first, Snapshot)
+            assert not first.gap
+            assert first.task.view.state is TaskState.working
+    await until(lambda: _parts(engine, task_id, 1))
+    live = [asyncio.create_task(follow(one, task_id)) for one in (engine, other)]
+    await asyncio.sleep(0.05)
+    gate.set()
+    entries = await _ended(engine, task_id)
+    for seen in await asyncio.gather(*live):
+        assert isinstance(seen[0], Snapshot)
+        assert told(seen[1:]) == told(entries[seen[0].seq :])
+        assert len(seen) == 3
+
+
+async def _parts(engine: TaskEngine, task_id: str, count: int) -> bool:
+    task = await look(engine, task_id)
+    return bool(task.artifacts) and len(task.artifacts[0].parts) == count
+
+
+async def test_a_task_that_ended(stage: Stage) -> None:
+    """A snapshot of it, and no more; a number beyond its end gets that too."""
+    engine = await stage.engine(streams)
+    task = await ask(engine, "3")
+    head = len(await log(engine, task.id))
+    for after in (None, head + 1, 10**9):
+        (only,) = await follow(engine, task.id, after)
+        assert isinstance(only, Snapshot)
+        assert only.seq == head
+    assert await follow(engine, task.id, head) == []
+
+
+async def test_a_paused_task_is_followed_on(stage: Stage) -> None:
+    """A follower of a task that waits for its user sees the next turn too, from whatever process it comes."""
+
+    async def worker(ctx: TaskContext) -> None:
+        await (ctx.complete("bye") if ctx.user_text == "bye" else ctx.request_input("more?"))
+
+    engine = await stage.engine(worker)
+    other = await stage.engine(worker)
+    task = await ask(engine, "hello")
+    follower = asyncio.create_task(follow(engine, task.id, 0))
+    await asyncio.sleep(0.02)
+    await ask(other, "bye", task_id=task.id)
+    assert told(await follower) == told(await log(engine, task.id))
+
+
+async def test_below_the_floor(stage: Stage) -> None:
+    """What was trimmed is a gap, said aloud, with the task as it stands; what was not is told as ever."""
+    engine = await stage.engine(streams)
+    task = await ask(engine, "600")
+    entries = await log(engine, task.id)
+    kernel = engine.kernel
+    assert await kernel.get(PARTITION, SNAPSHOTS, task.id) is not None
+    floor = 300
+    await kernel.commit(PARTITION, Trim(EVENTS, task.id, floor))
+    for after in (0, 1, floor - 1):
+        first, *rest = await follow(engine, task.id, after)
+        assert isinstance(first, Snapshot)
+        assert first.gap
+        assert first.seq == len(entries)
+        assert rest == []
+    for after in (floor, floor + 1, len(entries) - 1):
+        assert told(await follow(engine, task.id, after)) == told(entries[after:])
+    assert len((await look(engine, task.id)).artifacts[0].parts) == 600
+
+
+async def test_many_followers_read_once(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many follow a task in the process that runs it, its log is read by one of them at most."""
+    engine = await memory.engine(streams)
+    line = memory.lines[engine]
+    reads = 0
+    real = line.kernel.read_log
+
+    async def counted(partition: str, name: str, *args: object, **more: object) -> object:
+        nonlocal reads
+        reads += name == EVENTS
+        return await real(partition, name, *args, **more)  # type: ignore[arg-type]
+
+    gate = asyncio.Event()
+
+    async def worker(ctx: TaskContext) -> None:
+        await gate.wait()
+        await streams(ctx)
+
+    slow = await memory.engine(worker)
+    memory.lines[slow].read_log = counted  # type: ignore[attr-defined]
+    sent = await slow.tasks.send(message("500"))
+    task_id = sent.task.record.task_id
+    followers = [asyncio.create_task(follow(slow, task_id)) for _ in range(50)]
+    await asyncio.sleep(0.05)
+    before = reads
+    gate.set()
+    seen = await asyncio.gather(*followers)
+    assert reads - before < 10
+    entries = await log(engine, task_id)
+    assert all(told(one[1:]) == told(entries[4:]) for one in seen)
+
+
+async def test_a_slow_reader(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that lags reads from the store by itself: what is kept in memory stays bounded, and nobody waits."""
+    monkeypatch.setattr(events_module, "RING_ENTRIES", 10)
+    engine = await stage.engine(streams)
+    sent = await engine.tasks.send(message("300"))
+    task_id = sent.task.record.task_id
+    seen = []
+    async with aclosing(engine.tasks.follow(task_id, after=0)) as followed:
+        seen.append(await anext(followed))
+        assert (await answer(engine, sent)).status.state is TaskState.completed  # the producer did not wait for it
+        feed = engine.events.feed(PARTITION, task_id)
+        assert feed is not None
+        assert len(feed._ring) <= 10
+        seen += [event async for event in followed]
+    assert told(seen) == told(await log(engine, task_id))
+    assert engine.events.feed(PARTITION, task_id) is None  # nothing is left when nobody reads
+
+
+async def test_a_follower_that_leaves(stage: Stage) -> None:
+    """Who stops reading leaves nothing behind, and the others read on."""
+    engine = await stage.engine(streams)
+    sent = await engine.tasks.send(message("100"))
+    task_id = sent.task.record.task_id
+    stays = asyncio.create_task(follow(engine, task_id, 0))
+    async with aclosing(engine.tasks.follow(task_id, after=0)) as followed:
+        await anext(followed)
+    leaves = asyncio.create_task(follow(engine, task_id, 0))
+    await asyncio.sleep(0)
+    leaves.cancel()
+    assert told(await stays) == told(await log(engine, task_id))
+    await asyncio.gather(leaves, return_exceptions=True)
+    assert not engine.events._feeds
+
+
+async def test_nobody_is_shown_what_is_not_committed(stage: Stage) -> None:
+    """Whatever a follower has seen is in the store at that moment."""
+    engine = await stage.engine(streams)
+    sent = await engine.tasks.send(message("50"))
+    task_id = sent.task.record.task_id
+    async with aclosing(engine.tasks.follow(task_id, after=0)) as followed:
+        async for event in followed:
+            state = await engine.kernel.log_state(PARTITION, EVENTS, task_id)
+            assert state.head >= event.seq
+
+
+async def test_lost_hints(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hint may be lost; the poll finds what it told."""
+    monkeypatch.setattr(events_module, "POLL_SECONDS", 0.05)
+    engine = await memory.engine(streams)
+    other = await memory.engine()
+    monkeypatch.setattr(memory.lines[other].kernel, "watch", _deaf)
+    sent = await engine.tasks.send(message("20"))
+    seen = await follow(other, sent.task.record.task_id, 0)
+    assert told(seen) == told(await log(engine, sent.task.record.task_id))
+
+
+class _deaf:  # noqa: N801 - stands in for a method
+    """A watch that is never woken."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    async def wait(self, seconds: float) -> bool:
+        await asyncio.sleep(max(0.0, seconds))
+        return False
+
+
+async def test_no_such_task(stage: Stage) -> None:
+    engine = await stage.engine()
+    with pytest.raises(TaskNotFoundError):
+        await follow(engine, "nobody")
