@@ -39,6 +39,7 @@ from holdfast.storage import (
     Drop,
     Operation,
     Put,
+    Query,
     Receipt,
     Record,
     Remove,
@@ -48,7 +49,7 @@ from holdfast.storage import (
 from holdfast.storage.memory import MemoryKernel
 from holdfast.tasks.context import agent_message, text_part
 from holdfast.tasks.events import Events
-from holdfast.tasks.families import CONTEXTS, EVENTS, INBOX, QUEUE, SEGMENTS, SNAPSHOTS, TASKS
+from holdfast.tasks.families import CONTEXTS, EVENTS, INBOX, PUSH_CONFIGS, QUEUE, SEGMENTS, SNAPSHOTS, TASKS
 from holdfast.tasks.manager import Envelope, Sent, TaskManager
 from holdfast.tasks.mirrored import (
     OWNER,
@@ -73,7 +74,8 @@ from holdfast.tasks.view import TaskView
 
 logger = logging.getLogger("holdfast.tasks")
 
-KEEP_SECONDS = 600.0  # so long an ended task stays in memory, for those who still follow it
+KEEP_SECONDS = 600.0  # so long an ended task stays in memory, for those who still follow it ...
+KEEP_PUSHED_SECONDS = 86_400.0  # ... and so long if somebody is to be told of its end, who may be hard to reach
 STOPPED = "The agent was stopped before it finished this task."
 _ALWAYS = (
     "takeover: a task whose process dies is not run again by another one",
@@ -81,6 +83,7 @@ _ALWAYS = (
     "sends: that a message was sent before is known only as long as this process runs",
     "steps: what steps and sleeps recorded is known only as long as this process runs",
     "follow-ups: a message to a task that runs is stored when its turn begins",
+    "push: who is to be told about a task is known only as long as this process runs",
     "events: a client can resume a stream only as long as this process runs; later it gets the task as it is",
 )
 
@@ -245,11 +248,20 @@ class MirrorKernel(MemoryKernel):
                 raise
             receipt = await self.commit_here(partition, *operations)
         if written(operations).state in _ENDS:
-            asyncio.get_running_loop().call_later(KEEP_SECONDS, self._forget_soon, partition, subject)
+            asyncio.get_running_loop().call_later(KEEP_SECONDS, self._let_go, partition, subject)
         return receipt
 
-    def _forget_soon(self, partition: str, task_id: str) -> None:
-        asyncio.ensure_future(self.forget(partition, task_id)).add_done_callback(_ignored)
+    def _let_go(self, partition: str, task_id: str, waited: bool = False) -> None:  # noqa: FBT001, FBT002
+        asyncio.ensure_future(self._forget_in_time(partition, task_id, waited)).add_done_callback(_ignored)
+
+    async def _forget_in_time(self, partition: str, task_id: str, waited: bool) -> None:  # noqa: FBT001
+        pushed = (await self.find(partition, Query(PUSH_CONFIGS, {"task": task_id}))).records
+        if pushed and not waited:
+            asyncio.get_running_loop().call_later(KEEP_PUSHED_SECONDS, self._let_go, partition, task_id, True)
+            return
+        if pushed:
+            await self.commit_here(partition, *(Delete(PUSH_CONFIGS, record.key) for record in pushed))
+        await self.forget(partition, task_id)
 
     async def forget(self, partition: str, task_id: str) -> None:
         """Let go of the copy in memory; the storage has the task. That messages were sent is remembered."""

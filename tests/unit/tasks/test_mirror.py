@@ -290,6 +290,7 @@ async def test_the_limits_are_told_at_the_start(storage: Recorder, caplog: pytes
                 "sends",
                 "steps",
                 "follow-ups",
+                "push",
                 "events",
                 "lists",
                 "erasing",
