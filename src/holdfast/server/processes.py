@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from holdfast.errors import HoldfastError
+from holdfast.server.connections import connections
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -79,7 +80,7 @@ class _Uvicorn(uvicorn.Server):
 def _serve(server: A2AServer, bound: socket.socket) -> None:
     config = uvicorn.Config(
         server.app,
-        http="httptools",
+        http=connections(server.settings),
         ws="none",
         lifespan="on",
         access_log=False,
