@@ -76,6 +76,31 @@ def copy(url: str | None, json_file: Path | None, quick: bool) -> None:
     _print(report, json_file)
 
 
+@bench.command()
+@click.option("--url", help="The storage to measure on; without it, SQLite files in a temporary directory.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    help="Write the figures here.",
+)
+@click.option("--quick", is_flag=True, help="Small counts, for a first look; the figures vary more.")
+def server(url: str | None, json_file: Path | None, quick: bool) -> None:
+    """Measure the server: requests, streams, idle streams, the card, the start.
+
+    A bare application that parses, commits and answers the same is measured beside it.
+
+    \b
+    Example:
+      holdfast bench server --quick
+    """
+    from holdfast.bench.server import run
+
+    with progress("measuring") as tell:
+        report = asyncio.run(run(url, quick=quick, progress=tell))
+    _print(report, json_file)
+
+
 def _print(report: Report, json_file: Path | None) -> None:
     rows = [[each.name, three_digits(each.value), each.unit, each.target, MET[each.met]] for each in report.figures]
     print_table(["figure", ">value", "unit", "target", ""], rows)

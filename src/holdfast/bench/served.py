@@ -1,0 +1,102 @@
+"""The programs that `bench server` measures, each in a process of its own: our agent, and a bare application.
+
+    python -m holdfast.bench.served agent STORAGE
+    python -m holdfast.bench.served bare STORAGE
+
+The bare one does what nobody can do without: it reads the same request by the same parser, commits one record and one
+log entry, and answers as many bytes. It prints its port when it is ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from typing import Any
+
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from holdfast.protocol import jsonrpc, v1
+from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
+from holdfast.protocol.requests import SendMessageRequest
+from holdfast.protocol.types import encode
+from holdfast.server import A2AServer
+from holdfast.storage import Append, Collection, Draft, Insert, Kernel, new_id, open_storage
+from holdfast.tasks import TaskContext
+
+CARD = AgentCardConfig(
+    name="Echo", description="Says it again", capabilities=CapabilitiesConfig(streaming=True, push_notifications=True)
+)
+
+
+async def echo(ctx: TaskContext) -> None:
+    """Says it again; ``stream N`` streams N chunks, ``wait`` waits."""
+    words = ctx.user_text.split()
+    if words[:1] == ["stream"]:
+        count = int(words[1])
+        for number in range(count):
+            await ctx.emit_text_artifact(f"{number:08d}" + "x" * 192, append=True, last_chunk=number == count - 1)
+        await ctx.complete()
+    elif words[:1] == ["wait"]:
+        await asyncio.sleep(600)
+    else:
+        await ctx.complete(f"You said: {ctx.user_text}")
+
+
+class Bare:
+    """Parse, commit, answer; and a route of static bytes."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._kernel: Kernel | None = None
+        self._page = b"x" * 1200
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["method"] == "GET":
+            await _respond(send, self._page)
+        else:
+            await self._send(receive, send)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        self._kernel = open_storage(self._url, declare=[Collection("bare")])
+        async with self._kernel:
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _send(self, receive: Receive, send: Send) -> None:
+        assert self._kernel is not None
+        body: bytes = (await receive())["body"]
+        call = jsonrpc.parse(body)
+        request = v1.decode(call.resolve()[0], call.params)
+        assert isinstance(request, SendMessageRequest)
+        text = encode(request.message)
+        task = new_id()
+        await self._kernel.commit(
+            "bare", Insert("bare", task, text), Append("bare", task, (Draft("message", text), Draft("answer", text)))
+        )
+        answer = b'{"task":{"id":"%b","history":[%b],"artifacts":[%b]}}' % (task.encode(), text, text)
+        await _respond(send, jsonrpc.result(call.id, answer))
+
+
+async def _respond(send: Send, body: bytes) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def main(kind: str, url: str) -> None:
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    app: Any = Bare(url) if kind == "bare" else A2AServer(worker=echo, agent_card=CARD, storage=url).app
+    config = uvicorn.Config(app, http="httptools", ws="none", lifespan="on", access_log=False, log_level="error")
+    print(bound.getsockname()[1], flush=True)  # noqa: T201 - the parent reads it
+    uvicorn.Server(config).run(sockets=[bound])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
