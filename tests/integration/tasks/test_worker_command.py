@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -37,6 +38,8 @@ class Slow(Worker):
         await ctx.complete(f"{os.getpid()}")
 '''
 
+PROGRAM = [sys.executable, "-c", "from holdfast.cli.main import main; main()"]
+
 Start = Callable[..., subprocess.Popen[str]]
 
 
@@ -52,9 +55,8 @@ def start(url: str, tmp_path: Path) -> Iterator[Start]:
     processes: list[subprocess.Popen[str]] = []
 
     def begin(*options: str, **environment: str) -> subprocess.Popen[str]:
-        program = [sys.executable, "-c", "from holdfast.cli.main import main; main()"]
         process = subprocess.Popen(
-            [*program, "worker", "agent:Slow", "--storage", url, "--json", *options],
+            [*PROGRAM, "worker", "agent:Slow", "--storage", url, "--json", *options],
             cwd=tmp_path,
             env=os.environ | environment,
             stderr=subprocess.PIPE,
@@ -132,15 +134,14 @@ async def test_sigterm_hands_over_within_a_second(client: TaskEngine, start: Sta
     first = start("--drain", "0.2", "--lease", "60")
     task_id = await begun(client, "600")
     second = start("--lease", "60", QUICK="yes")
-    began = time.monotonic()
+    signalled = time.time()
     first.send_signal(signal.SIGTERM)
     task, by = await ended(client, task_id)
-    taken = time.monotonic() - began
     assert by == second.pid
-    assert taken < 0.2 + 1.5  # the drain, less than a second for the takeover, and a busy machine
     assert first.wait(10) == 0
     found = await report(client.store, task.partition, task_id)
     assert [each.attempt for each in found.attempts] == [1, 1]
+    assert found.attempts[1].at / 1_000_000 - signalled < 0.2 + 1.0  # the drain, then less than a second
 
 
 async def test_sigterm_lets_a_task_end(client: TaskEngine, start: Start) -> None:
@@ -175,3 +176,26 @@ async def test_settings_come_from_the_environment_too(client: TaskEngine, start:
     waiting = await client.tasks.send(message("0"))
     assert (await client.tasks.settled(waiting, seconds=1)).view.state is TaskState.submitted
     assert stopped(process) == 0
+
+
+async def test_tail_follows_what_another_process_does(client: TaskEngine, start: Start, url: str) -> None:
+    """Live, from the beginning to the end, with no seq missing; then it ends by itself."""
+    start()
+    task_id = await begun(client, "1")
+    tail = [*PROGRAM, "tasks", "tail", task_id, "--storage", url, "--after", "0", "--json"]
+    followed = await asyncio.to_thread(subprocess.run, tail, capture_output=True, text=True, check=True, timeout=30)
+    lines = [json.loads(line) for line in followed.stdout.splitlines()]
+    assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
+    assert lines[-1]["data"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_tail_of_a_task_that_waits_ends_with_ctrl_c(client: TaskEngine, url: str) -> None:
+    sent = await client.tasks.send(message("nobody runs this"))
+    tail = [*PROGRAM, "tasks", "tail", sent.task.record.task_id, "--storage", url]
+    with subprocess.Popen(tail, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "it is submitted" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        assert process.stderr.read() == ""
