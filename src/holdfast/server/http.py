@@ -71,10 +71,21 @@ def check_headers(scope: Scope, limit: int) -> None:
 
 
 def check_content_type(scope: Scope, accepted: Sequence[str] = ("application/json", "application/a2a+json")) -> None:
-    """Raise unless the body is said to be JSON; a client that says nothing is believed to send it."""
+    """Raise unless the body is said to be JSON; a client that says nothing is believed to send it.
+
+    A page of another origin is not: browsers let it send a body without a type to everybody, unasked.
+    """
     value = header(scope, b"content-type")
+    if not value and not same_origin(scope):
+        raise UnsupportedMediaTypeError(f"send Content-Type: {accepted[0]}")
     if value and value.partition(";")[0].strip().lower() not in accepted:
         raise UnsupportedMediaTypeError(f"send {accepted[0]}, not {value[:100]!r}")
+
+
+def same_origin(scope: Scope) -> bool:
+    """Whether the request comes from no page in a browser, or from one of our own."""
+    origin = header(scope, b"origin")
+    return origin is None or origin.partition("://")[2] == header(scope, b"host")
 
 
 def header(scope: Scope, name: bytes) -> str | None:

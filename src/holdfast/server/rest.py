@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
 
 from starlette.types import Receive, Scope, Send
 
@@ -58,7 +57,7 @@ class Route:
 
 
 def route(method: str, path: str) -> Route | None:
-    """The route of a request, or None. Raises MethodNotFoundError for a path with the wrong method."""
+    """The route of a request, or None; the path is decoded already. Raises MethodNotFoundError for a wrong method."""
     version, params = Version.v1_0, {}
     if path.startswith("/v1/"):
         version, path = Version.v0_3, path[3:]
@@ -66,7 +65,7 @@ def route(method: str, path: str) -> Route | None:
         tenant, slash, rest = path[1:].partition("/")
         if not tenant or not slash or not f"/{rest}".startswith(_BEGINNINGS):
             return None
-        params, path = {"tenant": unquote(tenant)}, f"/{rest}"
+        params, path = {"tenant": tenant}, f"/{rest}"
     for methods, pattern, operation in _COMPILED:
         if match := pattern.fullmatch(path):
             if method not in methods:
@@ -78,7 +77,7 @@ def route(method: str, path: str) -> Route | None:
 
 
 def _names(operation: Operation, version: Version, match: re.Match[str]) -> dict[str, Any]:
-    found = {name: unquote(value) for name, value in match.groupdict().items()}
+    found: dict[str, Any] = match.groupdict()
     if "task" not in found:
         return found
     task, config = found["task"], found.get("config")

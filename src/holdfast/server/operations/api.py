@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from ipaddress import ip_address
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
@@ -18,7 +18,7 @@ from holdfast.server.cards import Cards
 from holdfast.server.failures import explain, failure_headers
 from holdfast.server.gate import Gate, query_of
 from holdfast.server.health import Health
-from holdfast.server.http import ClientGone, check_content_type, read_body, respond
+from holdfast.server.http import ClientGone, check_content_type, header, read_body, respond, same_origin
 from holdfast.server.operations.call import OPERATOR, OpsCall, acting
 from holdfast.server.operations.openapi import document
 from holdfast.server.operations.system import SystemOperations
@@ -74,9 +74,10 @@ class OperationsApi:
         await respond(send, failure.row.http, rest_v1(failure), headers=failure_headers(error))
 
     def _find(self, method: str, path: str) -> tuple[OpsRoute, dict[str, str]]:
+        """The route of a path, which is decoded already, and what it names."""
         for route, pattern in self._routes:
             if route.method == method and (match := pattern.fullmatch(path)):
-                return route, {name: unquote(value) for name, value in match.groupdict().items()}
+                return route, match.groupdict()
         raise MethodNotFoundError("there is nothing at this path")
 
     async def _call(
@@ -86,7 +87,7 @@ class OperationsApi:
         body: Any = {}
         if route.method == "POST":
             check_content_type(scope)
-            text = await read_body(scope, receive, self._limits.body_bytes)
+            text = await read_body(scope, receive, self._limits.body_bytes, self._limits.body_seconds)
             body = strict_json.read(text, limits=self._limits) if text.strip() else {}
             if not isinstance(body, dict):
                 raise InvalidRequestError("the body is an object")
@@ -103,10 +104,27 @@ class OperationsApi:
         raise MethodNotFoundError("there is nothing at this path")
 
 
+_FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"))
+
+
 def _local(scope: Scope) -> bool:
-    """Whether the caller sits at this machine: an agent without authentication shows its inside to nobody else."""
+    """Whether the caller sits at this machine: an agent without authentication shows its inside to nobody else.
+
+    Whom a proxy at this machine passes on does not sit here; nor does a web page that a browser here shows, be it one
+    of another origin or one whose name its owner let lead here.
+    """
     client = scope.get("client")
+    if client is None or not same_origin(scope) or any(name in _FORWARDED for name, _ in scope["headers"]):
+        return False
     try:
-        return client is not None and ip_address(client[0]).is_loopback
+        name = urlsplit(f"//{header(scope, b'host') or ''}").hostname or ""
+    except ValueError:
+        return False
+    return _loopback(client[0]) and (name == "localhost" or _loopback(name))
+
+
+def _loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
     except ValueError:
         return False
