@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast.tasks")
 
-LISTEN_AFTER_SECONDS = 0.05  # a turn that is over sooner never looks into its inbox, except at its end
 CHECK_SECONDS = 2.0  # hints of the inbox may be lost; this poll is the guarantee
 STUBBORN_SECONDS = 5.0  # so long after it was stopped, a worker that goes on is overruled
 AGAIN_SECONDS = 1.0  # a task that the store could not take is tried again after so long
@@ -50,8 +49,8 @@ class Run:
         self.journal = journal
         self.ended = False
         self.cancel_requested = journal.task.view.cancel is not None
-        # The task when it ended or paused here; None: it was let go, and goes on elsewhere.
-        self.done: asyncio.Future[StoredTask | None] = asyncio.get_running_loop().create_future()
+        self._over = False
+        self._waiting: list[asyncio.Future[StoredTask | None]] = []
         self._next: Turn | None = None
         self._stop: Stop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -80,9 +79,7 @@ class Run:
 
     def start(self, message: Message | None = None) -> None:
         """Run it. ``message`` is the turn's message when it is at hand."""
-        loop = asyncio.get_running_loop()
-        self._poll = loop.call_later(LISTEN_AFTER_SECONDS, self._listen)
-        self._task = loop.create_task(self._go(message), name=f"task {self.journal.claim.key}")
+        self._task = asyncio.create_task(self._go(message), name=f"task {self.journal.claim.key}")
 
     async def _go(self, message: Message | None) -> None:
         try:
@@ -307,8 +304,22 @@ class Run:
         self.ended = True
         self._wake_listeners()
         self.runner.finished(self)
-        if not self.done.done():
-            self.done.set_result(self._outcome)
+        self._settle()
+
+    def _settle(self) -> None:
+        self._over = True
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(self._outcome)
+
+    async def settled(self) -> StoredTask | None:
+        """The task when it ended or paused here; None: it was let go, and goes on elsewhere."""
+        if self._over:
+            return self._outcome
+        # A future of its own for each who waits: one that stops waiting takes nothing from the others.
+        future: asyncio.Future[StoredTask | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        return await future
 
     # ------------------------------------------------------------------------------------------ stops from outside
 
@@ -319,8 +330,7 @@ class Run:
         if why == "lost":
             self._stop, self.ended = why, True
             self._task.cancel(why)
-            if not self.done.done():
-                self.done.set_result(None)  # it goes on elsewhere, whatever this handler does
+            self._settle()  # it goes on elsewhere, whatever this handler does
         elif self.ending:
             self._stop_after = why
         elif not self.ended:
@@ -365,7 +375,8 @@ class Run:
 
     # ------------------------------------------------------------------------------------------------------- inbox
 
-    def _listen(self) -> None:
+    def listen(self) -> None:
+        """Hear what comes to the inbox; the runner calls this once the run is not over soon."""
         topic = LogTopic(self.partition, INBOX, self.journal.claim.key)
         self._watch = self.store.kernel.watch(topic, self.poke)
         self._watch.__enter__()

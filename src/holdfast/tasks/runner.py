@@ -32,6 +32,7 @@ from holdfast.tasks.worker import Handler
 logger = logging.getLogger("holdfast.tasks")
 
 CLAIM_BATCH = 16
+LISTEN_AFTER_SECONDS = 0.05  # a turn that is over sooner looks into its inbox only at its end
 POLL_SECONDS = 0.5  # delayed items and expired leases give no hint
 EXHAUSTED = "The agent's process died each time it worked on this task; it was given up."
 
@@ -64,6 +65,7 @@ class Runner:
         self._reserved = 0
         self._draining = False
         self._renewed = 0.0  # when the last heartbeat that succeeded was sent
+        self._young: list[Run] = []  # began in the last moments
         self._freed = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._beginning: set[asyncio.Task[None]] = set()
@@ -128,9 +130,19 @@ class Runner:
         """Run a task that is claimed and begun. ``message`` is its turn's message, when it is at hand."""
         run = Run(self, journal)
         self.runs[run.key] = run
+        self._young.append(run)
+        if len(self._young) == 1:
+            asyncio.get_running_loop().call_later(LISTEN_AFTER_SECONDS, self._listen)
         self.events.running.add(run.key)
         run.start(message)
         return run
+
+    def _listen(self) -> None:
+        """Runs that are not over soon hear their inbox. One timer for all: most runs are over before it rings."""
+        young, self._young = self._young, []
+        for run in young:
+            if self.runs.get(run.key) is run:
+                run.listen()
 
     def finished(self, run: Run) -> None:
         if self.runs.get(run.key) is run:

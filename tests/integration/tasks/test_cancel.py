@@ -12,6 +12,7 @@ from holdfast.errors import HoldfastError, TaskNotCancelableError, TaskTerminalS
 from holdfast.protocol.types import TaskState
 from holdfast.tasks import TaskContext, TaskEngine
 from holdfast.tasks import run as run_module
+from holdfast.tasks import runner as runner_module
 from tests.integration.tasks.stage import Stage, answer, ask, at_most, bodies, log, message, one_end, state_of, until
 
 
@@ -222,7 +223,7 @@ async def race(stage: Stage, rounds: int) -> Counter[str]:
 @pytest.mark.timeout(1800)
 async def test_cancel_against_complete(stage: Stage, full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exactly one terminal event each; who loses is told so: the client by its error, the worker by being stopped."""
-    monkeypatch.setattr(run_module, "LISTEN_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(runner_module, "LISTEN_AFTER_SECONDS", 0.0)
     rounds = 5000 if full else 80
     outcomes = await race(stage, rounds)
     assert sum(outcomes.values()) == rounds
