@@ -23,10 +23,14 @@ class JSONLines(logging.Formatter):
 
 
 def log_to_stderr(*, as_json: bool) -> None:
-    """Write what Holdfast logs to stderr."""
+    """Write to stderr what Holdfast tells, and the warnings of all others.
+
+    A worker's module that has set up logging by itself keeps it, unless JSON is asked for.
+    """
+    logging.getLogger("holdfast").setLevel(logging.INFO)
+    root = logging.getLogger()
+    if root.handlers and not as_json:
+        return
     handler = logging.StreamHandler()
     handler.setFormatter(JSONLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger = logging.getLogger("holdfast")
-    logger.handlers = [handler]
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
+    root.handlers = [handler]

@@ -64,8 +64,9 @@ def worker(worker: str, url: str, retain: tuple[str, ...], json_output: bool, **
 
     chosen = TaskSettings.of(**settings)
     retention = RetentionPolicy.parse(retain) if retain else None
+    found = load_worker(worker)
     log_to_stderr(as_json=json_output)
-    asyncio.run(_work(worker, load_worker(worker), url, chosen, retention))
+    asyncio.run(_work(worker, found, url, chosen, retention))
 
 
 async def _work(
