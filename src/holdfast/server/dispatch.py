@@ -7,6 +7,7 @@ from typing import cast
 
 from holdfast.errors import UnsupportedOperationError
 from holdfast.protocol import v1
+from holdfast.protocol import v1
 from holdfast.protocol.codec import Codec
 from holdfast.protocol.operations import Operation
 from holdfast.protocol.requests import (
@@ -22,6 +23,7 @@ from holdfast.protocol.requests import (
     SubscribeToTaskRequest,
 )
 from holdfast.protocol.versions import Version
+from holdfast.protocol.types import PAUSED, TaskState
 from holdfast.server.caller import Caller
 from holdfast.server.cards import Cards
 from holdfast.server.service import AgentService
@@ -74,10 +76,12 @@ class Dispatcher:
     ) -> AsyncGenerator[tuple[bytes, int | None], None]:
         """The events of a stream, each with the seq that it can be continued after; an empty one is a beat."""
         caller = caller.in_tenant(request.tenant)
+        # While its user authenticates elsewhere, a task may go on by itself: in 1.0 the stream stays open for that.
+        ends_at = (TaskState.input_required,) if codec is v1 else PAUSED
         if isinstance(request, SendMessageRequest):
-            items = self.service.stream(request, caller)
+            items = self.service.stream(request, caller, ends_at)
         else:
-            items = self.service.subscribe(cast("SubscribeToTaskRequest", request), caller)
+            items = self.service.subscribe(cast("SubscribeToTaskRequest", request), caller, ends_at)
         try:
             splice = None
             async for item in items:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -11,6 +12,7 @@ from pydantic_core import from_json, to_json
 
 from holdfast.errors import (
     ContentTypeNotSupportedError,
+    HoldfastError,
     PushNotificationNotSupportedError,
     TaskNotFoundError,
     UnsupportedOperationError,
@@ -25,7 +27,7 @@ from holdfast.protocol.requests import (
     SubscribeToTaskRequest,
     TaskPage,
 )
-from holdfast.protocol.types import Part
+from holdfast.protocol.types import PAUSED, Part, TaskState
 from holdfast.server.caller import Caller
 from holdfast.server.settings import ServerSettings
 from holdfast.storage import Entry
@@ -72,6 +74,7 @@ class AgentService:
         self.card = card
         self.settings = settings
         self.push = PushConfigs(engine.kernel)
+        self._abandoned: set[asyncio.Task[None]] = set()
 
     # -------------------------------------------------------------------------------------------------------- send
 
@@ -117,8 +120,10 @@ class AgentService:
 
     # ----------------------------------------------------------------------------------------------------- streams
 
-    async def stream(self, request: SendMessageRequest, caller: Caller) -> AsyncGenerator[Item, None]:
-        """SendStreamingMessage: the task first, at once, then every event until it is over."""
+    async def stream(
+        self, request: SendMessageRequest, caller: Caller, ends_at: Collection[TaskState] = PAUSED
+    ) -> AsyncGenerator[Item, None]:
+        """SendStreamingMessage: the task first, at once, then every event until it is over, or waits for its user."""
         self._check_streaming()
         sent = await self._send(request, caller)
         task, opening = sent.task, sent.submitted()
@@ -129,26 +134,46 @@ class AgentService:
             configuration = request.configuration
             length = configuration.history_length if configuration is not None else None
             json, seq = await self.engine.store.task_json(task, history_length=length), task.version
-        yield Item("task", json, seq)
-        if opening is not None or not task.view.state.terminal:
-            async for item in self._events(task, seq):
-                yield item
+        try:
+            yield Item("task", json, seq)
+            if opening is not None or not task.view.state.terminal:
+                async with contextlib.aclosing(self._events(task, seq, ends_at)) as events:
+                    async for item in events:
+                        yield item
+        except GeneratorExit:  # the client went away
+            if self.settings.cancel_on_disconnect:
+                self._abandon(task.record.task_id, caller)
+            raise
 
-    async def subscribe(self, request: SubscribeToTaskRequest, caller: Caller) -> AsyncGenerator[Item, None]:
+    def _abandon(self, task_id: str, caller: Caller) -> None:
+        task = asyncio.create_task(self._cancel_quietly(task_id, caller))
+        self._abandoned.add(task)
+        task.add_done_callback(self._abandoned.discard)
+
+    async def _cancel_quietly(self, task_id: str, caller: Caller) -> None:
+        with contextlib.suppress(HoldfastError):
+            await self.tasks.cancel(task_id, caller.principal, reason="its client went away")
+
+    async def subscribe(
+        self, request: SubscribeToTaskRequest, caller: Caller, ends_at: Collection[TaskState] = PAUSED
+    ) -> AsyncGenerator[Item, None]:
         """SubscribeToTask: the task as it is, then every event; or every event after the one that the caller has."""
         self._check_streaming()
         task = await self.tasks.load(request.id, caller.principal)
         if caller.after is not None and caller.after <= task.version:
-            async for item in self._events(task, caller.after):
-                yield item
+            async with contextlib.aclosing(self._events(task, caller.after, ends_at)) as events:
+                async for item in events:
+                    yield item
             return
         if task.view.state.terminal:
             raise UnsupportedOperationError("the task is over; get it instead")
         yield Item("task", await self.engine.store.task_json(task), task.version)
-        async for item in self._events(task, task.version):
-            yield item
+        async with contextlib.aclosing(self._events(task, task.version, ends_at)) as events:
+            async for item in events:
+                yield item
 
-    async def _events(self, task: StoredTask, after: int) -> AsyncGenerator[Item, None]:
+    async def _events(self, task: StoredTask, after: int, ends_at: Collection[TaskState]) -> AsyncGenerator[Item, None]:
+        endings = tuple([_BEGINNING % state.encode() for state in ends_at])
         ids = task.record.task_id, task.record.context_id
         follow = self.engine.events.follow(
             task.partition,
@@ -162,6 +187,8 @@ class AgentService:
                     yield Item("task", await self.engine.store.task_json(event.task), event.seq)
                 elif event.kind in WIRE_KINDS:
                     yield Item(_kind(event), event.data, event.seq, *ids)
+                    if event.data.startswith(endings):
+                        return
                 elif event.kind == "beat":
                     yield BEAT
 
@@ -208,6 +235,7 @@ class AgentService:
         return partition
 
 
+_BEGINNING = b'{"status":{"state":"%b"'  # of a stored status
 _MEDIA_TYPES = {"text": "text/plain", "data": "application/json"}
 
 
