@@ -7,7 +7,6 @@ from typing import cast
 
 from holdfast.errors import UnsupportedOperationError
 from holdfast.protocol import v1
-from holdfast.protocol import v1
 from holdfast.protocol.codec import Codec
 from holdfast.protocol.operations import Operation
 from holdfast.protocol.requests import (
@@ -22,8 +21,8 @@ from holdfast.protocol.requests import (
     SendMessageRequest,
     SubscribeToTaskRequest,
 )
-from holdfast.protocol.versions import Version
 from holdfast.protocol.types import PAUSED, TaskState
+from holdfast.protocol.versions import Version
 from holdfast.server.caller import Caller
 from holdfast.server.cards import Cards
 from holdfast.server.service import AgentService
