@@ -3,46 +3,38 @@
 from __future__ import annotations
 
 import base64
-import secrets
 import statistics
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
-from itertools import count
-from typing import Any
 
 import pytest
 import pytest_asyncio
 from starlette.types import ASGIApp
 
-from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
 from holdfast.protocol.operations import Operation
 from holdfast.protocol.versions import Version
-from holdfast.server import A2AServer
 from holdfast.storage import new_id
 from holdfast.storage.cursors import Cursor, write_cursor
-from holdfast.tasks import TaskContext
 from holdfast.tasks.families import TASKS
+from tests.integration.server.alice import (
+    SECRET_WORDS,
+    STATES,
+    Alice,
+    agent,
+    alices_things,
+    fresh,
+    hook,
+    invented,
+    started,
+)
 from tests.integration.server.asgi import Headers, Reply, call
 from tests.integration.server.entries import ENTRIES, Entry, Wish, wished
-from tests.integration.server.people import authenticator, bearer
+from tests.integration.server.people import bearer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-SECRET_WORDS = "alice-secret-words"
-
-Change = Callable[["Alice", Wish], Wish]
-
-
-@dataclass(frozen=True, slots=True)
-class Alice:
-    """What alice has, or, invented, what nobody has."""
-
-    task: str
-    context: str
-    config: str
-    page: str
-    configs_page: str
+Change = Callable[[Alice, Wish], Wish]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,106 +84,30 @@ MATRIX: dict[Operation, dict[str, Row]] = {
 }
 """What can be reached for, by operation. An operation without a line fails every test of its entries."""
 
-STATES = ("completed", "input", "working")
 CASES = [
     pytest.param(entry, name, id=f"{entry} [{name}]")
     for entry in ENTRIES
     for name in MATRIX.get(entry.operation, {"missing": TASK})
 ]
 
-_numbers = count(1)
-
-
-class Agent:
-    """Ends as its message says."""
-
-    async def __call__(self, ctx: TaskContext) -> None:
-        match ctx.user_text.split()[0]:
-            case "input":
-                await ctx.request_input(f"More? {SECRET_WORDS}")
-            case "working":
-                await ctx.send_status(SECRET_WORDS)
-                await ctx.sleep(3600)
-            case _:
-                await ctx.complete("Done.")
-
-
-def card() -> AgentCardConfig:
-    capabilities = CapabilitiesConfig(streaming=True, push_notifications=True, extended_agent_card=True)
-    return AgentCardConfig(name="Agent", description="Ends as told.", capabilities=capabilities)
-
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def app() -> AsyncIterator[ASGIApp]:
-    server = A2AServer(
-        worker=Agent(),
-        agent_card=card(),
-        auth=authenticator(),
-        extended_card=lambda caller: card().model_copy(update={"name": caller.principal.owner[:3]}),
-    )
-    async with server:
+    async with agent() as server:
         yield server.app
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def alices(app: ASGIApp) -> dict[str, Alice]:
-    """A task of alice in each state, each with push configs and tokens of next pages."""
-    headers = bearer("alice")
-    found: dict[str, Alice] = {}
-    for state in STATES:
-        await _started(app, state, headers)
-        task = await _started(app, state, headers)
-        configs = [
-            (await call(app, "CreateTaskPushNotificationConfig", _hook(task["id"]), headers=headers)).json["result"]
-            for _ in range(2)
-        ]
-        page = await call(app, "ListTasks", {"pageSize": 1}, headers=headers)
-        configs_page = await call(
-            app, "ListTaskPushNotificationConfigs", {"taskId": task["id"], "pageSize": 1}, headers=headers
-        )
-        found[state] = Alice(
-            task["id"],
-            task["contextId"],
-            configs[0]["id"],
-            page.json["result"]["nextPageToken"],
-            configs_page.json["result"]["nextPageToken"],
-        )
-    return found
-
-
-async def _started(app: ASGIApp, state: str, headers: Headers) -> dict[str, Any]:
-    message = {"messageId": new_id(), "role": "ROLE_USER", "parts": [{"text": f"{state} {SECRET_WORDS}"}]}
-    params = {"message": message, "configuration": {"returnImmediately": state == "working"}}
-    task: dict[str, Any] = (await call(app, "SendMessage", params, headers=headers)).json["result"]["task"]
-    return task
-
-
-def _hook(task_id: str) -> dict[str, Any]:
-    return {"taskId": task_id, "url": f"https://{SECRET_WORDS}.example/", "token": SECRET_WORDS}
-
-
-def invented(alice: Alice) -> Alice:
-    """The same shapes, of nobody."""
-    pages = [secrets.token_urlsafe(len(page))[: len(page)] for page in (alice.page, alice.configs_page)]
-    return Alice(new_id(), new_id(), new_id(), *pages)
-
-
-def fresh(kind: str) -> str:
-    return f"{kind}{next(_numbers):06}"
+    return await alices_things(app)
 
 
 async def reach(app: ASGIApp, entry: Entry, row: Row, things: Alice, *, who: Headers, tenant: str) -> Reply:
     """Ask for these things at this entry."""
     wish = Wish(tenant=tenant if entry.tenant else "")
     if row.own:
-        message = {"messageId": new_id(), "role": "ROLE_USER", "parts": [{"text": "input"}]}
-        own = await call(app, "SendMessage", {"message": message}, headers=who)
-        wish = replace(wish, task=own.json["result"]["task"]["id"])
+        wish = replace(wish, task=(await started(app, "input", who))["id"])
     return await wished(app, entry, row.reach(things, wish), who)
-
-
-def words(things: Alice) -> tuple[str, ...]:
-    return things.page, things.configs_page, things.task, things.context, things.config
 
 
 async def test_every_operation_has_a_row() -> None:
@@ -219,11 +135,11 @@ async def test_what_another_owns_does_not_exist(
                 owner, tenant = named or fresh("m"), housed or fresh("t")  # new ones: what they do here is all they did
                 reply = await reach(app, entry, row, things, who=bearer(owner, tenant), tenant=tenant)
                 assert SECRET_WORDS.encode() not in reply.body
-                seen.append(reply.masked(tenant, *words(things)))
+                seen.append(reply.masked(tenant, *things.words))
             assert seen[0] == seen[1]
             if name != "nothing":
                 guessed = await reach(app, entry, row, nobody, who=bearer("amy"), tenant="acme")
-                assert guessed.masked("acme", *words(nobody)) == seen[0]
+                assert guessed.masked("acme", *nobody.words) == seen[0]
 
 
 @pytest.mark.parametrize("expired", [False, True], ids=["anonymous", "expired"])
@@ -237,12 +153,12 @@ async def test_nobody_is_told_to_authenticate_and_nothing_else(
     seen = []
     for things in (alice, invented(alice)):
         reply = await reach(app, entry, row, things, who=who, tenant="acme")
-        seen.append(reply.masked(*words(things)))
+        seen.append(reply.masked(*things.words))
         assert reply.status == 401
         challenge = reply.header("www-authenticate") or ""
         assert challenge.startswith("Bearer")
         assert ("invalid_token" in challenge) is expired
-        for word in (SECRET_WORDS, *words(things)):
+        for word in (SECRET_WORDS, *things.words):
             assert word.encode() not in reply.body
     assert seen[0] == seen[1]
 
@@ -259,7 +175,7 @@ async def test_another_tenant_is_not_there(app: ASGIApp, alices: dict[str, Alice
     for tenant in ("acme", "emca"):
         reply = await wished(app, entry, replace(wish, tenant=tenant), bearer(fresh("m"), "globex"))
         assert SECRET_WORDS.encode() not in reply.body
-        seen.append(reply.masked(tenant, *words(alice)))
+        seen.append(reply.masked(tenant, *alice.words))
     assert seen[0] == seen[1]
     assert b"result" not in seen[0][2]
 
@@ -312,9 +228,8 @@ async def test_alice_has_everything_as_it_was(app: ASGIApp, alices: dict[str, Al
 async def test_the_owner_gets_what_strangers_do_not(app: ASGIApp, entry: Entry) -> None:
     """The matrix shows something only if its requests are good ones: who owns the task is answered at every entry."""
     who = bearer(fresh("m"))
-    message = {"messageId": new_id(), "role": "ROLE_USER", "parts": [{"text": "input"}]}
-    task = (await call(app, "SendMessage", {"message": message}, headers=who)).json["result"]["task"]["id"]
-    config = (await call(app, "CreateTaskPushNotificationConfig", _hook(task), headers=who)).json["result"]["id"]
+    task = (await started(app, "input", who))["id"]
+    config = (await call(app, "CreateTaskPushNotificationConfig", hook(task), headers=who)).json["result"]["id"]
     wish = Wish(task=task, config=config, tenant="acme" if entry.tenant else "")
     reply = await wished(app, entry, wish, who)
     assert reply.status in (200, 204)

@@ -1,0 +1,185 @@
+"""The operations API shows a caller its own, and everything to operators alone; generated from its table of routes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from urllib.parse import urlencode
+
+import pytest
+import pytest_asyncio
+from starlette.types import ASGIApp
+
+from holdfast.server.operations.table import PREFIX, ROUTES, OpsRoute
+from holdfast.storage import new_id
+from tests.integration.server.alice import SECRET_WORDS, Alice, agent, alices_things, fresh, invented
+from tests.integration.server.asgi import Headers, Reply, ask, call
+from tests.integration.server.people import bearer
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PLAIN = {"state", "since", "pageSize", "after", "limit", "reason", "kind", "payload", "seq"}
+"""Parameters that name nothing of anybody. A new one must be put here, or into `reaches`."""
+
+GOOD_BODIES = {"steer_task": b'{"kind":"inject","payload":{}}', "fork_task": b'{"seq":1}'}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def app() -> AsyncIterator[ASGIApp]:
+    async with agent() as server:
+        yield server.app
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def alices(app: ASGIApp) -> dict[str, Alice]:
+    return await alices_things(app)
+
+
+def reaches(route: OpsRoute) -> list[str]:
+    """What of somebody else can be asked for by this route."""
+    names = {name for name, _ in route.query}
+    found = ["task"] if "{task_id}" in route.path else []
+    found += [name for name in ("context", "pageToken") if name in names]
+    found += ["owner"] if {"tenant", "owner"} <= names else []
+    found += ["cursor"] if route.stream and "{task_id}" in route.path else []
+    return found or ["nothing"]
+
+
+CASES = [pytest.param(route, reach, id=f"{route.name} [{reach}]") for route in ROUTES for reach in reaches(route)]
+
+
+async def test_every_parameter_is_known() -> None:
+    """A route or parameter that is added must say what it could reach."""
+    for route in ROUTES:
+        names = {name for name, _ in (*route.query, *route.body)}
+        assert names <= PLAIN | {"context", "pageToken", "tenant", "owner"}, route.name
+        assert route.path.count("{") <= ("{task_id}" in route.path), route.name
+
+
+async def asked(app: ASGIApp, route: OpsRoute, reach: str, things: Alice, who: Headers, owner: str = "") -> Reply:
+    """Ask for these things at this route."""
+    query = {"state": "waiting"} if route.name == "list_work" else {}
+    if reach == "context":
+        query["context"] = things.context
+    elif reach == "pageToken":
+        query["pageToken"] = things.page
+    elif reach == "owner":
+        query |= {"owner": owner, "tenant": "acme"}
+    headers = [("content-type", "application/json"), ("host", "agent.example"), *who]
+    if reach == "cursor":
+        headers.append(("last-event-id", "1"))
+    return await ask(
+        app,
+        route.method,
+        PREFIX + route.path.format(task_id=things.task),
+        headers=headers,
+        query=urlencode(query),
+        body=GOOD_BODIES.get(route.name, b"{}") if route.method == "POST" else b"",
+        enough=(lambda body: b"\n\n" in body) if route.stream else None,
+    )
+
+
+@pytest.mark.parametrize(("route", "reach"), CASES)
+async def test_what_another_owns_does_not_exist(
+    app: ASGIApp, alices: dict[str, Alice], route: OpsRoute, reach: str
+) -> None:
+    for alice in alices.values():
+        for named, housed in (("", "acme"), ("alice", ""), ("", "")):
+            seen = []
+            for things, whose in ((alice, "alice"), (invented(alice), "ecila")):
+                who = bearer(named or fresh("m"), housed or fresh("t"))
+                reply = await asked(app, route, reach, things, who, whose)
+                assert SECRET_WORDS.encode() not in reply.body
+                seen.append(reply.masked(whose, *things.words))
+            assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("expired", [False, True], ids=["anonymous", "expired"])
+@pytest.mark.parametrize(("route", "reach"), CASES)
+async def test_nobody_is_told_to_authenticate_and_nothing_else(
+    app: ASGIApp, alices: dict[str, Alice], route: OpsRoute, reach: str, expired: bool
+) -> None:
+    who = bearer("alice", expires_in=-3600, roles=["operator"]) if expired else []
+    seen = []
+    for things, whose in ((alices["input"], "alice"), (invented(alices["input"]), "ecila")):
+        reply = await asked(app, route, reach, things, who, whose)
+        assert reply.status == 401
+        assert (reply.header("www-authenticate") or "").startswith("Bearer")
+        seen.append(reply.masked(whose, *things.words))
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.operator], ids=lambda route: route.name)
+async def test_what_is_for_operators_is_not_there_for_others(app: ASGIApp, route: OpsRoute) -> None:
+    """It answers as a path does that does not exist; so does asking for somebody else, be they known or not."""
+    nothing = await ask(app, "GET", f"{PREFIX}/nothing", headers=bearer("mallory"))
+    alice = Alice(new_id(), new_id(), new_id(), "", "")
+    for roles in ([], ["user"], ["Operator"], ["operators"]):
+        reply = await asked(app, route, "nothing", alice, bearer("mallory", roles=roles))
+        assert reply.masked() == nothing.masked()
+    assert (await asked(app, route, "nothing", alice, bearer("olga", roles=["operator"]))).status == 200
+
+
+@pytest.mark.parametrize("owner", ["alice", "nobody"])
+async def test_only_operators_act_for_others(app: ASGIApp, alices: dict[str, Alice], owner: str) -> None:
+    nothing = await ask(app, "GET", f"{PREFIX}/nothing", headers=bearer("mallory"))
+    query = urlencode({"owner": owner, "tenant": "acme"})
+    refused = await ask(app, "GET", f"{PREFIX}/tasks", query=query, headers=bearer("mallory"))
+    assert refused.masked() == nothing.masked()
+    shown = await ask(app, "GET", f"{PREFIX}/tasks", query=query, headers=bearer("olga", roles=["operator"]))
+    assert (len(shown.json["tasks"]) > 0) == (owner == "alice")
+
+
+async def test_an_operators_token_of_a_page_is_no_key(app: ASGIApp, alices: dict[str, Alice]) -> None:
+    """A page token that an operator got of another's tasks is worth nothing to who may not see them."""
+    query = {"owner": "alice", "tenant": "acme", "pageSize": "1"}
+    operator = bearer("olga", roles=["operator"])
+    page = await ask(app, "GET", f"{PREFIX}/tasks", query=urlencode(query), headers=operator)
+    stolen = urlencode({"pageToken": page.json["nextPageToken"]})
+    reply = await ask(app, "GET", f"{PREFIX}/tasks", query=stolen, headers=bearer("mallory"))
+    assert reply.status == 400
+    assert b'"tasks"' not in reply.body
+
+
+LOCAL = [("host", "localhost:8000")]
+
+
+@pytest.mark.parametrize(
+    ("headers", "seen"),
+    [
+        (LOCAL, True),
+        ([("host", "127.0.0.1:8000")], True),
+        ([("host", "[::1]:8000")], True),
+        ([*LOCAL, ("origin", "http://localhost:8000")], True),
+        ([*LOCAL, ("origin", "https://page.example")], False),
+        ([*LOCAL, ("origin", "null")], False),
+        ([("host", "rebound.example:8000")], False),
+        ([("host", "[:bad")], False),
+        ([], False),
+        ([*LOCAL, ("x-forwarded-for", "192.0.2.7")], False),
+        ([*LOCAL, ("forwarded", "for=192.0.2.7")], False),
+        ([*LOCAL, ("via", "1.1 proxy")], False),
+    ],
+)
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "192.0.2.7"])
+async def test_without_authentication_only_this_machine_sees_the_inside(
+    headers: Headers, seen: bool, address: str
+) -> None:
+    """Neither whom a proxy passes on, nor web pages that a browser at this machine shows."""
+    server = agent()
+    server._resolver = None
+    async with server:
+
+        async def from_address(scope: object, receive: object, send: object) -> None:
+            await server.app({**scope, "client": (address, 1)}, receive, send)  # type: ignore[dict-item, arg-type]
+
+        reply = await ask(from_address, "GET", f"{PREFIX}/partitions", headers=headers)
+    assert reply.status == (200 if seen and address != "192.0.2.7" else 404)
+
+
+async def test_alice_has_everything_as_it_was(app: ASGIApp, alices: dict[str, Alice]) -> None:
+    states = {"completed": "COMPLETED", "input": "INPUT_REQUIRED", "working": "WORKING"}
+    for state, alice in alices.items():
+        task = (await call(app, "GetTask", {"id": alice.task}, headers=bearer("alice"))).json["result"]
+        assert task["status"]["state"] == f"TASK_STATE_{states[state]}"
+        inbox = await ask(app, "GET", f"{PREFIX}/tasks/{alice.task}/inbox", headers=bearer("alice"))
+        assert inbox.json["head"] == 0
