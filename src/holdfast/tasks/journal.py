@@ -100,7 +100,12 @@ class Journal:
         """Write these, and all that was noted before; return when they are committed."""
         async with self._pen:
             self._check()
-            await self._commit([*self._take(), *notes], operations)
+            buffered = self._take()
+            try:
+                await self._commit([*buffered, *notes], operations)
+            except InboxHasMore:
+                self._buffer = buffered + self._buffer
+                raise
 
     async def move(
         self,

@@ -114,8 +114,8 @@ class Run:
         try:
             await self.runner.handler(await self._context(message))
         except Suspend as suspend:
-            await self.journal.write([], self.journal.claim.release(ready_in=suspend.seconds))
-            self.ended = True
+            with self._uninterrupted():
+                await self._suspend(suspend.seconds)
         except Unwind:
             pass
         except asyncio.CancelledError as error:
@@ -233,6 +233,28 @@ class Run:
             self.ended, self._outcome = True, self.journal.task
             self._wake_listeners()
             self.runner.told(self.journal.task)
+            return
+
+    async def _suspend(self, seconds: float) -> None:
+        """Let the task go until it wakes; what came is looked at first, since nobody looks while it sleeps."""
+        claim = self.journal.claim
+        while True:
+            if self._draining is not None:  # what is being noted right now has not taken effect yet
+                await asyncio.wait([self._draining])
+            view = self.journal.task.view
+            if self.cancel_requested:
+                await self._end_quietly(End(TaskState.canceled))
+                return
+            if any(body.get("policy") == "interrupt" for body in view.pending.values()):
+                await self._next_turn(Report(), ())
+                return
+            try:
+                drained = Head(INBOX, claim.key, view.inbox)
+                await self.journal.write([], claim.release(ready_in=seconds), drained)
+            except InboxHasMore:
+                await self._drain()
+                continue
+            self.ended = True
             return
 
     async def _end_quietly(self, command: End) -> None:
