@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -357,3 +358,22 @@ async def test_optional_methods_are_used() -> None:
         assert len(storage.tasks) == 2
         with pytest.raises(TaskNotFoundError):
             await engine.tasks.load(task.id)
+
+
+async def test_cancel_against_complete_ends_once(engine: TaskEngine, storage: Recorder) -> None:
+    """Of a cancel and an end at the same time one wins, in memory and in the storage alike."""
+
+    async def race(number: int) -> TaskState:
+        sent = await engine.tasks.send(message("Hello", f"race {number}"))
+        task_id = sent.task.record.task_id
+        with contextlib.suppress(TaskNotCancelableError):
+            await engine.tasks.cancel(task_id)
+        task = await engine.tasks.settled(sent, seconds=10)
+        assert task.view.state.terminal
+        assert storage.tasks[task_id].status.state is task.view.state
+        return task.view.state
+
+    for round_ in range(20):
+        await asyncio.gather(*(race(round_ * 10 + number) for number in range(10)))
+    ends = [call for call in storage.calls if call in ("completed", "canceled")]
+    assert len(ends) == 200
