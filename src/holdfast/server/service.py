@@ -74,6 +74,7 @@ class AgentService:
         self.card = card
         self.settings = settings
         self.push = PushConfigs(engine.kernel)
+        engine.store.tell_transitions = card.capabilities.state_transition_history
         self._abandoned: set[asyncio.Task[None]] = set()
 
     # -------------------------------------------------------------------------------------------------------- send

@@ -49,6 +49,7 @@ class TaskStore:
     def __init__(self, kernel: Kernel, *, clock: Clock | None = None) -> None:
         self.kernel = kernel
         self.clock = clock or Clock()
+        self.tell_transitions = False  # put the states a task went through into its metadata
 
     async def record(self, partition: str, task_id: str) -> TaskRecord | None:
         found = await self.kernel.get(partition, TASKS, task_id)
@@ -178,6 +179,9 @@ class TaskStore:
         if include_artifacts and view.artifacts:
             more += b',"artifacts":[%b]' % b",".join(await self.artifacts_json(task))
         metadata = view.metadata or task.record.metadata
+        if self.tell_transitions:
+            told = [{"state": state.replace("_", "-"), "timestamp": moment} for state, moment in view.transitions]
+            metadata = {**metadata, "stateTransitionHistory": told}
         if metadata:
             more += b',"metadata":' + to_json(metadata)
         return b'{"id":%b,"contextId":%b,"status":%b%b}' % (

@@ -28,6 +28,7 @@ SEGMENT_MIN_BYTES = 16 * 1024  # a tail below this stays in the snapshot itself
 SEGMENT_MAX_BYTES = 1024 * 1024
 STEP_INLINE_BYTES = 4 * 1024  # the result of a step above this gets a segment of its own
 STEERED_MAX = 1000
+TRANSITIONS_MAX = 100
 
 
 @dataclass(slots=True)
@@ -114,6 +115,7 @@ class TaskView:
     history: Spool = field(default_factory=lambda: Spool("history"))
     artifacts: dict[str, ArtifactView] = field(default_factory=dict)
     steps: dict[str, StepView] = field(default_factory=dict)
+    transitions: list[tuple[str, str]] = field(default_factory=list)  # states and when each began, the last ones
     steered: list[dict[str, Any]] = field(default_factory=list)  # what came to this turn, for a run that begins it anew
     _obsolete: list[str] = field(default_factory=list)  # segments of replaced artifacts, until the next snapshot
     _since: int = 0  # notes since the last snapshot
@@ -158,6 +160,8 @@ class TaskView:
 
     def _status(self, note: StatusNote) -> None:
         self._since_bytes += len(note.status)
+        if note.state is not self.state or not self.transitions:
+            self.transitions = [*self.transitions[-TRANSITIONS_MAX + 1 :], (note.state.name, _timestamp(note.status))]
         self.state, self.status = note.state, note.status
         if note.said is not None:
             self.history.add(note.said)
@@ -267,6 +271,7 @@ class TaskView:
                 for key, step in self.steps.items()
             },
             "steered": self.steered,
+            "transitions": self.transitions,
         }
 
     @classmethod
@@ -293,6 +298,7 @@ class TaskView:
             view.artifacts[found["id"]] = artifact
         view.steps = {key: StepView(*step) for key, step in index["steps"].items()}
         view.steered = index["steered"]
+        view.transitions = [(state, moment) for state, moment in index["transitions"]]
         view._index_bytes = len(data)
         return view
 
@@ -317,6 +323,12 @@ def _batches(values: list[bytes]) -> Iterator[list[bytes]]:
         size += len(value)
     if batch:
         yield batch
+
+
+def _timestamp(status: bytes) -> str:
+    """When a status was written: its second member, as every status here is written."""
+    _, found, rest = status.partition(b'","timestamp":"')
+    return rest.partition(b'"')[0].decode() if found else ""
 
 
 def _merged(about: bytes, more: bytes) -> bytes:

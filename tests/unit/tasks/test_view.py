@@ -359,3 +359,20 @@ def test_a_loaded_view_knows_when_the_next_is_due() -> None:
         assert not side.snapshot_due()
         fold([chunk(200)], side)
         assert side.snapshot_due()
+
+
+def test_the_states_that_a_task_went_through_are_known_with_their_moments() -> None:
+    """A repeated status is no transition; only the last ones are kept."""
+    view = TaskView("t", "c")
+    states = [TaskState.submitted, TaskState.working, TaskState.working, TaskState.input_required, TaskState.submitted]
+    view.apply(StatusNote.of(state, f"2026-01-01T00:00:0{at}.000Z") for at, state in enumerate(states))
+    assert view.transitions == [
+        ("submitted", "2026-01-01T00:00:00.000Z"),
+        ("working", "2026-01-01T00:00:01.000Z"),
+        ("input_required", "2026-01-01T00:00:03.000Z"),
+        ("submitted", "2026-01-01T00:00:04.000Z"),
+    ]
+    assert TaskView.from_index("t", "c", view.snapshot().index).transitions == view.transitions
+    for _ in range(100):
+        view.apply(StatusNote.of(state, "2026-01-01T00:00:09.000Z") for state in states)
+    assert len(view.transitions) <= 100
