@@ -85,9 +85,7 @@ def json_of(value: Any, what: str) -> bytes:
     """The JSON of a model, or of any other value; raises InvalidTaskRequest."""
     try:
         text = encode(value) if isinstance(value, Model) else json_bytes(value, what)
-        from_json(
-            _NESTED % text
-        )  # what could be written, but is too deep to be read, would spoil the task and every list
+        from_json(_NESTED % text)  # what is too deep to be read again would spoil the task, and every list it is in
     except (InvalidAgentResponseError, ValueError) as error:
         raise InvalidTaskRequest(f"{what} is not JSON: {str(error).splitlines()[0][:200]}") from None
     return text
