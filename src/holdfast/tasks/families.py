@@ -16,12 +16,13 @@ EVENTS = "task_events"  # a stream per task: see notes.py
 INBOX = "task_inbox"  # a stream per task: what others want of a running task
 
 QUEUE = "tasks"  # an item per task that wants a worker
+WEBHOOKS = "webhooks"  # an item per push config that may have something to deliver
 ERASURES = "task_erasures"  # an item per task that is gone and has segments left: see erase.py
 
 FAMILIES: tuple[Family, ...] = (
     Collection(
         TASKS,
-        fields={"state": str, "context": str, "updated": int},
+        fields={"state": str, "context": str, "updated": int, "push": str},
         indexes=(
             Index("updated", order="updated"),
             Index("state", equal=("state",), order="updated"),

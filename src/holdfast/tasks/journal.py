@@ -17,6 +17,7 @@ from holdfast.tasks.events import Events
 from holdfast.tasks.families import EVENTS, INBOX, TASKS
 from holdfast.tasks.lifecycle import Command, apply
 from holdfast.tasks.notes import Note, draft
+from holdfast.tasks.pushes import nudges
 from holdfast.tasks.record import TaskRecord
 from holdfast.tasks.store import StoredTask, TaskStore, snapshot_operations
 
@@ -170,7 +171,7 @@ class Journal:
         if not any(getattr(operation, "fence", None) for operation in more):
             more.append(claim.fenced())
         if drafts:
-            more.append(Append(EVENTS, view.task_id, drafts))
+            more += [Append(EVENTS, view.task_id, drafts), *nudges(self.task.partition, self.task.record, notes)]
         try:
             receipt = await self.store.kernel.commit(self.task.partition, *more)
         except CommitRefused as refusal:

@@ -35,6 +35,7 @@ from holdfast.tasks.lifecycle import Answer, Cancel, Start, apply
 from holdfast.tasks.listing import list_tasks
 from holdfast.tasks.notes import MessageNote, Note, OtherNote, StatusNote, draft
 from holdfast.tasks.queries import ListTasksQuery
+from holdfast.tasks.pushes import NewPush, nudge, nudges
 from holdfast.tasks.record import TaskRecord, Turn
 from holdfast.tasks.run import Run
 from holdfast.tasks.runner import Runner
@@ -80,6 +81,7 @@ class Envelope:
     request: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)  # of the task that the message makes
     before: Sequence[Note] = ()  # what the log of the task that the message makes begins with
+    push: NewPush | None = None  # a push config that the task is made with
 
     @property
     def lane(self) -> str:
@@ -111,7 +113,7 @@ class TaskManager:
     async def send(self, message: Message, envelope: Envelope = ALONE) -> Sent:
         """Take a message: it makes a task, or goes to the one that it names. Returns when that is committed."""
         text = checked_message(message)
-        send = Send(message.message_id, text)
+        send = Send(message.message_id, text, once=self.settings.repeated_send == "same")
         partition = envelope.principal.partition
         try:
             if message.task_id is None:
@@ -137,13 +139,17 @@ class TaskManager:
             turn = envelope.turn(1, message.message_id)
             record = TaskRecord(task_id, context_id, submitted.state, submitted.status, now, now, turn)
             record.metadata = dict(envelope.metadata)
+            record.push = (envelope.push.config_id,) if envelope.push is not None else ()
             task = StoredTask(partition, record, TaskView(task_id, context_id))
             if worker is not None:
                 self._start(task, notes, now)
-            operations = (send.insert(task_id), record.insert(), self._enqueue(task_id, envelope, worker))
+            operations: list[Operation] = [*send.insert(task_id), record.insert()]
+            operations += [self._enqueue(task_id, envelope, worker), _append(task_id, notes)]
+            if envelope.push is not None:
+                operations += [envelope.push.put(task_id), nudge(partition, task_id, envelope.push.config_id)]
             task.view.apply(notes)
             try:
-                receipt = await self.kernel.commit(partition, *operations, _append(task_id, notes))
+                receipt = await self.kernel.commit(partition, *operations)
             except CommitRefused as refusal:
                 if getattr(refusal.check, "collection", None) != SENDS:
                     raise
@@ -233,10 +239,11 @@ class TaskManager:
                 self._start(task, notes, now)
             operations: list[Operation] = [
                 Head(EVENTS, record.task_id, view.head),
-                send.insert(record.task_id),
+                *send.insert(record.task_id),
                 record.replace(),
                 self._enqueue(record.task_id, envelope, worker),
                 _append(record.task_id, notes),
+                *nudges(task.partition, record, notes),
             ]
             try:
                 receipt = await self.kernel.commit(task.partition, *operations)
@@ -263,7 +270,7 @@ class TaskManager:
             **envelope.turn(0, message.message_id).json(),
         }
         await self._post(
-            task, "message", body, FieldIn(TASKS, record.task_id, "state", RUNNING), send.insert(record.task_id)
+            task, "message", body, FieldIn(TASKS, record.task_id, "state", RUNNING), *send.insert(record.task_id)
         )
         return Sent(task, self._local(task.partition, record.task_id))
 
@@ -292,14 +299,19 @@ class TaskManager:
 
     async def settled(self, sent: Sent, *, seconds: float | None = None) -> StoredTask:
         """The task when its turn is over (terminal or paused), or as it is after so many seconds."""
+        if seconds is None:
+            return await self._settled(sent)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                if sent.run is not None:
-                    task = await asyncio.shield(sent.run.done)
-                    if task is not None:
-                        return task
-                return await self._settled_elsewhere(sent.task)
+                return await self._settled(sent)
         return await self.store.load(sent.task.partition, sent.task.record.task_id)
+
+    async def _settled(self, sent: Sent) -> StoredTask:
+        if sent.run is not None:
+            task = await sent.run.settled()
+            if task is not None:
+                return task
+        return await self._settled_elsewhere(sent.task)
 
     async def _settled_elsewhere(self, task: StoredTask) -> StoredTask:
         partition, task_id = task.partition, task.record.task_id
@@ -355,6 +367,7 @@ class TaskManager:
             record.replace(),
             Remove(QUEUE, record.task_id),
             _append(record.task_id, notes),
+            *nudges(task.partition, record, notes),
         )
         view.apply(notes)
         record.version += 1
@@ -373,7 +386,9 @@ class TaskManager:
         message = await second_try(self.store, task)
         turn = task.record.turn
         who = owner_of(task.partition, task.record) or principal
-        sent = await self.send(message, Envelope(who, turn.accepts, turn.request, task.view.metadata))
+        envelope = Envelope(who, turn.accepts, turn.request, task.view.metadata)
+        send = Send(message.message_id, checked_message(message))  # once, whatever repeated_send says
+        sent = await self._create(task.partition, message, send, envelope)
         await drop(self.store, task.partition, task_id)
         return sent
 

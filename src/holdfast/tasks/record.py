@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +60,7 @@ class TaskRecord:
     direct: bool = False  # the answer of this task is a message, not a task
     key: str | None = None  # of the send that makes it once per context (`Storage.create_task`)
     version: int = 0
+    push: tuple[str, ...] = ()  # the push configs of the task, by their ids
 
     def stand(self, decision: Decision, now: int, metadata: dict[str, Any]) -> None:
         """Stand where the decision leads."""
@@ -84,7 +86,10 @@ class TaskRecord:
         )
 
     def fields(self) -> dict[str, str | int]:
-        return {"state": self.state.name, "context": self.context_id, "updated": self.updated}
+        found: dict[str, str | int] = {"state": self.state.name, "context": self.context_id, "updated": self.updated}
+        if self.push:
+            found["push"] = push_field(self.push)
+        return found
 
     def insert(self) -> Insert:
         return Insert(TASKS, self.task_id, self.body(), self.fields())
@@ -107,4 +112,15 @@ class TaskRecord:
             body.get("direct", False),
             body.get("key"),
             stored.version,
+            push_of(stored),
         )
+
+
+def push_field(config_ids: Iterable[str]) -> str:
+    """How the ids of push configs stand in a record: beside its body, so that they are changed without the rest."""
+    return to_json(list(config_ids)).decode()
+
+
+def push_of(stored: Record) -> tuple[str, ...]:
+    text = stored.fields.get("push")
+    return tuple(from_json(text)) if isinstance(text, str) else ()

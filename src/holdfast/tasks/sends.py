@@ -16,22 +16,26 @@ MAX_PLAIN_ID = 200  # characters; a longer id is kept by its digest
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A message that is sent: its id, and its text as the client wrote it."""
+    """A message that is sent: its id, and its text as the client wrote it. Unless ``once``, a repeat is a new one."""
 
     message_id: str
     text: bytes
+    once: bool = True
 
     @property
     def key(self) -> str:
         return send_key(self.message_id)
 
-    def insert(self, task_id: str) -> Insert:
+    def insert(self, task_id: str) -> tuple[Insert, ...]:
         """Remember that this message reached this task; refused when it was sent before."""
-        return Insert(SENDS, self.key, b'{"task":%b,"digest":"%b"}' % (to_json(task_id), self._digest().encode()))
+        if not self.once:
+            return ()
+        body = b'{"task":%b,"digest":"%b"}' % (to_json(task_id), self._digest().encode())
+        return (Insert(SENDS, self.key, body),)
 
     async def reached(self, kernel: Kernel, partition: str) -> str | None:
         """The task that this message reached before; raises MessageReused if it had another body then."""
-        found = await kernel.get(partition, SENDS, self.key)
+        found = await kernel.get(partition, SENDS, self.key) if self.once else None
         if found is None:
             return None
         body = from_json(found.body)

@@ -10,6 +10,9 @@ from typing import Any, Literal, Self, get_args
 from holdfast.errors import InvalidValue
 
 DoubleText = Literal["enqueue", "reject", "interrupt"]
+RepeatedSend = Literal["same", "new"]
+
+_WORDS = {"double_text": get_args(DoubleText), "repeated_send": get_args(RepeatedSend)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,13 +28,16 @@ class TaskSettings:
     drain_seconds: float = 10.0  # at shut-down, running tasks get so long before they are handed over
     sleep_hold_seconds: float = 1.0  # a ctx.sleep longer than this frees its slot
     double_text: DoubleText = "enqueue"  # a message to a running task: wait for the turn's end, be refused, interrupt
+    repeated_send: RepeatedSend = (
+        "same"  # a message id that was sent before: the same task, or (not idempotent) a new one
+    )
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name == "double_text":
-                if value not in get_args(DoubleText):
-                    raise InvalidValue(f"double_text is one of {', '.join(get_args(DoubleText))}, not {value!r}")
+            if words := _WORDS.get(field.name):
+                if value not in words:
+                    raise InvalidValue(f"{field.name} is one of {', '.join(words)}, not {value!r}")
             elif isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
                 raise InvalidValue(f"{field.name} is a number that is not negative, not {value!r}")
         if self.concurrency < 1 or self.max_attempts < 1:
