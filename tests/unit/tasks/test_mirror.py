@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -311,10 +312,12 @@ def task_partition() -> str:
     return Principal().partition
 
 
-@pytest.mark.parametrize("place", ["memory", InMemoryStorage()])
+@pytest.mark.parametrize("place", ["memory", "sqlite+aiosqlite:///{path}/tasks.db", InMemoryStorage()])
 async def test_our_own_storages_have_no_limits(
-    place: str | InMemoryStorage[Any], caplog: pytest.LogCaptureFixture
+    place: str | InMemoryStorage[Any], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
+    if isinstance(place, str):
+        place = place.format(path=tmp_path)
     async with TaskEngine.on(place, worker) as engine:
         assert engine.limits == ()
         assert (await done(engine, message("Hello"))).status.state is TaskState.completed
