@@ -34,8 +34,8 @@ from holdfast.tasks.json import json_bytes
 from holdfast.tasks.lifecycle import Answer, Cancel, Start, apply
 from holdfast.tasks.listing import list_tasks
 from holdfast.tasks.notes import MessageNote, Note, OtherNote, StatusNote, draft
-from holdfast.tasks.queries import ListTasksQuery
 from holdfast.tasks.pushes import NewPush, nudge, nudges
+from holdfast.tasks.queries import ListTasksQuery
 from holdfast.tasks.record import TaskRecord, Turn
 from holdfast.tasks.run import Run
 from holdfast.tasks.runner import Runner
