@@ -119,11 +119,11 @@ class Mirror:
 
     # ---------------------------------------------------------------------------------------------------------- write
 
-    async def create(self, partition: str, context_id: str, message: Message) -> Task:
-        """Have the storage make a task; it gives the id."""
+    async def create(self, partition: str, context_id: str, message: Message, *, once: bool) -> Task:
+        """Have the storage make a task; it gives the id. ``once``: the same message makes no other one."""
         # A storage knows no owners: without its name in the key, one owner would be answered another one's task.
         owner = "" if partition == ANONYMOUS.partition else f"{partition}/"
-        key = f"{owner}{message.message_id}"
+        key = f"{owner}{message.message_id}" if once else None
         task: Task = await _asked(self.storage.create_task(context_id, message, idempotency_key=key), self)
         if partition != ANONYMOUS.partition and not (task.metadata or {}).get(OWNER):
             await _asked(self.storage.update_task(task.id, task_metadata={OWNER: partition}), self)
@@ -387,7 +387,7 @@ class MirrorManager(TaskManager):
                 return await self._repeated(partition, send)
             # If this fails half-way, the message that is sent again must find the task that it made.
             context_id = message.context_id or mirror.contexts.setdefault(name, new_id())
-            task = await mirror.create(partition, context_id, message)
+            task = await mirror.create(partition, context_id, message, once=send.once)
             known = await TaskStore.find(self.store, partition, task.id)
             if known is not None or task.status.state is not TaskState.submitted:  # it was sent to an earlier process
                 return Sent(await self.store.load(partition, task.id), self._local(partition, task.id), repeated=True)

@@ -144,6 +144,12 @@ async def test_identical_sends_make_one_task(engine: TaskEngine, storage: Record
     assert storage.calls.count("create") == 1
 
 
+async def test_repeated_sends_may_be_new_tasks(storage: Recorder) -> None:
+    async with TaskEngine.on(storage, worker, settings=TaskSettings(repeated_send="new")) as engine:
+        sent = [await engine.tasks.send(message("Hello", context_id="talk")) for _ in range(3)]
+        assert len({one.task.record.task_id for one in sent}) == len(storage.tasks) == 3
+
+
 # ------------------------------------------------------------------------------------------------- a storage that fails
 
 

@@ -11,9 +11,11 @@ import pytest
 from holdfast.auth.principal import Principal
 from holdfast.errors import ConcurrencyError, InvalidTaskRequest, InvalidValue, StorageClosed, UnknownScheme
 from holdfast.protocol.types import Artifact, Message, Part, Role, Task, TaskState
-from holdfast.storage import open_storage
+from holdfast.storage import Patch, Remove, open_storage
 from holdfast.tasks import TaskContext, TaskEngine
-from holdfast.tasks.families import SNAPSHOTS
+from holdfast.tasks.families import SNAPSHOTS, TASKS, WEBHOOKS
+from holdfast.tasks.pushes import push_key
+from holdfast.tasks.record import push_field
 from holdfast.tasks.storage import (
     ArtifactWrite,
     InMemoryStorage,
@@ -276,6 +278,21 @@ async def test_storage_and_engine_see_the_same_task() -> None:
         await storage.update_task(task.id, TaskState.canceled, expected_version=version)
         listed = await engine.tasks.list(ListTasksQuery(status=TaskState.canceled))
         assert [Task.model_validate_json(entry).id for entry in listed.tasks if isinstance(entry, bytes)] == [task.id]
+
+
+async def test_whoever_is_to_be_told_is_nudged() -> None:
+    """A status or an artifact that is written through the storage wakes the webhooks of its task."""
+    async with InMemoryStorage() as storage:
+        task = await storage.create_task("talk", message())
+        pushed = Patch(TASKS, task.id, {"push": push_field(["config"])})
+        await storage.kernel.commit(storage.partition, pushed)
+        key = push_key(task.id, "config")
+        await storage.update_task(task.id, messages=[message("nothing that a client streams")])
+        assert await storage.kernel.work(storage.partition, WEBHOOKS, key) is None
+        for change in ({"artifacts": [chunk("x")]}, {"state": TaskState.completed}):
+            await storage.update_task(task.id, **change)
+            assert await storage.kernel.work(storage.partition, WEBHOOKS, key) is not None
+            await storage.kernel.commit(storage.partition, Remove(WEBHOOKS, key))
 
 
 # ----------------------------------------------------------------------------------------------------------------- cost

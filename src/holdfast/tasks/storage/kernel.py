@@ -2,7 +2,7 @@
 
 The version of a task is the head of its log, since every write appends at least one note to it. A write therefore costs
 what it writes, however much the task holds already: messages and chunks of artifacts are appended unseen, and only a
-new status or metadata reads and rewrites the narrow record.
+new status or metadata rewrites the narrow record.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from holdfast.tasks.erase import erase_context, erase_task
 from holdfast.tasks.families import CONTEXTS, EVENTS, FAMILIES, SENDS, TASKS
 from holdfast.tasks.listing import list_tasks
 from holdfast.tasks.notes import MessageNote, Note, StatusNote, draft
+from holdfast.tasks.pushes import nudges
 from holdfast.tasks.queries import ListTasksQuery, ListTasksResult
 from holdfast.tasks.record import TaskRecord, Turn
 from holdfast.tasks.storage.changes import Change, json_of
@@ -194,18 +195,19 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         operations: list[Operation] = [] if expected is None else [Head(EVENTS, task_id, expected)]
         now = self._store.clock.wall()
         notes = change.notes(timestamp(now))
+        record = await self._store.record(self.partition, task_id)
+        if record is None:
+            raise TaskNotFoundError(task_id)
         if change.appends_only:
             operations.append(FieldNotIn(TASKS, task_id, "state", ()))  # it exists: all that an append asks for
         else:
-            record = await self._store.record(self.partition, task_id)
-            if record is None:
-                raise TaskNotFoundError(task_id)
             if expected is not None and (found := await self.get_version(task_id)) != expected:
                 raise ConcurrencyError(task_id, expected=expected, found=found)
             if change.state is not None and record.state.terminal:
                 raise TaskTerminalStateError(task_id, record.state)
             change.write(record, notes, now)
             operations.append(record.replace())
+        operations += nudges(self.partition, record, notes)
         try:
             receipt = await self._commit([*operations, Append(EVENTS, task_id, tuple(map(draft, notes)))])
         except CommitRefused as refusal:
