@@ -272,7 +272,7 @@ class _OfTask(Exception):  # noqa: N818 - mixed into the four below
 
 
 class TaskNotFoundError(_OfTask, TaskError):
-    """There is no such task."""
+    """Task not found: there is no such task."""
 
 
 class TaskTerminalStateError(_OfTask, TaskError):

@@ -166,6 +166,33 @@ def build_card(
     return card
 
 
+def card_v1(card: Mapping[str, Any]) -> Object:
+    """The card in the words of 1.0 alone, for an answer that only a client of 1.0 gets."""
+    found = {name: value for name, value in card.items() if name not in _ONLY_V03}
+    found["capabilities"] = {
+        name: value for name, value in card["capabilities"].items() if name != "stateTransitionHistory"
+    }
+    found["skills"] = [{name: value for name, value in skill.items() if name != "security"} for skill in card["skills"]]
+    if "securitySchemes" in card:
+        found["securitySchemes"] = {
+            name: {member: value for member, value in scheme.items() if member.endswith("SecurityScheme")}
+            for name, scheme in card["securitySchemes"].items()
+        }
+    return found
+
+
+_ONLY_V03 = frozenset(
+    {
+        "protocolVersion",
+        "url",
+        "preferredTransport",
+        "additionalInterfaces",
+        "supportsAuthenticatedExtendedCard",
+        "security",
+    }
+)
+
+
 def _interface(interface: Interface) -> Object:
     found: Object = {
         "url": interface.url,

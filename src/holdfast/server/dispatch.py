@@ -27,6 +27,8 @@ from holdfast.server.caller import Caller
 from holdfast.server.cards import Cards
 from holdfast.server.service import AgentService
 
+NAMELESS_CONFIG = "default"
+
 
 class Dispatcher:
     """Runs operations for callers, and writes what they answer."""
@@ -51,7 +53,10 @@ class Dispatcher:
                 return codec.task(await service.cancel(request, caller))
             case CreatePushConfigRequest():
                 partition = await service.push_task(request.task_id, caller)
-                return codec.push_config(await service.push.create(partition, request.task_id, request.config))
+                config = request.config
+                if codec is not v1 and not config.id:  # in 0.3 a task has one config without a name, which is replaced
+                    config = config.model_copy(update={"id": NAMELESS_CONFIG})
+                return codec.push_config(await service.push.create(partition, request.task_id, config))
             case GetPushConfigRequest():
                 partition = await service.push_task(request.task_id, caller)
                 return codec.push_config(await service.push.get(partition, request.task_id, request.id))

@@ -281,7 +281,7 @@ async def test_only_its_own(stage: Stage) -> None:
             await anext(engine.tasks.follow(task_id, bob))
         with pytest.raises(TaskNotFoundError):
             await engine.tasks.send(message("bye", task_id=task_id), Envelope(bob))
-        assert errors == ["There is no such task."]
+        assert errors == ["Task not found: there is no such task."]
     assert (await engine.tasks.load(task.id, alice)).view.state is TaskState.input_required
 
 

@@ -119,7 +119,7 @@ def test_the_bodies() -> None:
         "domain": "a2a-protocol.org",
         "metadata": {"taskId": "t-1"},
     }
-    words = "There is no such task."
+    words = "Task not found: there is no such task."
     assert json.loads(jsonrpc_v1(failure)) == {"code": -32001, "message": words, "data": [info]}
     assert json.loads(jsonrpc_v03(failure)) == {"code": -32001, "message": words}
     assert json.loads(rest_v1(failure)) == {

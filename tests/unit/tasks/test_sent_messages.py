@@ -7,7 +7,8 @@ from pydantic_core import from_json
 from holdfast.protocol.types import Message, Part, Role
 from holdfast.storage import open_storage
 from holdfast.tasks import TaskEngine
-from holdfast.tasks.families import EVENTS
+from holdfast.tasks.families import EVENTS, SENDS
+from holdfast.tasks.settings import TaskSettings
 
 
 async def test_ids_that_are_null_are_written_once() -> None:
@@ -19,3 +20,13 @@ async def test_ids_that_are_null_are_written_once() -> None:
     stored = page.entries[0].data
     assert stored.count(b'"taskId"') == stored.count(b'"contextId"') == 1
     assert from_json(stored)["taskId"] == sent.task.task_id
+
+
+async def test_where_ids_are_not_kept_a_repeat_is_a_new_task() -> None:
+    """With repeated_send="new" the same message makes another task, and nothing is remembered of it."""
+    message = Message(message_id="1", role=Role.user, parts=[Part(text="Hello")])
+    settings = TaskSettings.of({}, repeated_send="new")
+    async with open_storage("memory:") as kernel, TaskEngine(kernel, settings=settings) as engine:
+        first, second = await engine.tasks.send(message), await engine.tasks.send(message)
+        assert first.task.task_id != second.task.task_id
+        assert await kernel.get(first.task.partition, SENDS, "1") is None

@@ -1,0 +1,3 @@
+"""The agent that the official conformance kits talk to: `python -m tests.conformance_agent --port 9999`."""
+
+from __future__ import annotations
