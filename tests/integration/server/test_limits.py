@@ -1,0 +1,279 @@
+"""How much, and how slowly, a client may send: in this process for every binding, and over a real connection."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+import tracemalloc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.types import ASGIApp, Message
+
+from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
+from holdfast.server import A2AServer
+from holdfast.server.connections import connections
+from holdfast.server.http import check_headers, read_body
+from holdfast.server.settings import ServerSettings
+from holdfast.tasks import TaskContext
+from tests.integration.server.asgi import ask, call, rpc
+from tests.integration.server.entries import ENTRIES, Entry, Wish, wished
+
+CARD = AgentCardConfig(
+    name="Agent",
+    description="Echoes.",
+    capabilities=CapabilitiesConfig(streaming=True, push_notifications=True, extended_agent_card=True),
+)
+JSON = ("content-type", "application/json")
+POSTS = [entry for entry in ENTRIES if not entry.tenant and (not entry.path or entry.method == "POST")]
+
+
+async def echo(ctx: TaskContext) -> None:
+    await ctx.complete(ctx.user_text[:100])
+
+
+@asynccontextmanager
+async def agent(**settings: Any) -> AsyncIterator[ASGIApp]:
+    async with A2AServer(worker=echo, agent_card=CARD, settings=ServerSettings(**settings)) as server:
+        yield server.app
+
+
+# ------------------------------------------------------------------------------------------------- in every binding
+
+
+@pytest.mark.parametrize("entry", POSTS, ids=str)
+async def test_a_body_that_is_too_large_is_413(entry: Entry) -> None:
+    """Whether its size is announced, or it comes in pieces."""
+    wish = Wish(task="t", config="c", text="x" * 5000)
+    async with agent(body_bytes=1000) as app:
+        request = entry.request(wish)
+        path, headers = request["path"], request["headers"]
+        announced = [*headers, ("content-length", "5000")]
+        whole = await ask(app, "POST", path, headers=announced, body=b"{}")
+        pieces = await ask(app, "POST", path, headers=headers, body=[b" " * 300] * 5)
+        lying = await ask(app, "POST", path, headers=[*headers, ("content-length", "1")], body=b" " * 5000)
+        assert [reply.status for reply in (whole, pieces, lying)] == [413, 413, 413]
+
+
+@pytest.mark.parametrize("length", ["²", "9" * 5000, "-1", "1e9", "", " 7", "0x10"])
+async def test_a_strange_content_length_is_no_failure_of_ours(length: str) -> None:
+    async with agent() as app:
+        reply = await ask(app, "POST", "/", headers=[JSON, ("content-length", length)], body=rpc("ListTasks", {}))
+        assert reply.status in (200, 413)
+
+
+@pytest.mark.parametrize("entry", POSTS, ids=str)
+async def test_a_body_that_does_not_come_is_408(entry: Entry) -> None:
+    """Nothing after the headers, or a byte now and then: after body_seconds it is over."""
+    request = entry.request(Wish(task="t", config="c"))
+
+    for first in (None, b"{"):
+        sent: list[Message] = []
+
+        async def receive(first: bytes | None = first) -> Message:
+            if first is None:
+                await asyncio.sleep(3600)
+            await asyncio.sleep(0.01)
+            return {"type": "http.request", "body": b" ", "more_body": True}
+
+        async def send(message: Message, sent: list[Message] = sent) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": request["path"],
+            "headers": [(name.encode(), value.encode()) for name, value in request["headers"]],
+            "query_string": b"",
+        }
+        async with agent(body_seconds=0.05) as app:
+            begin = time.monotonic()
+            await app(scope, receive, send)
+        assert sent[0]["status"] == 408
+        assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if not entry.tenant], ids=str)
+async def test_too_many_headers_are_431(entry: Entry) -> None:
+    async with agent(header_bytes=2000) as app:
+        wish = Wish(task="t", config="c")
+        flood = [(f"x-{number}", "y" * 20) for number in range(200)]
+        assert (await wished(app, entry, wish, flood)).status == 431
+        assert (await wished(app, entry, wish, [("x-one", "y" * 3000)])).status == 431
+        assert (await wished(app, entry, wish)).status != 431
+
+
+async def test_a_long_path_or_query_counts_too() -> None:
+    async with agent(header_bytes=2000) as app:
+        assert (await ask(app, "GET", "/tasks/" + "x" * 3000)).status == 431
+        assert (await ask(app, "GET", "/tasks", query="x=" + "y" * 3000)).status == 431
+
+
+@pytest.mark.parametrize("entry", POSTS, ids=str)
+@pytest.mark.parametrize("kind", ["text/plain", "application/xml", "application/x-www-form-urlencoded", "é"])
+async def test_what_is_not_json_is_415(entry: Entry, kind: str) -> None:
+    async with agent() as app:
+        request = entry.request(Wish(task="t", config="c"))
+        headers = [("content-type", kind), ("a2a-version", entry.version.value)]
+        assert (await ask(app, "POST", request["path"], headers=headers, body=request["body"])).status == 415
+
+
+async def test_a_page_of_another_origin_can_not_leave_out_the_type() -> None:
+    """Browsers ask before they send JSON to another origin, and do not ask before they send bytes without a type."""
+    body = rpc("ListTasks", {})
+    async with agent() as app:
+        for headers, status in (
+            ([], 200),
+            ([("origin", "https://page.example"), ("host", "localhost:8000")], 415),
+            ([("origin", "null"), ("host", "localhost:8000")], 415),
+            ([("origin", "http://localhost:8000"), ("host", "localhost:8000")], 200),
+            ([JSON, ("origin", "https://page.example"), ("host", "localhost:8000")], 200),
+        ):
+            assert (await ask(app, "POST", "/", headers=headers, body=body)).status == status
+
+
+async def test_deep_json_and_many_parts_are_413() -> None:
+    async with agent() as app:
+        deep = b'{"jsonrpc":"2.0","id":1,"method":"GetTask","params":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+        assert (await ask(app, "POST", "/", headers=[JSON], body=deep)).status == 413
+        parts = [{"text": "x"}] * 100_000
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": parts}
+        assert (await call(app, "SendMessage", {"message": message})).status == 413
+
+
+async def test_many_small_pieces_cost_what_they_weigh() -> None:
+    """A body that comes byte by byte is not kept as a list of bytes."""
+    pieces = 200_000
+    left = [pieces]
+
+    async def receive() -> Message:
+        left[0] -= 1
+        return {"type": "http.request", "body": b"x", "more_body": left[0] > 0}
+
+    tracemalloc.start()
+    try:
+        body = await read_body({"headers": []}, receive, 10**6)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(body) == pieces
+    assert peak < 4 * pieces
+
+
+def test_headers_are_counted_whole() -> None:
+    check_headers({"path": "/", "query_string": b"", "headers": [(b"a", b"b")]}, 3)
+
+
+# --------------------------------------------------------------------------------------------- over a real connection
+
+
+@asynccontextmanager
+async def served(**settings: Any) -> AsyncIterator[int]:
+    """An agent at a port of this machine."""
+    chosen = ServerSettings(**settings)
+    server = A2AServer(worker=echo, agent_card=CARD, settings=chosen)
+    config = uvicorn.Config(server.app, http=connections(chosen), ws="none", lifespan="on", log_config=None)
+    listening = uvicorn.Server(config)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        serving = asyncio.create_task(listening.serve([bound]))
+        try:
+            async with asyncio.timeout(20):
+                while not listening.started:  # noqa: ASYNC110 - uvicorn tells nobody
+                    await asyncio.sleep(0.01)
+            yield bound.getsockname()[1]
+        finally:
+            listening.should_exit = True
+            await serving
+
+
+async def talked(port: int, *pieces: bytes, pause: float = 0.0, patience: float = 10.0) -> bytes:
+    """What comes back until the agent hangs up."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    got = bytearray()
+
+    async def read() -> None:
+        while data := await reader.read(65_536):
+            got.extend(data)
+
+    async def write() -> None:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(pause)
+
+    reading, writing = asyncio.create_task(read()), asyncio.create_task(write())
+    try:
+        await asyncio.wait([reading], timeout=patience)
+    finally:
+        for task in (reading, writing):
+            task.cancel()
+        writer.close()
+        await asyncio.gather(reading, writing, writer.wait_closed(), return_exceptions=True)
+    return bytes(got)
+
+
+HEAD = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+
+
+async def test_a_connection_that_dawdles_is_closed() -> None:
+    """Nothing at all, half of the headers, a header line now and then, empty lines after an answer: all end in time."""
+    async with served(header_seconds=0.5) as port:
+        begin = time.monotonic()
+        silent, half, dripping, lines = await asyncio.gather(
+            talked(port),
+            talked(port, HEAD),
+            talked(port, HEAD, *[b"x: y\r\n"] * 200, pause=0.05),
+            talked(port, b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n", *[b"\r\n"] * 200, pause=0.05),
+        )
+        assert time.monotonic() - begin < 9
+        assert silent == b""
+        assert half.startswith(b"HTTP/1.1 408 ")
+        assert dripping.startswith(b"HTTP/1.1 408 ")
+        assert lines.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_endless_headers_are_cut() -> None:
+    async with served(header_bytes=10_000) as port:
+        assert (await talked(port, HEAD, b"x: " + b"y" * 200_000)).startswith(b"HTTP/1.1 431 ")
+        assert (await talked(port, HEAD, *[b"x: y\r\n" * 100] * 50)).startswith(b"HTTP/1.1 431 ")
+        assert (await talked(port, b"GET /" + b"x" * 200_000)).startswith(b"HTTP/1.1 431 ")
+
+
+async def test_a_slow_body_is_answered_and_the_connection_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.server.connections.LINGER_SECONDS", 0.5)
+    async with served(body_seconds=0.3) as port:
+        slow = await talked(port, HEAD + b"content-length: 1000\r\n\r\n", *[b" "] * 100, pause=0.1, patience=9)
+        assert slow.startswith(b"HTTP/1.1 408 ")
+        chunked = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+        assert (await talked(port, chunked, *[b"1\r\n \r\n"] * 100, pause=0.1, patience=9)).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_connection_goes_on_after_an_error() -> None:
+    """Params that are no object, and many requests in one packet: each is answered on the same connection."""
+    bodies = [rpc("GetTask", params, id_=number) for number, params in enumerate(([1], "abc", 7, {"id": "x"}, None))]
+    requests = b"".join(HEAD + b"content-length: %d\r\n\r\n%b" % (len(body), body) for body in bodies)
+    async with served(header_seconds=1.0) as port:
+        got = await talked(port, requests, patience=2)
+    answers = [part.partition(b"\r\n\r\n")[2] for part in got.split(b"HTTP/1.1 ")[1:]]
+    assert [json.loads(answer)["id"] for answer in answers] == [0, 1, 2, 3, 4]
+
+
+async def test_others_are_served_while_many_dawdle() -> None:
+    async with served(header_seconds=3.0, body_seconds=3.0) as port:
+        dawdling = [asyncio.create_task(talked(port, HEAD)) for _ in range(100)]
+        dawdling += [asyncio.create_task(talked(port, HEAD + b"content-length: 9\r\n\r\n{")) for _ in range(100)]
+        await asyncio.sleep(0.2)
+        begin = time.monotonic()
+        request = b"GET /tasks HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        replies = [await talked(port, request) for _ in range(20)]
+        assert time.monotonic() - begin < 2
+        assert all(reply.startswith(b"HTTP/1.1 200 ") for reply in replies)
+        for task in dawdling:
+            task.cancel()
+        await asyncio.gather(*dawdling, return_exceptions=True)
