@@ -23,7 +23,6 @@ from holdfast.server.failures import explain, failure_headers
 from holdfast.server.gate import Gate, agreed, echoed, query_of, version_of
 from holdfast.server.http import A2A_JSON, JSON, ClientGone, check_content_type, header, read_body, respond
 from holdfast.server.sse import Streams
-from holdfast.storage import new_id
 
 _TASK = r"/tasks/(?P<id>[^/:]+)"
 _CONFIGS = r"/tasks/(?P<task>[^/:]+)/pushNotificationConfigs"
@@ -134,7 +133,7 @@ class Rest:
     def _decode(self, found: Route, params: dict[str, Any]) -> tuple[Codec, Request]:
         if found.version is Version.v1_0:
             return v1, v1.decode(found.operation, params, limits=self._limits)
-        request = dialect.decode(found.operation, params, limits=self._limits, new_id=new_id)
+        request = dialect.decode(found.operation, params, limits=self._limits)
         message = params.get("message", params.get("request"))
         plain = isinstance(message, dict) and "parts" in message
         return (plain_v03 if plain else v03_proto), request
