@@ -90,6 +90,15 @@ async def test_requeue_makes_one_new_task(client: TaskEngine, kernel: Kernel) ->
     assert (await client.tasks.requeue(old, ADA)).task.record.task_id == new
 
 
+async def test_requeue_makes_one_new_task_even_where_sending_is_not_idempotent(
+    client: TaskEngine, kernel: Kernel
+) -> None:
+    old = await bury(client, ADA)
+    async with TaskEngine(kernel, settings=TaskSettings(repeated_send="new")) as other:
+        again = [(await other.tasks.requeue(old, ADA)).task.record.task_id for _ in range(2)]
+    assert again[0] == again[1]
+
+
 async def test_only_what_ended_without_an_answer_is_requeued(client: TaskEngine, kernel: Kernel) -> None:
     waiting = await client.tasks.send(message("waits"))
     with pytest.raises(UnsupportedOperationError, match="the task is submitted"):
