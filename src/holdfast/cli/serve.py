@@ -30,7 +30,7 @@ DEFAULT_STORAGE = "sqlite:///holdfast.db"
     help="Where tasks are kept.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0 lets other machines in.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one.")
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True, help="They share the port.")
 @click.option("--url", "public_url", metavar="URL", help="Where clients reach the agent, for its card.")
 @click.option("--name", help="The agent's name, when the module has no card.")
