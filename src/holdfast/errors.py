@@ -8,6 +8,12 @@
     │   │   ├── CredentialsMissing   the request carries none
     │   │   └── CredentialsRefused   the request carries some that are not accepted
     │   └── AuthUnavailable          who is calling can't be known now (retry)
+    ├── A2AClientError               what a client meets when it calls an agent
+    │   ├── A2AConnectionError       the agent can't be reached, or the connection broke (retry)
+    │   │   └── A2ATimeoutError      the agent did not answer in time (retry)
+    │   ├── A2ADiscoveryError        there is no agent card that can be used
+    │   └── A2AServerError           the agent answered with an error that has no name of its own
+    │       └── A2AResponseError     the answer is not what the protocol says
     ├── ProtocolError
     │   ├── ParseError               the request is not JSON
     │   ├── InvalidRequestError      JSON, but no request: no method, a batch, a wrong id
@@ -153,6 +159,47 @@ class AuthUnavailable(AuthError):
     """Credentials can't be checked now, since the keys for it can't be loaded; try again later."""
 
     retryable = True
+
+
+class A2AClientError(HoldfastError):
+    """An agent could not be called."""
+
+
+class A2AConnectionError(A2AClientError):
+    """The agent can't be reached, or the connection broke.
+
+    ``sent`` is False when nothing of the request left this process; otherwise the agent may have received it.
+    """
+
+    retryable = True
+
+    def __init__(self, message: str | None = None, *, sent: bool = True) -> None:
+        self.sent = sent
+        super().__init__(message)
+
+
+class A2ATimeoutError(A2AConnectionError):
+    """The agent did not answer in time; it may still be at work."""
+
+
+class A2ADiscoveryError(A2AClientError):
+    """There is no agent card that can be used."""
+
+
+class A2AServerError(A2AClientError):
+    """The agent answered with an error.
+
+    ``code`` is that of JSON-RPC, ``status`` that of HTTP, where there was one.
+    """
+
+    def __init__(self, message: str | None = None, *, code: int | None = None, status: int | None = None) -> None:
+        self.code = code
+        self.status = status
+        super().__init__(message)
+
+
+class A2AResponseError(A2AServerError):
+    """The agent answered with something that is no A2A."""
 
 
 class FieldViolation(NamedTuple):

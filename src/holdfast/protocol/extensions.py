@@ -12,6 +12,9 @@ from holdfast.errors import ExtensionSupportRequiredError
 
 HEADER = "A2A-Extensions"
 HEADER_V03 = "X-A2A-Extensions"
+RESUME = "https://holdfast.dev/a2a/extensions/resume/v1"
+"""A stream can be continued after any event by Last-Event-ID, and a message that is sent again is the same task."""
+
 MAX_EXTENSIONS = 100  # a header of this many URIs is no honest request; the rest is not looked at
 
 

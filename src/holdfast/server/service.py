@@ -17,6 +17,7 @@ from holdfast.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
+from holdfast.protocol import extensions
 from holdfast.protocol.card import AgentCardConfig
 from holdfast.protocol.requests import (
     DEFAULT_PAGE_SIZE,
@@ -39,7 +40,7 @@ from holdfast.tasks.queries import ListTasksQuery
 from holdfast.tasks.store import StoredTask
 from holdfast.webhooks.configs import PushConfigs
 
-RESUME_EXTENSION = "https://holdfast.dev/a2a/extensions/resume/v1"
+RESUME_EXTENSION = extensions.RESUME
 """A stream can be continued after any event: see docs/reference/streams.md."""
 
 
