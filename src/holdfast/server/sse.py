@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 
 from starlette.types import Receive, Send
 
@@ -45,7 +45,7 @@ class Streams:
             first = await anext(events, None)
             await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *headers]})
             if first is not None:
-                await self._send(send, events, first, gone, frame, failed)
+                await _while_there(gone, self._send(send, events, first, gone, frame, failed))
             if gone.done() and on_gone is not None:
                 await on_gone()
             await send({"type": "http.response.body", "body": retry(RETRY_MILLISECONDS) if self.closing else b""})
@@ -88,6 +88,28 @@ async def respond_event(send: Send, data: bytes) -> None:
     """A stream of one event."""
     await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
     await send({"type": "http.response.body", "body": event(data)})
+
+
+async def _while_there(gone: asyncio.Future[None], sending: Coroutine[None, None, None]) -> None:
+    """Send until that is done or the client is gone, even while nothing happens: else a stream would stay open until
+    the next beat, and who opens and leaves many would use up the limit.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    there = True
+
+    def leave(_gone: asyncio.Future[None]) -> None:
+        if there:
+            task.cancel()
+
+    gone.add_done_callback(leave)
+    try:
+        await sending
+    except asyncio.CancelledError:
+        if not gone.done() or task.uncancel() > 0:  # somebody else stops us
+            raise
+    finally:
+        there = False
 
 
 async def _gone(receive: Receive) -> None:

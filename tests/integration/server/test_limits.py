@@ -277,3 +277,36 @@ async def test_others_are_served_while_many_dawdle() -> None:
         for task in dawdling:
             task.cancel()
         await asyncio.gather(*dawdling, return_exceptions=True)
+
+
+async def test_a_stream_ends_when_its_client_leaves() -> None:
+    """At once, not with the next beat: who opens streams and leaves them does not use up the limit."""
+
+    async def wait(ctx: TaskContext) -> None:
+        await ctx.request_input("More?")
+
+    settings = ServerSettings(streams=3, heartbeat_stream_seconds=3600)
+    async with A2AServer(worker=wait, agent_card=CARD, settings=settings) as server:
+        before = asyncio.all_tasks()
+        for number in range(20):
+            message = {"messageId": f"m{number}", "role": "ROLE_USER", "parts": [{"text": "x"}]}
+            left = asyncio.Event()
+            chunks = [rpc("SendStreamingMessage", {"message": message})]
+
+            async def receive(chunks: list[bytes] = chunks, left: asyncio.Event = left) -> Message:
+                if chunks:
+                    return {"type": "http.request", "body": chunks.pop(), "more_body": False}
+                await left.wait()
+                return {"type": "http.disconnect"}
+
+            async def send(message: Message, left: asyncio.Event = left) -> None:
+                assert message.get("status", 200) == 200
+                if b"INPUT_REQUIRED" in message.get("body", b""):
+                    left.set()
+
+            scope = {"type": "http", "method": "POST", "path": "/", "headers": [], "query_string": b""}
+            async with asyncio.timeout(10):
+                await server.app(scope, receive, send)
+        assert server.routes.streams.open == 0
+        await asyncio.sleep(0.1)
+        assert asyncio.all_tasks() <= before
