@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import socket
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from holdfast.errors import CommitRefused, HoldfastError, LeaseLost, TaskTerminalStateError
 from holdfast.observability.metrics import Metrics
 from holdfast.observability.tracing import Tracing
 from holdfast.protocol.types import Message, TaskState
-from holdfast.storage import Claim, QueueTopic, Release, new_id
+from holdfast.storage import Claim, QueueTopic, Release
 from holdfast.tasks.context import agent_message, text_part
 from holdfast.tasks.dependencies import Dependencies
 from holdfast.tasks.events import Events
 from holdfast.tasks.families import QUEUE
 from holdfast.tasks.hooks import LifecycleHooks
 from holdfast.tasks.journal import Journal
+from holdfast.tasks.lease import Lease, cancelled
 from holdfast.tasks.lifecycle import End, Start
 from holdfast.tasks.notes import OtherNote
 from holdfast.tasks.run import Run
@@ -34,6 +33,7 @@ logger = logging.getLogger("holdfast.tasks")
 CLAIM_BATCH = 16
 LISTEN_AFTER_SECONDS = 0.05  # a turn that is over sooner looks into its inbox only at its end
 POLL_SECONDS = 0.5  # delayed items and expired leases give no hint
+RETIRE_SECONDS = 5.0  # if the store does not answer, the lease ends by itself
 EXHAUSTED = "The agent's process died each time it worked on this task; it was given up."
 
 
@@ -60,42 +60,39 @@ class Runner:
         self.hooks = hooks
         self.tracing = tracing
         self._metrics = metrics
-        self.name = _incarnation()
+        self._lease = Lease(
+            store.kernel, seconds=settings.lease_seconds, heartbeat=settings.heartbeat_seconds, lost=self._lost
+        )
         self.runs: dict[tuple[str, str], Run] = {}
         self._reserved = 0
         self._draining = False
-        self._renewed = 0.0  # when the last heartbeat that succeeded was sent
         self._young: list[Run] = []  # began in the last moments
         self._freed = asyncio.Event()
-        self._loops: list[asyncio.Task[None]] = []
+        self._claiming: asyncio.Task[None] | None = None
         self._beginning: set[asyncio.Task[None]] = set()
-        self._suspect: tuple[str, str] | None = None  # a task with few attempts left, which runs here
-        self._suspect_until = 0.0
+        self._suspect: tuple[str, str] | None = None  # a task with few attempts left, which begins here
+        self._cleared = asyncio.Event()
 
     # -------------------------------------------------------------------------------------------------- life cycle
 
     async def start(self) -> None:
         """Take a lease, and begin to claim."""
-        await self._renew()
-        self._loops = [
-            asyncio.create_task(self._heartbeats(), name="heartbeats"),
-            asyncio.create_task(self._claims(), name="claims"),
-        ]
+        await self._lease.start()
+        self._claiming = asyncio.create_task(self._claims(), name="claims")
 
     async def stop(self) -> None:
         """Claim nothing more, give what runs ``drain_seconds``, hand over the rest, and give up the lease."""
         self._draining = True
-        if not self._loops:
+        if self._claiming is None:
             return
-        heartbeats, claims = self._loops
-        await _cancelled(claims)
+        await cancelled(self._claiming)
         while self._beginning:
             await asyncio.wait(self._beginning)
         await self._finish()
-        await _cancelled(heartbeats)
-        with contextlib.suppress(HoldfastError):
-            await self.store.kernel.retire(self.name)
-        self._loops = []
+        if self._beginning:  # hooks that were told of the last ends
+            await asyncio.wait(self._beginning, timeout=RETIRE_SECONDS)
+        await self._lease.stop()
+        self._claiming = None
 
     async def _finish(self) -> None:
         running = [asyncio.ensure_future(run.finished()) for run in self.runs.values()]
@@ -117,7 +114,7 @@ class Runner:
 
     def reserve(self) -> str | None:
         """A slot for a task that is about to be made here: the name to claim it with; None: there is no slot."""
-        if not self._loops or self.free <= 0:
+        if self._claiming is None or self.free <= 0:
             return None
         self._reserved += 1
         return self.name
@@ -149,7 +146,7 @@ class Runner:
             del self.runs[run.key]
             self.events.running.discard(run.key)
         if run.key == self._suspect:
-            self._suspect = None
+            self._cleared.set()
         self._freed.set()
 
     def told(self, task: StoredTask) -> None:
@@ -169,6 +166,11 @@ class Runner:
     async def _claims(self) -> None:
         with self.store.kernel.watch(QueueTopic(QUEUE)) as watch:
             while True:
+                if self._suspect is not None:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(self.settings.lease_seconds):
+                            await self._cleared.wait()
+                    self._suspect = None
                 if self.free <= 0:
                     self._freed.clear()
                     await self._freed.wait()
@@ -189,10 +191,29 @@ class Runner:
             await asyncio.sleep(POLL_SECONDS)
         finally:
             self._reserved -= limit
-        for claim in claims:
+        for claim in await self._one_suspect(claims):
             self._reserved += 1
             self._spawn(self._begin(claim))
         return len(claims)
+
+    async def _one_suspect(self, claims: Sequence[Claim]) -> Sequence[Claim]:
+        """What is begun of these. A task with few attempts left may be what ended the processes before, or may only
+        have been in them. So these are begun one at a time: the others are given back first, and nothing more is
+        claimed until that one has ended or lived for a lease. The guilty one takes no other along to its end.
+        """
+        suspects = [claim for claim in claims if max(2, claim.max_attempts - 1) <= claim.attempt <= claim.max_attempts]
+        if not suspects:
+            return claims
+        self._suspect = (suspects[0].partition, suspects[0].key)
+        self._cleared.clear()
+        for claim in suspects[1:]:
+            try:
+                await self.store.kernel.commit(claim.partition, claim.release(ready_in=POLL_SECONDS))
+            except CommitRefused:
+                pass
+            except HoldfastError:
+                self.give_back_later(claim)
+        return [claim for claim in claims if claim not in suspects[1:]]
 
     async def _begin(self, claim: Claim) -> None:
         try:
@@ -207,6 +228,9 @@ class Runner:
             self.give_back_later(claim)
         finally:
             self.unreserve()
+            key = (claim.partition, claim.key)
+            if key == self._suspect and key not in self.runs:
+                self._cleared.set()
 
     async def _begin_or_end(self, claim: Claim) -> None:
         task = await self.store.find(claim.partition, claim.key)
@@ -223,9 +247,6 @@ class Runner:
             await journal.move(End(TaskState.failed, message), claim.bury(EXHAUSTED))
             self.told(journal.task)
             return
-        if not self._alone(claim):
-            await self.store.kernel.commit(claim.partition, claim.release(ready_in=POLL_SECONDS))
-            return
         note = self.attempt_note(task.record.turn.number, claim)
         if state is TaskState.submitted:
             await journal.move(Start(), before=[note])
@@ -233,19 +254,6 @@ class Runner:
             await journal.write([note])
         self.told(journal.task)
         self.run(journal).poke()
-
-    def _alone(self, claim: Claim) -> bool:
-        """Whether this task may begin now. One that has few attempts left may be what ended the processes before, or
-        may only have been in them: such tasks are begun one after the other, each when the one before has ended or
-        lived for a lease, so that the guilty one takes no other along.
-        """
-        if claim.attempt < max(2, claim.max_attempts - 1):
-            return True
-        now = asyncio.get_running_loop().time()
-        if self._suspect is not None and now < self._suspect_until:
-            return False
-        self._suspect, self._suspect_until = (claim.partition, claim.key), now + self.settings.lease_seconds
-        return True
 
     def attempt_note(self, turn: int, claim: Claim | None, took: int | None = None) -> OtherNote:
         """Notes which process begins the turn, for the how-manieth time."""
@@ -283,48 +291,16 @@ class Runner:
                 continue
             return
 
-    # -------------------------------------------------------------------------------------------------- heartbeats
+    # ------------------------------------------------------------------------------------------------------- lease
 
-    async def _heartbeats(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(min(self.settings.heartbeat_seconds, max(0.05, self._left() / 2)))
-            if self._left() <= 0:
-                self._fence()
-            try:
-                async with asyncio.timeout(max(0.1, self._left())):
-                    await self._renew()
-            except (HoldfastError, TimeoutError) as error:
-                logger.warning("the heartbeat failed (%.1f s left): %s", self._left(), str(error) or "no answer")
-                await asyncio.sleep(min(0.2, self.settings.heartbeat_seconds))
-            if self._left() <= 0 and loop.time() > self._renewed:
-                self._fence()
+    @property
+    def name(self) -> str:
+        """This incarnation of a worker, as claims and logs name it."""
+        return self._lease.name
 
-    async def _renew(self) -> None:
-        sent = asyncio.get_running_loop().time()
-        await self.store.kernel.heartbeat(self.name, lease_seconds=self.settings.lease_seconds)
-        self._renewed = sent
-
-    def _left(self) -> float:
-        """How long this process may still believe in its lease."""
-        lease = self.settings.lease_seconds
-        return self._renewed + lease - min(2.0, lease / 5) - asyncio.get_running_loop().time()
-
-    def _fence(self) -> None:
-        """The lease could not be renewed: others may take over any moment. Stop, and begin anew under a new name."""
+    def _lost(self) -> None:
+        """The lease could not be renewed: others may take over any moment."""
         if self.runs:
             logger.error("the lease was lost; %d tasks are left to other processes", len(self.runs))
         for run in list(self.runs.values()):
             run.stop("lost")
-        self.name = _incarnation()
-        self._renewed = asyncio.get_running_loop().time()
-
-
-def _incarnation() -> str:
-    return f"{socket.gethostname()[:60]}:{os.getpid()}:{new_id()}"
-
-
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
