@@ -1,0 +1,76 @@
+"""The worker of these tests: it does what the message says."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig, ExtensionConfig, SkillConfig
+from holdfast.server import A2AServer
+from holdfast.server.settings import ServerSettings
+from holdfast.tasks import TaskContext
+from holdfast.tasks.settings import TaskSettings
+
+
+async def act(ctx: TaskContext) -> None:
+    """Do as told: `echo words`, `ask`, `count 300 [seconds]`, `wait`, `until file`, `direct words`, …"""
+    word, _, rest = ctx.user_text.partition(" ")
+    match word:
+        case "ask" if ctx.turn == 1:
+            await ctx.request_input("What is your name?")
+        case "auth" if ctx.turn == 1:
+            await ctx.request_auth("Sign in")
+        case "count":
+            number, _, pause = rest.partition(" ")
+            for i in range(int(number)):
+                await ctx.emit_text_artifact(f"{i} ", append=i > 0, last_chunk=i == int(number) - 1)
+                if pause:
+                    await asyncio.sleep(float(pause))
+            await ctx.complete()
+        case "wait":
+            while not ctx.is_cancelled:  # noqa: ASYNC110 - there is nothing else to wait for
+                await asyncio.sleep(0.01)
+        case "until":
+            while not Path(rest).exists():  # noqa: ASYNC110 - another process makes it
+                await asyncio.sleep(0.01)
+            await ctx.complete("there it is")
+        case "direct":
+            await ctx.reply_directly(rest)
+        case "fail":
+            await ctx.fail(rest)
+        case "reject":
+            await ctx.reject(rest)
+        case "file":
+            await ctx.emit_artifact(file_bytes=b"\x00\xff", filename="x.bin", media_type="application/octet-stream")
+            await ctx.complete_json({"a": [1, None, "ä"]})
+        case _:
+            await ctx.complete(rest if word == "echo" else f"turn {ctx.turn}: {ctx.user_text}")
+
+
+def agent(
+    storage: str = "memory:",
+    *,
+    streaming: bool = True,
+    push: bool = True,
+    extended: bool = True,
+    extensions: tuple[ExtensionConfig, ...] = (),
+    task_settings: TaskSettings | None = None,
+    settings: ServerSettings | None = None,
+) -> A2AServer:
+    """An agent with everything."""
+    card = AgentCardConfig(
+        name="Actor",
+        description="Does as told",
+        skills=[SkillConfig(id="act", name="Act", description="Does as told", tags=["test"])],
+        capabilities=CapabilitiesConfig(streaming=streaming, push_notifications=push, extended_agent_card=extended),
+        extensions=extensions,
+    )
+    more = card.model_copy(update={"description": "Does as told, for you"})
+    return A2AServer(
+        worker=act,
+        agent_card=card,
+        storage=storage,
+        extended_card=(lambda _caller: more) if extended else None,
+        settings=settings or ServerSettings.of({}),
+        task_settings=task_settings or TaskSettings.of({}),
+    )
