@@ -97,9 +97,10 @@ class Stage:
         runner = engine.runner
         assert runner is not None
         runner._draining = True
-        dying: list[asyncio.Task[Any]] = [*runner._loops, *runner._beginning]
+        loops = [loop for loop in (runner._claiming, runner._lease._beating) if loop is not None]
+        dying: list[asyncio.Task[Any]] = [*loops, *runner._beginning]
         dying += [run._task for run in runner.runs.values() if run._task is not None]
-        runner._loops = []
+        runner._claiming = runner._lease._beating = None
         for task in dying:
             task.cancel()
         if dying:
