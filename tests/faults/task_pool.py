@@ -16,8 +16,18 @@ from tests.faults.task_notes import read_notes
 class Pool:
     """Processes of ``task_worker`` on one storage."""
 
-    def __init__(self, children: Children, folder: Path, url: str, *, seed: int = 1, concurrency: int = 8) -> None:
+    def __init__(
+        self,
+        children: Children,
+        folder: Path,
+        url: str,
+        *,
+        seed: int = 1,
+        concurrency: int = 8,
+        codes: tuple[int, ...] = (-signal.SIGKILL,),
+    ) -> None:
         self.url = url
+        self.codes = codes  # by which members may end
         self.kills = 0
         self.members: list[Child] = []
         self.dice = random.Random(seed)
@@ -48,18 +58,15 @@ class Pool:
             self.dice.choice(self.members).kill()
             self.bury()
 
-    def bury(self, *codes: int) -> list[int]:
-        """Take the dead away. Whoever died of something else than a kill or one of these codes fails the test."""
-        ended = []
+    def bury(self) -> None:
+        """Take the dead away. Whoever died of something else than what is expected fails the test."""
         for child in tuple(self.members):
             if not child.alive:
                 code = child.wait()
-                assert code == -signal.SIGKILL or code in codes, f"a worker ended by itself with {code}"
+                assert code in self.codes, f"a worker ended by itself with {code}"
                 child.close()
                 self.members.remove(child)
-                self.kills += code == -signal.SIGKILL
-                ended.append(code)
-        return ended
+                self.kills += 1
 
     def notes(self, kind: str | None = None) -> list[dict[str, Any]]:
         """What all members noted so far, the dead ones too."""

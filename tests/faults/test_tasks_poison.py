@@ -25,16 +25,14 @@ async def test_a_poisonous_task_is_given_up_and_harms_no_other(
     tmp_path: Path, children: Children, figures: Figures, some_task_url: str
 ) -> None:
     """After five dead processes the task is failed and dead-lettered with its reason; all others complete."""
-    pool = Pool(children, tmp_path, some_task_url, concurrency=2)
-    deaths = others = 0
+    pool = Pool(children, tmp_path, some_task_url, concurrency=2, codes=(POISONED,))
+    others = 0
 
     async with open_storage(some_task_url) as kernel, TaskEngine(kernel, settings=SETTINGS) as engine:
         poison = await engine.tasks.send(message("poison", "poison"))
 
         async def supervise() -> None:
-            nonlocal deaths
             while True:
-                deaths += len(pool.bury(POISONED))
                 await pool.fill(2)
                 await asyncio.sleep(0.02)
 
@@ -42,6 +40,7 @@ async def test_a_poisonous_task_is_given_up_and_harms_no_other(
         end = asyncio.create_task(engine.tasks.settled(poison))
         tasks = [poison.task.record.task_id]
         while not end.done():
+            assert not supervisor.done()
             sent = await engine.tasks.send(message(f"other-{others}", "work"))
             assert (await engine.tasks.settled(sent)).view.state is TaskState.completed
             tasks.append(sent.task.record.task_id)
@@ -51,7 +50,7 @@ async def test_a_poisonous_task_is_given_up_and_harms_no_other(
         item = await kernel.work(ANONYMOUS.partition, QUEUE, tasks[0])
         verdict = await verify_tasks(kernel, tasks, pool.notes())
         runs = [note for note in pool.notes("run") if note["task"] == tasks[0]]
-    figures(f"{kernel.engine}: a poisonous task", dead_processes=deaths, others_completed=others, runs=len(runs))
+    figures(f"{kernel.engine}: a poisonous task", dead_processes=pool.kills, others_completed=others, runs=len(runs))
     verdict.assert_clean()
     assert ended.view.state is TaskState.failed
     assert [note["attempt"] for note in runs] == list(range(1, MAX_ATTEMPTS + 1))
