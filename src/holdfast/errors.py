@@ -43,7 +43,8 @@
     │   ├── ContentTypeNotSupportedError  the agent does not take parts of this media type
     │   ├── InvalidAgentResponseError  the worker answered with something that can't be sent
     │   ├── InvalidTaskRequest       a wrong argument: message, query, page token, state, length
-    │   │   └── MessageReused        the same message id with another body
+    │   │   ├── MessageReused        the same message id with another body
+    │   │   └── WebhookAddressError  a webhook into a private network, or not by https
     │   ├── TurnEnded                the worker has ended its turn already
     │   ├── LeaseLost                another process has the task; nothing that this one writes is taken
     │   └── StepError
@@ -383,6 +384,10 @@ class InvalidTaskRequest(TaskError):
 
 class MessageReused(InvalidTaskRequest):
     """A message with this id was sent before, with another body; give each new message an id of its own."""
+
+
+class WebhookAddressError(InvalidTaskRequest):
+    """A webhook must be reachable by https at a public address; this one is private, local or reserved."""
 
 
 class TurnEnded(TaskError):

@@ -1,0 +1,154 @@
+"""Which addresses a webhook may have: only such as belong to the public internet, in whatever way they are spelled.
+
+A URL is checked when a config is made, as far as that can be known without a question to the network; its host is
+resolved once before each delivery, every answer is checked, and the connection goes to an address that was checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from urllib.parse import urlsplit
+
+from holdfast.errors import WebhookAddressError
+
+Address = IPv4Address | IPv6Address
+Resolver = Callable[[str, int], Awaitable[list[str]]]
+
+MAX_URL = 2048
+
+_FORBIDDEN_4 = tuple(
+    IPv4Network(network)
+    for network in (
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",
+        "192.88.99.0/24",
+        "192.168.0.0/16",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/3",
+    )
+)
+_GLOBAL_6 = IPv6Network("2000::/3")
+_FORBIDDEN_6 = tuple(
+    IPv6Network(network)
+    for network in (
+        "2001::/23",  # Teredo, ORCHID, benchmarking and other special purposes
+        "2001:db8::/32",
+        "2002::/16",  # 6to4: an IPv4 address in disguise
+        "3fff::/20",
+        "2620:4f:8000::/48",
+    )
+)
+_NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
+_NUMERIC = re.compile(r"[0-9a-fx.]+", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a webhook goes: the URL in parts, each of them checked."""
+
+    url: str
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def netloc(self) -> str:
+        return urlsplit(self.url).netloc
+
+
+def check_url(url: str, *, loopback: bool = False) -> Target:
+    """The target of this URL. Raises WebhookAddressError. ``loopback`` allows this machine, also by plain HTTP."""
+    if len(url) > MAX_URL:
+        raise WebhookAddressError(f"the URL of a webhook has at most {MAX_URL} characters")
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise WebhookAddressError("this is not a URL") from None
+    if parts.scheme not in ("https", "http") or not host:
+        raise WebhookAddressError("the URL of a webhook begins with https://")
+    if parts.username is not None or parts.password is not None or "@" in parts.netloc:
+        raise WebhookAddressError("the URL of a webhook holds no user name; use the authentication of the config")
+    if not url.isascii() or not url.isprintable() or any(char in url for char in ' \\"<>^`{|}'):
+        raise WebhookAddressError("the URL of a webhook is plain ASCII; encode other characters")
+    if port == 0:
+        raise WebhookAddressError("port 0 is no port")
+    literal = literal_address(host)
+    local = loopback and (literal.is_loopback if literal is not None else host.rstrip(".").lower() == "localhost")
+    if parts.scheme == "http" and not local:
+        raise WebhookAddressError("a webhook is called by https, so that nobody reads along")
+    if literal is not None and not local:
+        check_address(literal)
+    if literal is None and not local and _local_name(host):
+        raise WebhookAddressError
+    return Target(url, parts.scheme, host, port or (443 if parts.scheme == "https" else 80))
+
+
+def literal_address(host: str) -> Address | None:
+    """The address that a host is, in any spelling that some resolver takes for one; None: it is a name."""
+    text = host.strip("[]").partition("%")[0]
+    try:
+        return ip_address(text)
+    except ValueError:
+        pass
+    if _NUMERIC.fullmatch(text) and any(char.isdigit() for char in text):  # 2130706433, 0x7f.1, 0177.0.0.1
+        try:
+            return IPv4Address(socket.inet_aton(text))
+        except OSError:
+            return None
+    return None
+
+
+def check_address(address: Address) -> None:
+    """Raise WebhookAddressError unless this is an address of the public internet."""
+    if isinstance(address, IPv4Address):
+        if any(address in network for network in _FORBIDDEN_4):
+            raise WebhookAddressError
+        return
+    if address.ipv4_mapped is not None:
+        check_address(address.ipv4_mapped)
+        return
+    if any(address in network for network in _NAT64):
+        raise WebhookAddressError
+    if address not in _GLOBAL_6 or any(address in network for network in _FORBIDDEN_6):
+        raise WebhookAddressError
+
+
+async def resolve(target: Target, *, loopback: bool = False, resolver: Resolver | None = None) -> str:
+    """The address to connect to. Every answer must be public: one that is not makes the name untrustworthy."""
+    literal = literal_address(target.host)
+    answers = [str(literal)] if literal is not None else await (resolver or _ask)(target.host, target.port)
+    if not answers:
+        raise WebhookAddressError("the host of the webhook has no address")
+    for answer in answers:
+        address = ip_address(answer.partition("%")[0])
+        if not (loopback and address.is_loopback):
+            check_address(address)
+    return answers[0].partition("%")[0]
+
+
+async def _ask(host: str, port: int) -> list[str]:
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return list(dict.fromkeys(str(address[4][0]) for address in found))
+
+
+def _local_name(host: str) -> bool:
+    name = host.rstrip(".").lower()
+    return "." not in name or name.endswith((".localhost", ".local", ".internal", ".home.arpa", ".lan"))
