@@ -108,6 +108,7 @@ class TaskEngine:
                 self._mirror.warn()
             if self.runner is not None:
                 await self.dependencies.start()
+                opened.push_async_callback(self.dependencies.stop)
                 await self.runner.start()
             if self._sweeper is not None:
                 self._sweeper.start()
@@ -124,4 +125,3 @@ class TaskEngine:
                 await self.runner.stop()
                 if self._mirror is not None:
                     await self._mirror.give_up_the_rest()
-                await self.dependencies.stop()

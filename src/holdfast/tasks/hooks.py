@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.protocol.types import TaskState
 
@@ -21,8 +22,22 @@ class LifecycleHooks:
     on_working: Hook | None = None
     on_turn_end: Hook | None = None
     on_terminal: Hook | None = None
+    _telling: dict[str, asyncio.Future[None]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     async def tell(self, task_id: str, state: TaskState) -> None:
+        """Call them, after those that were called for this task before: a slow hook is not overtaken."""
+        before = self._telling.get(task_id)
+        told = self._telling[task_id] = asyncio.get_running_loop().create_future()
+        try:
+            if before is not None:
+                await asyncio.wait([before])
+            await self._tell(task_id, state)
+        finally:
+            told.set_result(None)
+            if self._telling.get(task_id) is told:
+                del self._telling[task_id]
+
+    async def _tell(self, task_id: str, state: TaskState) -> None:
         await self._call(self.on_state_change, task_id, state)
         if state is TaskState.working:
             await self._call(self.on_working, task_id, state)

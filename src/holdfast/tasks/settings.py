@@ -40,8 +40,9 @@ class TaskSettings:
                     raise InvalidValue(f"{field.name} is one of {', '.join(words)}, not {value!r}")
             elif isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
                 raise InvalidValue(f"{field.name} is a number that is not negative, not {value!r}")
-        if self.concurrency < 1 or self.max_attempts < 1:
-            raise InvalidValue("concurrency and max_attempts are at least 1")
+        for count in (self.concurrency, self.max_attempts):
+            if not isinstance(count, int) or count < 1:
+                raise InvalidValue("concurrency and max_attempts are whole numbers, and at least 1")
         if not 0 < self.heartbeat_seconds <= self.lease_seconds / 2:
             raise InvalidValue("heartbeat_seconds is more than 0 and at most half of lease_seconds")
 

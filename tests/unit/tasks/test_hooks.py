@@ -1,52 +1,76 @@
-"""Hooks are told of every end, also of one that no worker brought about."""
+"""Lifecycle hooks: called for what they are for, in order, and harmless."""
 
 from __future__ import annotations
 
 import asyncio
 
-from holdfast.protocol.types import Message, Part, Role, TaskState
-from holdfast.storage import open_storage
-from holdfast.tasks import LifecycleHooks, TaskContext, TaskEngine, TaskSettings
-from holdfast.tasks.families import QUEUE
+import pytest
 
-MESSAGE = Message(message_id="1", role=Role.user, parts=[Part(text="Hello")])
-
-
-class Told:
-    def __init__(self) -> None:
-        self.ends: list[tuple[str, TaskState]] = []
-        self.hooks = LifecycleHooks(on_terminal=self._ended)
-
-    async def _ended(self, task_id: str, state: TaskState) -> None:
-        self.ends.append((task_id, state))
+from holdfast.protocol.types import TaskState
+from holdfast.tasks import LifecycleHooks
+from holdfast.tasks.hooks import Hook
 
 
-async def test_a_dead_letter_tells_its_end() -> None:
-    """A task whose last holder died is ended by the process that finds it, which tells its hooks."""
-    told = Told()
-    settings = TaskSettings.of(max_attempts=1)
+def recorder(told: list[str], name: str, seconds: float = 0.0) -> Hook:
+    async def hook(task_id: str, state: TaskState) -> None:
+        await asyncio.sleep(seconds)
+        told.append(f"{name} {task_id} {state.name}")
 
-    async def worker(ctx: TaskContext) -> None:
-        await ctx.complete()
-
-    async with open_storage("memory:") as kernel:
-        async with TaskEngine(kernel, settings=settings) as engine:
-            sent = await engine.tasks.send(MESSAGE)
-            assert await kernel.claim(QUEUE, "a process that dies", lease_seconds=0.05)
-        await asyncio.sleep(0.1)
-        async with TaskEngine(kernel, worker, settings=settings, hooks=told.hooks) as engine:
-            stored = await engine.tasks.settled(sent, seconds=10)
-    assert stored.state is TaskState.failed
-    assert told.ends == [(stored.task_id, TaskState.failed)]
+    return hook
 
 
-async def test_a_cancel_of_a_paused_task_tells_its_end() -> None:
-    told = Told()
+@pytest.mark.parametrize("state", list(TaskState))
+async def test_which_is_called(state: TaskState) -> None:
+    """Every change; working; the end of a turn, paused or terminal; the end of the task."""
+    told: list[str] = []
+    hooks = LifecycleHooks(*(recorder(told, name) for name in ("change", "working", "end", "terminal")))
+    await hooks.tell("t", state)
+    expected = ["change"]
+    if state is TaskState.working:
+        expected.append("working")
+    if state.terminal or state.paused:
+        expected.append("end")
+    if state.terminal:
+        expected.append("terminal")
+    assert told == [f"{name} t {state.name}" for name in expected]
 
-    async def worker(ctx: TaskContext) -> None:
-        await ctx.request_input("What?")
 
-    async with open_storage("memory:") as kernel, TaskEngine(kernel, worker, hooks=told.hooks) as engine:
-        stored = await engine.tasks.settled(await engine.tasks.send(MESSAGE), seconds=10)
-        await engine.tasks.cancel(stored.task_id)
-    assert told.ends == [(stored.task_id, TaskState.canceled)]
+async def test_none_is_needed() -> None:
+    await LifecycleHooks().tell("t", TaskState.completed)
+
+
+async def test_a_hook_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """What goes wrong in a hook is logged, and the others are called."""
+    told: list[str] = []
+
+    async def broken(task_id: str, state: TaskState) -> None:
+        raise ValueError("broken hook")
+
+    await LifecycleHooks(on_state_change=broken, on_terminal=recorder(told, "terminal")).tell("t", TaskState.failed)
+    assert told == ["terminal t failed"]
+    assert "broken hook" in caplog.text
+
+
+async def test_a_slow_hook_is_not_overtaken() -> None:
+    """What hooks hear of one task they hear in order; other tasks don't wait."""
+    told: list[str] = []
+    hooks = LifecycleHooks(on_working=recorder(told, "working", 0.02), on_terminal=recorder(told, "terminal"))
+    await asyncio.gather(
+        hooks.tell("a", TaskState.working),
+        hooks.tell("a", TaskState.completed),
+        hooks.tell("b", TaskState.completed),
+    )
+    assert told == ["terminal b completed", "working a working", "terminal a completed"]
+    assert not hooks._telling
+
+
+async def test_a_hook_that_is_cancelled_keeps_nobody_waiting() -> None:
+    told: list[str] = []
+    hooks = LifecycleHooks(on_working=recorder(told, "working", 60.0), on_terminal=recorder(told, "terminal"))
+    stuck = asyncio.create_task(hooks.tell("a", TaskState.working))
+    await asyncio.sleep(0)
+    after = asyncio.create_task(hooks.tell("a", TaskState.failed))
+    await asyncio.sleep(0)
+    stuck.cancel()
+    await asyncio.wait_for(after, 1.0)
+    assert told == ["terminal a failed"]

@@ -1,0 +1,109 @@
+"""One JSON value per conversation; nobody's update is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from holdfast.errors import ConcurrencyError, InvalidAgentResponseError
+from holdfast.protocol.types import TaskState
+from holdfast.storage import Kernel, open_storage
+from holdfast.tasks import TaskContext
+from holdfast.tasks.conversation import Conversation
+from holdfast.tasks.families import FAMILIES
+from tests.integration.tasks.stage import Stage, ask
+
+
+@pytest.fixture
+async def kernel() -> AsyncIterator[Kernel]:
+    async with open_storage("memory:", declare=FAMILIES) as kernel:
+        yield kernel
+
+
+def conversation(kernel: Kernel, context_id: str = "c", partition: str = "p") -> Conversation:
+    return Conversation(kernel, partition, context_id, tuple)
+
+
+@pytest.mark.parametrize("value", [{"a": [1]}, [], "", 0, False, 1.5, None])
+async def test_what_is_kept_comes_back(kernel: Kernel, value: Any) -> None:
+    """Any JSON; at first there is nothing."""
+    assert await conversation(kernel).load() is None
+    assert await conversation(kernel).update(value) == value
+    assert await conversation(kernel).load() == value
+    assert await conversation(kernel, "other").load() is None
+    assert await conversation(kernel, partition="other").load() is None
+
+
+async def test_a_function_changes_it(kernel: Kernel) -> None:
+    """Plain or async; it is given what is kept."""
+
+    async def later(value: Any) -> Any:
+        await asyncio.sleep(0)
+        return value + 1
+
+    assert await conversation(kernel).update(lambda value: (value or 0) + 1) == 1
+    assert await conversation(kernel).update(later) == 2
+    assert await conversation(kernel).load() == 2
+
+
+async def test_a_stale_value_is_refused(kernel: Kernel) -> None:
+    """A value that was made from what was loaded is refused when somebody else was faster, and nothing is lost."""
+    mine, theirs = conversation(kernel), conversation(kernel)
+    for first in (None, "theirs"):
+        assert await mine.load() == first
+        await theirs.load()
+        await theirs.update("theirs")
+        with pytest.raises(ConcurrencyError):
+            await mine.update("mine")
+        assert await conversation(kernel).load() == "theirs"
+    await mine.load()
+    await mine.update("mine")
+    await mine.update("mine again")  # its own write is no surprise
+    assert await conversation(kernel).load() == "mine again"
+
+
+async def test_without_a_load_the_last_wins(kernel: Kernel) -> None:
+    await conversation(kernel).update(1)
+    await conversation(kernel).update(2)
+    assert await conversation(kernel).load() == 2
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), "\ud800"])
+async def test_what_is_no_json(kernel: Kernel, value: Any) -> None:
+    await conversation(kernel).update("kept")
+    for change in (value, lambda _: value):
+        with pytest.raises(InvalidAgentResponseError):
+            await conversation(kernel).update(change)
+    assert await conversation(kernel).load() == "kept"
+
+
+async def test_tasks_of_a_context_share_it(stage: Stage) -> None:
+    """A worker finds what an earlier task of the same conversation left; other conversations have their own."""
+
+    async def worker(ctx: TaskContext) -> None:
+        count = await ctx.update_context(lambda kept: (kept or 0) + 1)
+        assert await ctx.load_context() == count
+        await ctx.complete(str(count))
+
+    engine = await stage.engine(worker)
+    asked = [("one", "1"), ("one", "2"), ("two", "1"), ("one", "3")]
+    for context_id, expected in asked:
+        task = await ask(engine, context_id=context_id)
+        assert task.artifacts[0].parts[0].text == expected
+
+
+async def test_an_unhandled_conflict_fails_the_task(stage: Stage) -> None:
+    """A worker that loads, is overtaken and does not care has failed; what the other kept stays."""
+
+    async def worker(ctx: TaskContext) -> None:
+        await ctx.load_context()
+        await conversation(ctx._run.store.kernel, ctx.context_id, ctx._run.partition).update("other")
+        await ctx.update_context("mine")
+
+    engine = await stage.engine(worker)
+    task = await ask(engine, context_id="c")
+    assert task.status.state is TaskState.failed
+    assert await conversation(engine.kernel, "c", "~anonymous").load() == "other"

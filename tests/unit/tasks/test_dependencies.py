@@ -1,0 +1,104 @@
+"""What workers are given: in order, and back in the opposite order."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import HoldfastError
+from holdfast.storage import open_storage
+from holdfast.tasks import Dependencies, Dependency, TaskContext, TaskEngine
+
+
+class Part(Dependency):
+    """Says what happens to it."""
+
+    def __init__(self, name: str, said: list[str], *, fails: str = "") -> None:
+        self.name = name
+        self.said = said
+        self.fails = fails
+
+    async def startup(self) -> None:
+        if self.fails == "startup":
+            raise OSError("no route")
+        self.said.append(f"+{self.name}")
+
+    async def shutdown(self) -> None:
+        self.said.append(f"-{self.name}")
+        if self.fails == "shutdown":
+            raise OSError("broken pipe")
+
+
+async def nothing(ctx: TaskContext) -> None:
+    await ctx.complete()
+
+
+async def test_by_type_and_by_name() -> None:
+    given = Dependencies({dict: {"a": 1}, "model": "m", int: None})
+    assert given[dict] == {"a": 1}
+    assert given["model"] == "m"
+    assert given[int] is None
+    assert "model" in given
+    assert "other" not in given
+    assert given.get("other", 5) == 5
+
+
+@pytest.mark.parametrize(("key", "name"), [(list, "list"), ("model", "'model'")])
+def test_a_missing_one_says_how_to_give_it(key: type | str, name: str) -> None:
+    with pytest.raises(KeyError, match=f"no dependency {name}; give it to the server"):
+        Dependencies()[key]
+
+
+async def test_order() -> None:
+    """Started in the order given, shut down in the opposite one; what has no life of its own is left alone."""
+    said: list[str] = []
+    given = Dependencies({"a": Part("a", said), "plain": object(), "b": Part("b", said)})
+    await given.start()
+    await given.stop()
+    await given.stop()
+    assert said == ["+a", "+b", "-b", "-a"]
+
+
+async def test_a_failed_start_is_undone() -> None:
+    """If one does not start, those before it are shut down, and the error says which it was."""
+    said: list[str] = []
+    given = Dependencies({"a": Part("a", said), "b": Part("b", said, fails="startup"), "c": Part("c", said)})
+    with pytest.raises(HoldfastError, match="'b' did not start: no route"):
+        await given.start()
+    assert said == ["+a", "-a"]
+
+
+async def test_a_failed_shutdown_keeps_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    said: list[str] = []
+    given = Dependencies({"a": Part("a", said), "b": Part("b", said, fails="shutdown")})
+    await given.start()
+    await given.stop()
+    assert said == ["+a", "+b", "-b", "-a"]
+    assert "broken pipe" in caplog.text
+
+
+async def test_they_live_as_long_as_the_engine() -> None:
+    """Started before the first task, shut down after the last; not at all where there is no worker."""
+    said: list[str] = []
+    async with open_storage("memory:") as kernel:
+        async with TaskEngine(kernel, nothing, dependencies={"a": Part("a", said)}):
+            assert said == ["+a"]
+        assert said == ["+a", "-a"]
+        async with TaskEngine(kernel, dependencies={"a": Part("a", said)}):
+            pass
+    assert said == ["+a", "-a"]
+
+
+async def test_an_engine_that_does_not_start_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the runner can't start, what was started before it is shut down."""
+    said: list[str] = []
+    async with open_storage("memory:") as kernel:
+        engine = TaskEngine(kernel, nothing, dependencies={"a": Part("a", said)})
+        assert engine.runner is not None
+
+        async def fails() -> None:
+            raise HoldfastError("no lease")
+
+        monkeypatch.setattr(engine.runner, "start", fails)
+        with pytest.raises(HoldfastError, match="no lease"):
+            await engine.__aenter__()
+    assert said == ["+a", "-a"]
