@@ -35,8 +35,9 @@ format: $(STAMP) ## Bring the code into the house style
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(STAMP) ## Measure the storage (ARGS="--quick" for a first look)
+bench: $(STAMP) ## Measure the storage and the task engine (ARGS="--quick" for a first look)
 	$(BIN)/holdfast bench storage $(ARGS)
+	$(BIN)/holdfast bench tasks $(ARGS)
 
 clean: ## Remove everything that can be made again
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-*.json

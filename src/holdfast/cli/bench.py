@@ -101,6 +101,30 @@ def server(url: str | None, json_file: Path | None, quick: bool) -> None:
     _print(report, json_file)
 
 
+@bench.command()
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    help="Write the figures here.",
+)
+@click.option("--quick", is_flag=True, help="Small counts, for a first look; the figures vary more.")
+def tasks(json_file: Path | None, quick: bool) -> None:
+    """Measure the task engine: echoes, a long stream, lists and start-ups, on SQLite files and in memory.
+
+    What the engine does is set against what the storage or the codec alone takes for the same bytes, in the same run.
+
+    \b
+    Example:
+      holdfast bench tasks --quick --json bench-tasks.json
+    """
+    from holdfast.bench.tasks import run
+
+    with progress("measuring") as tell:
+        report = asyncio.run(run(quick=quick, progress=tell))
+    _print(report, json_file)
+
+
 def _print(report: Report, json_file: Path | None) -> None:
     rows = [[each.name, three_digits(each.value), each.unit, each.target, MET[each.met]] for each in report.figures]
     print_table(["figure", ">value", "unit", "target", ""], rows)

@@ -22,7 +22,7 @@ from holdfast.tasks.store import StoredTask, TaskStore
 
 logger = logging.getLogger("holdfast.tasks")
 
-RING_ENTRIES = 1000
+RING_ENTRIES = 2048  # twice what a journal writes at once, so that a reader who keeps up never reads the store
 RING_BYTES = 1024 * 1024
 POLL_SECONDS = 1.0
 
