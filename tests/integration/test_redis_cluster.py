@@ -10,7 +10,7 @@ import pytest
 from redis.crc import key_slot
 
 from holdfast.conformance.storage import Place, Subject, validate
-from holdfast.errors import StorageUnavailable
+from holdfast.errors import BlobNotFound, StorageUnavailable
 from holdfast.storage import Append, Draft, Enqueue, Family, Kernel, Put, open_storage
 from holdfast.storage.records import Collection
 from holdfast.testing.valkey import OwnValkey, valkey_cluster
@@ -84,6 +84,24 @@ async def test_a_slot_that_moved_is_followed(servers: list[OwnValkey]) -> None:
             receipt = await kernel.commit(partition, Append("log", "s", (Draft("note", b"%d" % number),)))
             assert receipt.seqs("log", "s") == (number + 1,)
         assert (await kernel.log_state(partition, "log", "s")).head == 3
+
+
+async def test_a_plain_read_follows_a_slot_that_moved(servers: list[OwnValkey]) -> None:
+    """The first that a process hears of it may be a command on one key, not a call of a function."""
+    async with open_storage(f"{servers[0].url}?namespace=reading&timeout=3") as kernel:
+        held = slots(servers[0])
+        places = ((f"p{n}", key_slot(b"reading:{p%d}:" % n)) for n in range(1, 1000))
+        partition, slot = next(
+            place
+            for place in places
+            if place[1] in held and servers[0].execute("CLUSTER", "COUNTKEYSINSLOT", place[1]) == 0
+        )
+        target = servers[1].execute("CLUSTER", "MYID").decode()
+        for server in (servers[1], servers[0], servers[2]):
+            server.execute("CLUSTER", "SETSLOT", slot, "NODE", target)
+        assert (await kernel.log_state(partition, "log", "s")).head == 0
+        with pytest.raises(BlobNotFound):
+            await kernel.open_blob(partition, "0" * 64)
 
 
 async def test_a_server_that_is_down_is_told_and_the_others_go_on(servers: list[OwnValkey]) -> None:

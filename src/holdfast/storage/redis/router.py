@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
@@ -165,8 +166,17 @@ class ClusterRouter(Router):
             await self.learn()
         calls, self._waiting = self._waiting, []
         for call in calls:
-            node = self.node(call.key)
-            (node.writer if call.kept else node.reader).take(call)
+            try:
+                self._send(call)
+            except StorageUnavailable as error:
+                if not call.future.done():
+                    call.future.set_exception(error)
+
+    def _send(self, call: Call) -> None:
+        if call.until <= time.monotonic():
+            raise StorageUnavailable("the slots of the cluster are still moving; nothing was written. Try again")
+        node = self.node(call.key)
+        (node.writer if call.kept else node.reader).take(call)
 
 
 def _ranges(answer: Sequence[object]) -> Iterator[tuple[int, int, tuple[str, int]]]:
