@@ -1,5 +1,8 @@
 #!/bin/sh
-# Installs the Debian tools that some tests need, when it may; without them those tests are skipped, with the reason.
+# Installs what some tests need, when it may: Debian tools, and an old SDK. Without them those tests are skipped, with
+# the reason.
+sh "$(dirname "$0")/old_sdk.sh" .venv/a2a-0.3
+
 missing=""
 for tool in strace faketime pgbouncer; do
     PATH="$PATH:/usr/sbin" command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"

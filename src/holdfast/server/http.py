@@ -97,6 +97,12 @@ def header(scope: Scope, name: bytes) -> str | None:
     return None
 
 
+def header_list(scope: Scope, name: bytes) -> str | None:
+    """A header that is a list; a client may send it in several lines, which are one list."""
+    lines: list[bytes] = [value for key, value in scope["headers"] if key == name]
+    return b", ".join(lines).decode("latin-1") if lines else None
+
+
 async def respond(
     send: Send, status: int, body: bytes, *, content_type: bytes = JSON, headers: Iterable[Header] = ()
 ) -> None:

@@ -1,0 +1,37 @@
+"""The official SDK's last client of 0.3 against our server, in the environment that `make test` makes for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.integration.server.actor import agent
+from tests.integration.server.serving import served
+
+HERE = Path(__file__)
+PYTHON = HERE.parents[3] / ".venv/a2a-0.3/bin/python"
+
+
+@pytest.mark.parametrize("transport", ["JSONRPC", "HTTP+JSON"])
+async def test_the_official_client_of_0_3(transport: str) -> None:
+    """Send, stream, continue, cancel, resubscribe, push configs, the extended card, errors: all as it expects them."""
+    if not PYTHON.exists():
+        pytest.skip("the official SDK 0.3 is not installed; `make test` does that")
+    async with served(agent()) as url:
+        child = await asyncio.create_subprocess_exec(
+            PYTHON,
+            "-W",
+            "ignore",
+            HERE.with_name("old_sdk.py"),
+            url,
+            transport,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        output, _ = await child.communicate()
+    found = json.loads(output)
+    assert len(found) == 10
+    for name, wrong in found.items():
+        assert wrong is None, f"{name}: {wrong}"
