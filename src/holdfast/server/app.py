@@ -37,6 +37,8 @@ from holdfast.tasks.engine import TaskEngine
 from holdfast.tasks.hooks import LifecycleHooks
 from holdfast.tasks.settings import TaskSettings
 from holdfast.tasks.worker import AnyWorker, handler_of
+from holdfast.webhooks.delivery import Deliverer, DeliverySettings
+from holdfast.webhooks.post import Poster
 
 logger = logging.getLogger("holdfast.server")
 
@@ -120,6 +122,8 @@ class A2AServer:
             if self._resolver is not None:
                 stack.push_async_callback(self._resolver.aclose)
             self._routes = _Routes(self, engine)
+            if self.agent_card.capabilities.push_notifications:
+                await self._deliver(engine, stack)
         except BaseException:
             await stack.aclose()
             raise
@@ -133,6 +137,23 @@ class A2AServer:
         if self._stack is not None:
             await self._stack.aclose()
         self._stack = self._routes = None
+
+    async def _deliver(self, engine: TaskEngine, stack: contextlib.AsyncExitStack) -> None:
+        """Deliver webhooks, for as long as the agent runs."""
+        deliverer = Deliverer(
+            engine.store,
+            Poster(loopback=self.settings.webhook_loopback),
+            settings=DeliverySettings(
+                secret=self.settings.webhook_secret,
+                lease_seconds=self.task_settings.lease_seconds,
+                heartbeat_seconds=self.task_settings.heartbeat_seconds,
+            ),
+            key=self.card_key,
+            metrics=self.metrics,
+            carrier=self.tracing.carrier if self.tracing is not None else None,
+        )
+        await deliverer.start()
+        stack.push_async_callback(deliverer.stop)
 
     def drain(self) -> None:
         """Take no more work, and end the streams, with a hint to come back."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.auth.principal import ANONYMOUS, Principal
 from holdfast.errors import InvalidTaskRequest
+from holdfast.protocol.versions import Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class Caller:
     principal: Principal = ANONYMOUS
     extensions: tuple[str, ...] = ()
     after: int | None = None
+    version: Version = Version.v1_0
     request: dict[str, Any] = field(default_factory=dict)
     trace: dict[str, str] | None = None  # the headers of the trace that the request belongs to
 

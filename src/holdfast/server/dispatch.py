@@ -56,7 +56,7 @@ class Dispatcher:
                 config = request.config
                 if codec is not v1 and not config.id:  # in 0.3 a task has one config without a name, which is replaced
                     config = config.model_copy(update={"id": NAMELESS_CONFIG})
-                return codec.push_config(await service.push.create(partition, request.task_id, config))
+                return codec.push_config(await service.push.create(partition, request.task_id, config, caller.version))
             case GetPushConfigRequest():
                 partition = await service.push_task(request.task_id, caller)
                 return codec.push_config(await service.push.get(partition, request.task_id, request.id))

@@ -13,7 +13,7 @@ from holdfast.protocol import extensions
 from holdfast.protocol.card import AgentCardConfig
 from holdfast.protocol.versions import Version, negotiate
 from holdfast.server.caller import Caller
-from holdfast.server.http import Header, check_headers, header
+from holdfast.server.http import Header, check_headers, header, header_list
 from holdfast.server.rates import Rates
 
 
@@ -42,13 +42,15 @@ class Gate:
         self._rates.check(who)
         return who
 
-    def caller(self, principal: Principal, scope: Scope, query: Mapping[str, str]) -> Caller:
+    def caller(
+        self, principal: Principal, scope: Scope, query: Mapping[str, str], version: Version = Version.v1_0
+    ) -> Caller:
         """How they call. Raises ExtensionSupportRequiredError, or InvalidParamsError."""
-        asked = extensions.parse(header(scope, b"a2a-extensions"), header(scope, b"x-a2a-extensions"))
+        asked = extensions.parse(header_list(scope, b"a2a-extensions"), header_list(scope, b"x-a2a-extensions"))
         active = extensions.activate(asked, self._declared) if self._declared else ()
         after = header(scope, b"last-event-id") or query.get("afterSeq")
         trace = _trace(scope) if self._tracing else None
-        return Caller(principal, active, _seq(after), trace=trace)
+        return Caller(principal, active, _seq(after), version, trace=trace)
 
 
 def query_of(scope: Scope) -> dict[str, str]:

@@ -16,7 +16,7 @@ from holdfast.server.caller import Caller
 from holdfast.server.dispatch import Dispatcher
 from holdfast.server.failures import explain, failure_headers
 from holdfast.server.gate import Gate, agreed, echoed, query_of, version_of
-from holdfast.server.http import ClientGone, check_content_type, header, read_body, respond
+from holdfast.server.http import ClientGone, check_content_type, header_list, read_body, respond
 from holdfast.server.sse import Streams, respond_event
 from holdfast.storage import new_id
 
@@ -45,7 +45,7 @@ class JsonRpc:
             call = jsonrpc.parse(body, limits=self._limits)
             operation, named = call.resolve()
             version = agreed(version, named)
-            caller = self._gate.caller(principal, scope, query)
+            caller = self._gate.caller(principal, scope, query, version)
             request = self._decode(operation, version, call)
             if operation.streams:
                 await self._stream(scope, receive, send, call, request, caller, version)
@@ -93,7 +93,7 @@ class JsonRpc:
         write = jsonrpc_v03 if version is Version.v0_3 else jsonrpc_v1
         status = failure.row.http if failure.row.http in HTTP_FAILURES else 200
         body = jsonrpc.error(request_id, write(failure))
-        if status == 200 and version is Version.v0_3 and "text/event-stream" in (header(scope, b"accept") or ""):
+        if status == 200 and version is Version.v0_3 and "text/event-stream" in (header_list(scope, b"accept") or ""):
             await respond_event(send, body)  # clients of 0.3 that asked for a stream can't read anything else
         else:
             await respond(send, status, body, headers=failure_headers(error))

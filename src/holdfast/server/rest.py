@@ -21,7 +21,7 @@ from holdfast.server.caller import Caller
 from holdfast.server.dispatch import Dispatcher
 from holdfast.server.failures import explain, failure_headers
 from holdfast.server.gate import Gate, agreed, echoed, query_of, version_of
-from holdfast.server.http import A2A_JSON, JSON, ClientGone, check_content_type, header, read_body, respond
+from holdfast.server.http import A2A_JSON, JSON, ClientGone, check_content_type, header_list, read_body, respond
 from holdfast.server.sse import Streams
 
 _TASK = r"/tasks/(?P<id>[^/:]+)"
@@ -104,7 +104,7 @@ class Rest:
             principal = await self._gate.principal(scope)
             agreed(version_of(scope, query), version)
             params = await self._params(scope, receive, found, query)
-            caller = self._gate.caller(principal, scope, query)
+            caller = self._gate.caller(principal, scope, query, version)
             codec, request = self._decode(found, params)
             if found.operation.streams:
                 await self._stream(scope, receive, send, request, caller, codec, version)
@@ -168,6 +168,6 @@ class Rest:
 
 def _content_type(scope: Scope, version: Version) -> bytes:
     """1.0 has a media type of its own; a client that asks for plain JSON by name gets that."""
-    if version is Version.v0_3 or "application/json" in (header(scope, b"accept") or ""):
+    if version is Version.v0_3 or "application/json" in (header_list(scope, b"accept") or ""):
         return JSON
     return A2A_JSON

@@ -74,7 +74,7 @@ class AgentService:
         self.tasks = engine.tasks
         self.card = card
         self.settings = settings
-        self.push = PushConfigs(engine.kernel)
+        self.push = PushConfigs(engine.kernel, loopback=settings.webhook_loopback)
         engine.store.tell_transitions = card.capabilities.state_transition_history
         self._abandoned: set[asyncio.Task[None]] = set()
 
@@ -96,16 +96,19 @@ class AgentService:
         configuration = request.configuration
         self._check_modes(request.message.parts)
         config = configuration.task_push_notification_config if configuration is not None else None
+        push = None
         if config is not None:
             self._check_push()
+            push = self.push.new(config, caller.version)
         envelope = Envelope(
             caller.principal,
             configuration.accepted_output_modes if configuration is not None else (),
             caller.request,
+            push=push,
         )
         sent = await self.tasks.send(request.message, envelope)
-        if config is not None:
-            await self.push.create(sent.task.partition, sent.task.record.task_id, config)
+        if config is not None and request.message.task_id is not None:
+            await self.push.create(sent.task.partition, sent.task.record.task_id, config, caller.version)
         return sent
 
     def _check_modes(self, parts: Sequence[Part]) -> None:

@@ -33,6 +33,7 @@ class ServerSettings:
     cors_origins: Sequence[str] = ()
     metrics: bool = False
     webhook_loopback: bool = False  # allow webhooks into this machine: for development
+    webhook_secret: str = ""  # signs deliveries to webhooks that have no token of their own
 
     @property
     def limits(self) -> Limits:

@@ -19,11 +19,13 @@ from holdfast.tasks.families import (
     EVENTS,
     INBOX,
     PUSH_CONFIGS,
+    PUSH_CURSORS,
     QUEUE,
     SEGMENTS,
     SENDS,
     SNAPSHOTS,
     TASKS,
+    WEBHOOKS,
 )
 from holdfast.tasks.sends import send_key
 from holdfast.tasks.store import StoredTask, TaskStore
@@ -116,7 +118,8 @@ async def _push_configs(store: TaskStore, task: StoredTask) -> list[Operation]:
     found: list[Operation] = []
     while True:
         page = await store.kernel.find(task.partition, query, cursor=cursor)
-        found += [Delete(PUSH_CONFIGS, record.key) for record in page.records]
+        for record in page.records:
+            found += [Delete(PUSH_CONFIGS, record.key), Delete(PUSH_CURSORS, record.key), Remove(WEBHOOKS, record.key)]
         cursor = page.cursor
         if cursor is None:
             return found

@@ -10,6 +10,7 @@ SEGMENTS = "task_segments"  # task id/spool/number → a stretch of an artifact 
 SENDS = "task_sends"  # message id → the task it made or reached, and a digest of its body
 CONTEXTS = "task_contexts"  # context id → what the worker keeps about the conversation
 PUSH_CONFIGS = "task_push_configs"  # task id/config id → where to tell about the task
+PUSH_CURSORS = "task_push_cursors"  # task id/config id → up to where it was told, and what went wrong
 SWEEPS = "task_sweeps"  # state → up to which time the logs of its tasks are trimmed
 
 EVENTS = "task_events"  # a stream per task: see notes.py
@@ -36,5 +37,6 @@ FAMILIES: tuple[Family, ...] = (
     Collection(SENDS),
     Collection(CONTEXTS, indexes=(Index("key"),)),
     Collection(PUSH_CONFIGS, fields={"task": str}, indexes=(Index("task", equal=("task",)),)),
+    Collection(PUSH_CURSORS),
     Collection(SWEEPS),
 )

@@ -2,30 +2,123 @@
 
 from __future__ import annotations
 
-from holdfast.errors import BadCursor, InvalidTaskRequest, TaskNotFoundError
-from holdfast.protocol.requests import PushConfig, PushConfigPage
-from holdfast.storage import Delete, Kernel, Put, Query, Record, new_id
-from holdfast.tasks.families import PUSH_CONFIGS
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-MAX_CONFIGS = 100  # of one task
+from pydantic_core import from_json, to_json
+
+from holdfast.errors import BadCursor, CommitRefused, InvalidTaskRequest, StorageBusy, TaskNotFoundError
+from holdfast.protocol.requests import PushConfig, PushConfigPage
+from holdfast.protocol.versions import Version
+from holdfast.storage import Delete, Kernel, Operation, Patch, Put, Query, Record, Remove, new_id
+from holdfast.tasks.families import EVENTS, PUSH_CONFIGS, PUSH_CURSORS, TASKS, WEBHOOKS
+from holdfast.tasks.pushes import NewPush, nudge, push_key
+from holdfast.tasks.record import push_field, push_of
+from holdfast.webhooks.addresses import check_url
+from holdfast.webhooks.cursor import Cursor
+
+MAX_CONFIGS = 50  # of one task
+MAX_ID = 64  # characters
 PAGE_SIZE = 50
+RETRIES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class StoredConfig:
+    """A config with everything in it, and the version whose words its receiver is told in."""
+
+    config: PushConfig
+    version: Version
+
+    def json(self) -> bytes:
+        config = self.config.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return to_json({"config": config, "version": self.version.value})
+
+    @classmethod
+    def of(cls, record: Record) -> StoredConfig:
+        body = from_json(record.body)
+        return cls(PushConfig.model_validate(body["config"]), Version(body["version"]))
 
 
 class PushConfigs:
     """Those of all tasks. A partition is its caller's: what another owns is not there."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, *, loopback: bool = False) -> None:
         self._kernel = kernel
+        self._loopback = loopback
 
-    async def create(self, partition: str, task_id: str, config: PushConfig) -> PushConfig:
-        """Store a config, in place of the one with the same id; the server names those that have no id."""
-        config = config.model_copy(update={"id": config.id or new_id(), "task_id": task_id})
-        query = Query(PUSH_CONFIGS, {"task": task_id})
-        if (await self._kernel.count(partition, query, cap=MAX_CONFIGS)).value >= MAX_CONFIGS:
-            raise InvalidTaskRequest(f"a task has at most {MAX_CONFIGS} push configs; delete one first")
-        body = config.model_dump_json(by_alias=True, exclude_none=True).encode()
-        await self._kernel.commit(partition, Put(PUSH_CONFIGS, _key(task_id, config.id), body, {"task": task_id}))
-        return _shown(config)
+    def new(self, config: PushConfig, version: Version = Version.v1_0) -> NewPush:
+        """A config for a task that is about to be made: it is told everything from the first event on."""
+        config = self._checked(config)
+        assert config.id is not None
+        return NewPush(config.id, StoredConfig(config, version).json())
+
+    def _checked(self, config: PushConfig) -> PushConfig:
+        check_url(config.url, loopback=self._loopback)
+        config_id = config.id or new_id()
+        if len(config_id) > MAX_ID or not config_id.isprintable() or "/" in config_id:
+            raise InvalidTaskRequest(f"the id of a push config has at most {MAX_ID} characters, and no slash")
+        return config.model_copy(update={"id": config_id})
+
+    async def create(
+        self, partition: str, task_id: str, config: PushConfig, version: Version = Version.v1_0
+    ) -> PushConfig:
+        """Store a config, in place of the one with the same id. It is told what happens from now on."""
+        config = self._checked(config).model_copy(update={"task_id": task_id})
+        assert config.id is not None
+        key = push_key(task_id, config.id)
+        for _ in range(RETRIES):
+            task = await self._task(partition, task_id)
+            known = push_of(task)
+            if config.id not in known and len(known) >= MAX_CONFIGS:
+                raise InvalidTaskRequest(f"a task has at most {MAX_CONFIGS} push configs; delete one first")
+            operations: list[Operation] = [
+                Put(PUSH_CONFIGS, key, StoredConfig(config, version).json(), {"task": task_id}),
+                self._names(task, [*known, config.id]),
+                nudge(partition, task_id, config.id),
+            ]
+            if config.id not in known:
+                head = (await self._kernel.log_state(partition, EVENTS, task_id)).head
+                operations.append(Put(PUSH_CURSORS, key, Cursor(head).json()))
+            if await self._committed(partition, operations):
+                return shown(config)
+        raise StorageBusy("the task changes all the time; try again")
+
+    async def delete(self, partition: str, task_id: str, config_id: str | None) -> None:
+        """Remove it, or all; no error when there is none."""
+        for _ in range(RETRIES):
+            task = await self._task(partition, task_id)
+            known = push_of(task)
+            gone = known if config_id is None else [each for each in known if each == config_id]
+            if not gone:
+                return
+            operations: list[Operation] = [self._names(task, [each for each in known if each not in gone])]
+            for each in gone:
+                key = push_key(task_id, each)
+                operations += [Delete(PUSH_CONFIGS, key), Delete(PUSH_CURSORS, key), Remove(WEBHOOKS, key)]
+            if await self._committed(partition, operations):
+                return
+        raise StorageBusy("the task changes all the time; try again")
+
+    async def _task(self, partition: str, task_id: str) -> Record:
+        task = await self._kernel.get(partition, TASKS, task_id)
+        if task is None:
+            raise TaskNotFoundError(task_id)
+        return task
+
+    def _names(self, task: Record, config_ids: Sequence[str]) -> Patch:
+        """The task's record names its configs, so that whoever writes its events knows whom to tell."""
+        unique = list(dict.fromkeys(config_ids))
+        return Patch(TASKS, task.key, {"push": push_field(unique) if unique else None}, task.version)
+
+    async def _committed(self, partition: str, operations: Sequence[Operation]) -> bool:
+        try:
+            await self._kernel.commit(partition, *operations)
+        except CommitRefused:
+            return False
+        return True
+
+    # -------------------------------------------------------------------------------------------------------- read
 
     async def get(self, partition: str, task_id: str, config_id: str | None) -> PushConfig:
         """The config; without an id the task's first. Raises TaskNotFoundError, as the specification has it."""
@@ -34,10 +127,25 @@ class PushConfigs:
             if page.configs:
                 return page.configs[0]
         else:
-            record = await self._kernel.get(partition, PUSH_CONFIGS, _key(task_id, config_id))
+            record = await self._kernel.get(partition, PUSH_CONFIGS, push_key(task_id, config_id))
             if record is not None:
-                return _shown(_config(record))
+                return shown(StoredConfig.of(record).config)
         raise TaskNotFoundError(task_id, message="There is no such push config.")
+
+    async def cursors(self, partition: str, task_id: str, config_ids: Sequence[str]) -> Sequence[Cursor]:
+        """How far each of these was told."""
+        keys = [push_key(task_id, config_id) for config_id in config_ids]
+        found = await self._kernel.get_many(partition, PUSH_CURSORS, keys)
+        return [Cursor.of(record) if record is not None else Cursor() for record in found]
+
+    async def replay(self, partition: str, task_id: str, config_id: str, *, after: int | None = None) -> None:
+        """Deliver again what comes after ``after`` (None: go on where it stands), also to one that was given up."""
+        [cursor] = await self.cursors(partition, task_id, [config_id])
+        await self.get(partition, task_id, config_id)  # raises when there is none
+        again = cursor.again() if after is None else replace(cursor.again(), seq=after)
+        key = push_key(task_id, config_id)
+        await self._kernel.commit(partition, Remove(WEBHOOKS, key))  # whoever delivers now stops at its next commit
+        await self._kernel.commit(partition, Put(PUSH_CURSORS, key, again.json()), nudge(partition, task_id, config_id))
 
     async def list(
         self, partition: str, task_id: str, *, page_size: int | None = None, page_token: str | None = None
@@ -48,27 +156,11 @@ class PushConfigs:
             page = await self._kernel.find(partition, query, limit=limit, cursor=page_token or None)
         except BadCursor:
             raise InvalidTaskRequest("this page token belongs to another list, or is damaged") from None
-        return PushConfigPage([_shown(_config(record)) for record in page.records], page.cursor or "")
-
-    async def delete(self, partition: str, task_id: str, config_id: str | None) -> None:
-        """Remove it, or all; no error when there is none."""
-        if config_id is not None:
-            await self._kernel.commit(partition, Delete(PUSH_CONFIGS, _key(task_id, config_id)))
-            return
-        page = await self._kernel.find(partition, Query(PUSH_CONFIGS, {"task": task_id}), limit=MAX_CONFIGS)
-        if page.records:
-            await self._kernel.commit(partition, *[Delete(PUSH_CONFIGS, record.key) for record in page.records])
+        configs = [shown(StoredConfig.of(record).config) for record in page.records]
+        return PushConfigPage(configs, page.cursor or "")
 
 
-def _key(task_id: str, config_id: str | None) -> str:
-    return f"{task_id}/{config_id}"
-
-
-def _config(record: Record) -> PushConfig:
-    return PushConfig.model_validate_json(record.body)
-
-
-def _shown(config: PushConfig) -> PushConfig:
+def shown(config: PushConfig) -> PushConfig:
     """The config as its owner sees it: with the scheme, without the credentials."""
     if config.authentication is None or config.authentication.credentials is None:
         return config
