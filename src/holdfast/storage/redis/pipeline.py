@@ -216,7 +216,7 @@ class Pipeline:
                 left = batch
             except HoldfastError as error:  # it can be reached, and can't be used
                 self._wire = None
-                _give_up(batch, StorageUnavailable(f"{error}. Nothing was written"))
+                give_up(batch, StorageUnavailable(f"{error}. Nothing was written"))
                 return
             for call in left:
                 if call.writes:
@@ -299,14 +299,14 @@ class Pipeline:
     def _still_patient(self, calls: list[Call], error: Disconnected) -> list[Call]:
         """Those that may wait for a new connection; the others fail."""
         now = time.monotonic()
-        _give_up(
+        give_up(
             [call for call in calls if call.until <= now],
             StorageUnavailable(f"{error}; nothing was written. Try again"),
         )
         return [call for call in calls if call.until > now]
 
 
-def _give_up(calls: Sequence[Call], error: HoldfastError) -> None:
+def give_up(calls: Sequence[Call], error: HoldfastError) -> None:
     """Fail these calls; what may have been written is told so."""
     for call in calls:
         if call.writes and call.doubt:

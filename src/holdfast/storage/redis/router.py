@@ -16,7 +16,7 @@ from holdfast.storage.redis.address import Address
 from holdfast.storage.redis.connection import Wire
 from holdfast.storage.redis.failures import Disconnected
 from holdfast.storage.redis.hints import Announcer
-from holdfast.storage.redis.pipeline import Assurance, Call, Pipeline
+from holdfast.storage.redis.pipeline import Assurance, Call, Pipeline, give_up
 from holdfast.storage.redis.slots import SLOTS
 
 logger = logging.getLogger("holdfast.storage")
@@ -169,8 +169,7 @@ class ClusterRouter(Router):
             try:
                 self._send(call)
             except StorageUnavailable as error:
-                if not call.future.done():
-                    call.future.set_exception(error)
+                give_up([call], error)
 
     def _send(self, call: Call) -> None:
         if call.until <= time.monotonic():
