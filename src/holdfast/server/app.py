@@ -31,11 +31,13 @@ from holdfast.server.service import AgentService
 from holdfast.server.settings import ServerSettings
 from holdfast.server.sse import Streams
 from holdfast.server.watched import WatchedDispatcher
-from holdfast.storage import Kernel, open_storage
+from holdfast.storage import Kernel
 from holdfast.tasks.dependencies import Dependency
 from holdfast.tasks.engine import TaskEngine
 from holdfast.tasks.hooks import LifecycleHooks
+from holdfast.tasks.retention import RetentionPolicy
 from holdfast.tasks.settings import TaskSettings
+from holdfast.tasks.storage import Storage
 from holdfast.tasks.worker import AnyWorker, handler_of
 from holdfast.webhooks.delivery import Deliverer, DeliverySettings
 from holdfast.webhooks.post import Poster
@@ -60,13 +62,14 @@ class A2AServer:
         *,
         worker: AnyWorker | None,
         agent_card: AgentCardConfig,
-        storage: str | Kernel = "memory",
+        storage: str | Storage[Any] | Kernel = "memory",
         auth: Authenticator | None = None,
         require_auth: bool = True,
         exempt_prefixes: object = None,
         extended_card: ExtendedCard | None = None,
         hooks: LifecycleHooks | None = None,
         dependencies: Mapping[Any, Any] | None = None,
+        retention: RetentionPolicy | None = None,
         settings: ServerSettings | None = None,
         task_settings: TaskSettings | None = None,
         tracing: bool | None = None,
@@ -86,6 +89,7 @@ class A2AServer:
         self._worker = worker
         self._storage = storage
         self._hooks = hooks
+        self._retention = retention
         self._dependencies = dependencies
         self._resolver = Resolver(auth, require_auth=require_auth) if auth is not None else None
         self._extended_card = extended_card
@@ -101,24 +105,7 @@ class A2AServer:
     async def __aenter__(self) -> Self:
         stack = contextlib.AsyncExitStack()
         try:
-            kernel = self._storage
-            if isinstance(kernel, str):
-                if kernel == "memory":
-                    logger.warning(
-                        "tasks are kept in memory: nothing survives this process (storage='sqlite:///…' does)"
-                    )
-                    kernel = "memory:"
-                kernel = await stack.enter_async_context(open_storage(kernel))
-            engine = TaskEngine(
-                kernel,
-                self._worker,
-                settings=self.task_settings,
-                dependencies=self._dependencies,
-                hooks=self._hooks,
-                metrics=self.metrics,
-                tracing=self.tracing,
-            )
-            await stack.enter_async_context(engine)
+            engine = await stack.enter_async_context(self._engine())
             if self._resolver is not None:
                 stack.push_async_callback(self._resolver.aclose)
             self._routes = _Routes(self, engine)
@@ -137,6 +124,21 @@ class A2AServer:
         if self._stack is not None:
             await self._stack.aclose()
         self._stack = self._routes = None
+
+    def _engine(self) -> TaskEngine:
+        if self._storage in ("memory", "memory:"):
+            logger.warning("tasks are kept in memory: nothing survives this process (storage='sqlite:///…' does)")
+        options: dict[str, Any] = {
+            "settings": self.task_settings,
+            "dependencies": self._dependencies,
+            "hooks": self._hooks,
+            "retention": self._retention,
+            "metrics": self.metrics,
+            "tracing": self.tracing,
+        }
+        if isinstance(self._storage, Kernel):
+            return TaskEngine(self._storage, self._worker, **options)
+        return TaskEngine.on(self._storage, self._worker, **options)
 
     async def _deliver(self, engine: TaskEngine, stack: contextlib.AsyncExitStack) -> None:
         """Deliver webhooks, for as long as the agent runs."""
