@@ -8,7 +8,6 @@ A field that nobody set is left out when a model is written, so that what was re
 from __future__ import annotations
 
 import base64
-import binascii
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -94,7 +93,7 @@ def _decoded(value: object) -> object:
     text = value.replace("-", "+").replace("_", "/")
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # characters that are not ASCII too
         raise ValueError("raw is not base64") from error
 
 

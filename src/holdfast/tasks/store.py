@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from holdfast.errors import InvalidTaskRequest, LogTrimmed, StorageCorrupt, TaskNotFoundError
+from holdfast.errors import InvalidName, InvalidTaskRequest, LogTrimmed, StorageCorrupt, TaskNotFoundError
 from holdfast.protocol.types import Task, TaskState
 from holdfast.storage import Clock, Delete, Kernel, Operation, Put
 from holdfast.tasks.families import EVENTS, SEGMENTS, SNAPSHOTS, TASKS
@@ -52,7 +52,10 @@ class TaskStore:
         self.tell_transitions = False  # put the states a task went through into its metadata
 
     async def record(self, partition: str, task_id: str) -> TaskRecord | None:
-        found = await self.kernel.get(partition, TASKS, task_id)
+        try:
+            found = await self.kernel.get(partition, TASKS, task_id)
+        except InvalidName:  # no task has such an id
+            return None
         return TaskRecord.of(found) if found is not None else None
 
     async def find(self, partition: str, task_id: str) -> StoredTask | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pydantic_core import from_json, to_json
 
-from holdfast.errors import BadCursor, CommitRefused, InvalidTaskRequest, StorageBusy, TaskNotFoundError
+from holdfast.errors import BadCursor, CommitRefused, InvalidName, InvalidTaskRequest, StorageBusy, TaskNotFoundError
 from holdfast.protocol.requests import PushConfig, PushConfigPage
 from holdfast.protocol.versions import Version
 from holdfast.storage import Delete, Kernel, Operation, Patch, Put, Query, Record, Remove, new_id
@@ -122,12 +123,14 @@ class PushConfigs:
 
     async def get(self, partition: str, task_id: str, config_id: str | None) -> PushConfig:
         """The config; without an id the task's first. Raises TaskNotFoundError, as the specification has it."""
+        record: Record | None = None
         if config_id is None:
             page = await self.list(partition, task_id, page_size=1)
             if page.configs:
                 return page.configs[0]
         else:
-            record = await self._kernel.get(partition, PUSH_CONFIGS, push_key(task_id, config_id))
+            with contextlib.suppress(InvalidName):  # no config has such an id
+                record = await self._kernel.get(partition, PUSH_CONFIGS, push_key(task_id, config_id))
             if record is not None:
                 return shown(StoredConfig.of(record).config)
         raise TaskNotFoundError(task_id, message="There is no such push config.")

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.auth import Principal
-from holdfast.errors import InvalidParamsError, MethodNotFoundError
+from holdfast.errors import InvalidParamsError, MethodNotFoundError, TaskNotFoundError
 
 OPERATOR = "operator"
+MAX_ID_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,11 @@ class OpsCall:
 
     @property
     def task_id(self) -> str:
-        return self.names["task_id"]
+        """Raises TaskNotFoundError for what can't be the id of any."""
+        task_id = self.names["task_id"]
+        if len(task_id) > MAX_ID_CHARACTERS or not task_id.isprintable():
+            raise TaskNotFoundError(task_id)
+        return task_id
 
     def number(self, name: str, default: int, *, low: int, high: int) -> int:
         """A number from the query or the body. Raises InvalidParamsError."""

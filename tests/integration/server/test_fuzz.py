@@ -1,0 +1,205 @@
+"""Whatever is sent to any entry, the answer is one of those that are documented, tells nothing, and harms nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from holdfast.server import A2AServer
+from holdfast.server.settings import ServerSettings
+from holdfast.storage import new_id
+from holdfast.tasks import TaskContext
+from tests.integration.server.alice import SECRET_WORDS, alices_things, card
+from tests.integration.server.asgi import Headers, Reply, ask, call
+from tests.integration.server.mutations import Asked, operations_requests, rest_requests, rpc_calls
+from tests.integration.server.people import authenticator, bearer
+
+T = TypeVar("T")
+
+SHORT, FULL = 260, 3_500  # requests per binding and engine
+ANSWERS = {200, 204, 304, 400, 401, 404, 408, 413, 415, 431}
+LEAKS = re.compile(
+    rb"Traceback|File \"|site-packages|\.py\b|SELECT |INSERT |sqlite|asyncpg|pydantic|asyncio|Exception|0x[0-9a-f]{6}"
+    rb"|object at |NoneType|<class "
+)
+
+
+async def work(ctx: TaskContext) -> None:
+    """Says again what it was told, in many ways."""
+    text = ctx.user_text
+    if text.startswith("input"):
+        await ctx.request_input("More?")
+        return
+    if text.startswith(("completed", "working")):
+        await ctx.complete("Done.")
+        return
+    await ctx.emit_data_artifact({"parts": len(ctx.message.parts), "data": ctx.data_parts, "about": ctx.metadata})
+    await ctx.complete(text or "Nothing.")
+
+
+class Records(logging.Handler):
+    """What was logged as an error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found.append(record)
+
+
+class Fuzzed:
+    """An agent that runs between the examples, with a task of mallory and tasks of alice."""
+
+    def __init__(self, storage: str) -> None:
+        self.runner = asyncio.Runner()
+        self.statuses: Counter[int] = Counter()
+        self.records = Records()
+        self.server = A2AServer(
+            worker=work,
+            agent_card=card(),
+            storage=storage,
+            auth=authenticator(),
+            extended_card=lambda _caller: card(),
+            settings=ServerSettings(heartbeat_stream_seconds=3600, blocking_seconds=5),
+        )
+        self.app = self.server.app
+        self.known: dict[str, list[str]] = {}
+
+    def run(self, doing: Awaitable[T]) -> T:
+        async def wrapped() -> T:
+            return await doing
+
+        return self.runner.run(wrapped())
+
+    def __enter__(self) -> Self:
+        logging.getLogger("holdfast").addHandler(self.records)
+        self.run(self.server.__aenter__())
+        self.run(self._prepare())
+        self.tasks = len(self.run(_tasks()))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run(self.server.__aexit__(None, None, None))
+        self.runner.close()
+        logging.getLogger("holdfast").removeHandler(self.records)
+
+    async def _prepare(self) -> None:
+        alices = (await alices_things(self.app)).values()
+        self.alice = [alice.task for alice in alices]
+        mine = [await self.sent(text) for text in ("input", "input", "Hello", "Hello")]
+        page = await call(self.app, "ListTasks", {"pageSize": 1}, headers=bearer("mallory"))
+        self.known = {
+            "task": [*(task["id"] for task in mine), *self.alice, new_id()],
+            "context": [*(task["contextId"] for task in mine), *(alice.context for alice in alices)],
+            "config": ["config", *(alice.config for alice in alices)],
+            "page": [page.json["result"]["nextPageToken"], *(alice.page for alice in alices)],
+        }
+
+    async def sent(self, text: str, headers: Headers | None = None) -> dict[str, Any]:
+        message = {"messageId": new_id(), "role": "ROLE_USER", "parts": [{"text": text}]}
+        reply = await call(self.app, "SendMessage", {"message": message}, headers=headers or bearer("mallory"))
+        task: dict[str, Any] = reply.json["result"]["task"]
+        return task
+
+    async def exchange(self, asked: Asked, who: Headers) -> Reply:
+        return await ask(
+            self.app,
+            asked.method,
+            asked.path,
+            query=asked.query,
+            headers=[*asked.headers, *who],
+            body=asked.body,
+            enough=lambda body: body.endswith(b"\n\n"),
+        )
+
+    def check(self, asked: Asked, who: Headers, *, operator: bool = False) -> None:
+        reply = self.run(self.exchange(asked, who))
+        self.statuses[reply.status] += 1
+        assert reply.status in ANSWERS
+        assert operator or SECRET_WORDS.encode() not in reply.body
+        sent = b"".join(asked.body) + asked.path.encode() + asked.query.encode("latin-1", "replace")
+        sent += b"".join(value.encode("latin-1") for _, value in asked.headers)
+        leaked = LEAKS.search(reply.body)
+        assert leaked is None or leaked[0] in sent or operator, leaked
+        for answer in _answers(reply):
+            error = answer.get("error") if isinstance(answer, dict) else None
+            assert not isinstance(error, dict) or error.get("code") != -32603, answer
+        assert not self.records.found, self.records.found[0].getMessage()
+
+    def healthy(self) -> None:
+        """A plain request works, nothing is left running, alice has what she had."""
+        task = self.run(self.sent("Hello"))
+        assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+        assert self.server.routes.streams.open == 0
+        deadline = time.monotonic() + 5
+        while len(left := self.run(_tasks())) > self.tasks:
+            assert time.monotonic() < deadline, left
+            self.run(asyncio.sleep(0.1))
+        for task_id in self.alice:
+            reply = self.run(call(self.app, "GetTask", {"id": task_id}, headers=bearer("alice")))
+            users = [message for message in reply.json["result"]["history"] if message["role"] == "ROLE_USER"]
+            assert len(users) == 1
+        assert (self.run(ask(self.app, "GET", "/health"))).status == 200
+        assert not self.records.found
+
+
+async def _tasks() -> list[str]:
+    return [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+def _answers(reply: Reply) -> list[Any]:
+    if not reply.body:
+        return []
+    kind = reply.header("content-type") or ""
+    return reply.events if kind.startswith("text/event-stream") else [reply.json]
+
+
+@pytest.fixture(scope="module", params=["memory", "sqlite"])
+def fuzzed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzed]:
+    folder: Path = tmp_path_factory.mktemp("fuzz")
+    with Fuzzed("memory" if request.param == "memory" else f"sqlite:///{folder}/agent.db?durability=relaxed") as found:
+        yield found
+
+
+BINDINGS: dict[str, Callable[[dict[str, list[str]]], st.SearchStrategy[Asked]]] = {
+    "JSON-RPC": rpc_calls,
+    "REST": rest_requests,
+    "operations": operations_requests,
+}
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("binding", BINDINGS)
+def test_whatever_is_sent_is_answered_as_documented(fuzzed: Fuzzed, binding: str, full: bool) -> None:
+    """No answer of 5xx, no hang, nothing that the caller should not know, and the agent is well afterwards."""
+    operator = binding == "operations"
+
+    @settings(
+        max_examples=FULL if full else SHORT,
+        deadline=None,
+        derandomize=not full,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.explicit, Phase.generate, Phase.shrink),
+    )
+    @given(BINDINGS[binding](fuzzed.known), st.booleans())
+    def answered(asked: Asked, by_operator: bool) -> None:
+        if operator and by_operator:
+            fuzzed.check(asked, bearer("olga", roles=["operator"]), operator=True)
+        else:
+            fuzzed.check(asked, bearer("mallory"))
+
+    answered()
+    fuzzed.healthy()
+    assert fuzzed.statuses[200] > 0.02 * fuzzed.statuses.total()
