@@ -46,6 +46,7 @@ class Journal:
         self._error: Exception | None = None
         self._room: asyncio.Event | None = None
         self._pen = asyncio.Lock()  # worker and inbox write one after the other
+        self.unsure = False  # a write was under way when its writer was cancelled
 
     # ---------------------------------------------------------------------------------------------------- streams
 
@@ -66,6 +67,7 @@ class Journal:
         try:
             while self._buffer:
                 async with self._pen:
+                    await self.sure()
                     await self._commit(self._take(), ())
                 if self._room is not None:
                     self._room.set()
@@ -101,6 +103,7 @@ class Journal:
         """Write these, and all that was noted before; return when they are committed."""
         async with self._pen:
             self._check()
+            await self.sure()
             buffered = self._take()
             try:
                 await self._commit([*buffered, *notes], operations)
@@ -122,6 +125,7 @@ class Journal:
         """
         async with self._pen:
             self._check()
+            await self.sure()
             await self._move(command, operations, before, edit)
 
     async def _move(
@@ -149,6 +153,15 @@ class Journal:
             record.version += 1
             return
         raise StorageBusy("the task is written by others all the time; try again later")
+
+    async def sure(self) -> None:
+        """Find out what came of a write whose writer was cancelled meanwhile: until then, the task as it is known here
+        is what it was meant to be.
+        """
+        if self.unsure:
+            await self.store.kernel.flush()
+            await self._reload()
+            self.unsure = False
 
     # ---------------------------------------------------------------------------------------------------- commits
 
@@ -179,6 +192,9 @@ class Journal:
             raise
         except HoldfastError as error:
             self._error = error
+            raise
+        except asyncio.CancelledError:
+            self.unsure = True
             raise
         self.progress = asyncio.get_running_loop().time()
         if drafts:

@@ -64,6 +64,7 @@ class Run:
         self._steering: deque[Steering] = deque(again, maxlen=1000)
         self._steered: asyncio.Event | None = None
         self._poked = False
+        self._begun = False
         self.ending = 0  # more than 0: an end of the turn is being written
         self._stop_after: Stop | None = None
 
@@ -82,6 +83,7 @@ class Run:
         self._task = asyncio.create_task(self._go(message), name=f"task {self.journal.claim.key}")
 
     async def _go(self, message: Message | None) -> None:
+        self._begun = True
         try:
             await self._turns(message)
         except LeaseLost:
@@ -303,9 +305,10 @@ class Run:
         """Give the task back, for another process; if the store does not answer, the lease ends by itself."""
         self.ended = True
         claim = self.journal.claim
-        # After a write that failed, the view may tell of an end that is not stored: given back, the task is read again.
+        # After a write that failed or was interrupted, the view may tell of an end that is not stored: given back, the
+        # task is read again.
         certain = self.journal.broken is None or isinstance(self.journal.broken, TaskTerminalStateError)
-        terminal = certain and self.journal.task.view.state.terminal
+        terminal = certain and not self.journal.unsure and self.journal.task.view.state.terminal
         try:
             over = claim.complete() if terminal else claim.release(ready_in=ready_in)
             await self.store.kernel.commit(self.partition, over)
@@ -359,6 +362,8 @@ class Run:
             self._stop = why
             self._task.cancel(why)
             self._alarm(STUBBORN_SECONDS, self._overrule)
+        if self._stop == why and not self._begun:  # a task that is cancelled before its first step never takes one
+            self._close()
 
     def _calm(self) -> None:
         if self._deadline is not None:
