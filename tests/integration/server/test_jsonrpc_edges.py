@@ -1,0 +1,163 @@
+"""JSON-RPC at its edges: whatever is sent, the answer is JSON-RPC, with the id if there was one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from starlette.types import ASGIApp
+
+from tests.integration.server.actor import agent
+from tests.integration.server.asgi import Reply, ask, call
+
+CALL = {"jsonrpc": "2.0", "id": 7, "method": "GetTask", "params": {"id": "nowhere"}}
+
+
+@pytest.fixture
+async def app() -> AsyncIterator[ASGIApp]:
+    async with agent() as server:
+        yield server.app
+
+
+async def post(app: ASGIApp, body: bytes) -> Reply:
+    reply = await ask(app, "POST", "/", headers=[("content-type", "application/json")], body=body)
+    assert reply.header("content-type") == "application/json"
+    return reply
+
+
+def changed(**members: Any) -> bytes:
+    return json.dumps({**CALL, **members}).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "http"),
+    [
+        (b"", -32700, 200),
+        (b"{", -32700, 200),
+        (b"GET / HTTP/1.1", -32700, 200),
+        (b"\xef\xbb\xbf" + changed(), -32700, 200),
+        (b'{"jsonrpc":"2.0","id":1,"method":"\xff"}', -32700, 200),
+        (b'{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":NaN}}', -32700, 200),
+        (b'{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":-Infinity}}', -32700, 200),
+        (b'{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"historyLength":1e999}}', -32700, 200),
+        (b'{"jsonrpc":"2.0","id":1,"method":"GetTask","method":"ListTasks"}', -32700, 200),
+        (b'{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":"\\ud800"}}', -32700, 200),
+        (b"[" * 100_000, -32600, 413),
+        (b'{"jsonrpc":"2.0","id":1,"method":"GetTask","params":' + b'{"a":' * 100 + b"1" + b"}" * 101, -32600, 413),
+        (b"null", -32600, 200),
+        (b'"GetTask"', -32600, 200),
+        (b"[]", -32600, 200),
+    ],
+)
+async def test_what_can_not_be_read_has_no_id(app: ASGIApp, body: bytes, code: int, http: int) -> None:
+    """Bad JSON, two meanings of one text, no object: an error with the id null."""
+    reply = await post(app, body)
+    assert reply.status == http
+    assert (reply.json["id"], reply.json["error"]["code"]) == (None, code)
+
+
+async def test_batches_are_refused_whole(app: ASGIApp) -> None:
+    """One error for all of it, and nothing of it was done."""
+    one = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "echo"}]}
+    batch = [{"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": one}}, CALL]
+    reply = await post(app, json.dumps(batch).encode())
+    assert reply.json["error"]["code"] == -32600
+    assert "batch" in reply.json["error"]["message"]
+    assert (await call(app, "ListTasks", {})).json["result"]["tasks"] == []
+
+
+@pytest.mark.parametrize("given", [7, 0, -1, 2**60, "seven", "", None])
+async def test_ids_come_back_as_they_were(app: ASGIApp, given: Any) -> None:
+    reply = await post(app, changed(id=given))
+    assert reply.json["id"] == given
+    assert type(reply.json["id"]) is type(given)
+    assert reply.json["error"]["code"] == -32001
+
+
+@pytest.mark.parametrize("given", [True, 1.5, [], {}, "x" * 10_000])
+async def test_ids_that_are_none(app: ASGIApp, given: Any) -> None:
+    reply = await post(app, changed(id=given))
+    assert (reply.json["id"], reply.json["error"]["code"]) == (None, -32600)
+
+
+async def test_a_call_without_an_id_is_answered(app: ASGIApp) -> None:
+    """A2A has no notifications: who leaves the id out forgot it, and is told."""
+    body = {name: value for name, value in CALL.items() if name != "id"}
+    reply = await post(app, json.dumps(body).encode())
+    assert (reply.json["id"], reply.json["error"]["code"]) == (None, -32001)
+
+
+@pytest.mark.parametrize(
+    ("members", "code"),
+    [
+        ({"jsonrpc": "1.0"}, -32600),
+        ({"jsonrpc": 2.0}, -32600),
+        ({"jsonrpc": None}, -32600),
+        ({"method": None}, -32600),
+        ({"method": 1}, -32600),
+        ({"method": ["GetTask"]}, -32600),
+        ({"method": ""}, -32601),
+        ({"method": "gettask"}, -32601),
+        ({"method": "rpc.discover"}, -32601),
+        ({"params": []}, -32602),
+        ({"params": "nowhere"}, -32602),
+        ({"params": None}, -32602),
+        ({"params": {}}, -32602),
+        ({"params": {"id": 1}}, -32602),
+        ({"params": {"id": ["x"]}}, -32602),
+        ({"params": {"id": ""}}, -32602),
+        ({"params": {"id": "x" * 2_000}}, -32602),
+        ({"params": {"id": "x", "historyLength": -1}}, -32602),
+        ({"params": {"id": "x", "historyLength": 1.5}}, -32602),
+        ({"params": {"id": "x", "historyLength": "many"}}, -32602),
+        ({"method": "ListTasks", "params": {"pageSize": 0}}, -32602),
+        ({"method": "ListTasks", "params": {"pageSize": 101}}, -32602),
+        ({"method": "ListTasks", "params": {"status": "TASK_STATE_TIRED"}}, -32602),
+        ({"method": "ListTasks", "params": {"pageToken": "made up"}}, -32602),
+        ({"method": "ListTasks", "params": {"statusTimestampAfter": "yesterday"}}, -32602),
+        ({"method": "SendMessage", "params": {"message": "hello"}}, -32602),
+        ({"method": "SendMessage", "params": {"message": {"messageId": "m", "role": "ROLE_USER"}}}, -32602),
+        ({"method": "tasks/get", "params": {"id": None}}, -32602),
+        ({"method": "message/send", "params": {"message": {"parts": 1}}}, -32602),
+    ],
+)
+async def test_what_is_wrong_with_a_call_is_told_under_its_id(app: ASGIApp, members: dict[str, Any], code: int) -> None:
+    reply = await post(app, changed(**members))
+    assert reply.status == 200
+    assert (reply.json["id"], reply.json["error"]["code"]) == (7, code)
+
+
+async def test_wrong_fields_are_named(app: ASGIApp) -> None:
+    reply = await call(app, "GetTask", {"id": "x", "historyLength": -1})
+    info, bad = reply.json["error"]["data"]
+    assert info["reason"] == "INVALID_PARAMS"
+    assert [violation["field"] for violation in bad["fieldViolations"]] == ["historyLength"]
+
+
+async def test_what_nobody_knows_is_ignored(app: ASGIApp) -> None:
+    """Unknown members are ignored at every level; integers of any size are kept exactly."""
+    number = 12_345_678_901_234_567_890_123
+    message = {
+        "messageId": "m",
+        "role": "ROLE_USER",
+        "parts": [{"text": "echo hello", "smell": "roses"}],
+        "metadata": {"number": number},
+        "weather": {"sunny": True},
+    }
+    reply = await call(app, "SendMessage", {"message": message, "mood": 1, "configuration": {"volume": 11}})
+    task = reply.json["result"]["task"]
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    [kept] = task["history"]
+    assert kept["metadata"] == {"number": number}
+    assert "weather" not in kept
+    assert kept["parts"] == [{"text": "echo hello"}]
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/"), ("PUT", "/"), ("POST", "/nowhere"), ("GET", "/nowhere/x")])
+async def test_elsewhere_there_is_nothing(app: ASGIApp, method: str, path: str) -> None:
+    """Also that is said in JSON."""
+    reply = await ask(app, method, path)
+    assert reply.status in (404, 405)
+    assert reply.json["error"]["code"] == reply.status
