@@ -59,7 +59,7 @@ async def test_what_was_interrupted_is_looked_up(taken: bool, monkeypatch: pytes
         assert told == (["TaskTerminalStateError"] if taken else [])
 
 
-async def test_a_task_whose_end_was_never_written_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_task_whose_end_was_never_written_does_not_stay_working(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that gives up altogether leaves a failed task, not one that nobody works on and nobody ends."""
 
     async def work(ctx: TaskContext) -> None:
