@@ -12,7 +12,16 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from holdfast.protocol import v03_values as values
-from holdfast.protocol.requests import PushConfig, PushConfigPage, StreamEvent, TaskPage
+from holdfast.protocol.requests import (
+    CreatePushConfigRequest,
+    PushConfig,
+    PushConfigPage,
+    Request,
+    SendConfiguration,
+    SendMessageRequest,
+    StreamEvent,
+    TaskPage,
+)
 from holdfast.protocol.types import (
     Json,
     Message,
@@ -168,7 +177,41 @@ def deleted() -> bytes:
     return b"{}"
 
 
-# ------------------------------------------------------------------------------------------------ what a client reads
+# ----------------------------------------------------------------------------------- what a client writes, and reads
+
+
+def encode_request(request: Request) -> bytes:
+    """The REST body of a request; requests that are all path and query have an empty object."""
+    match request:
+        case SendMessageRequest():
+            down: Object = {"message": {**_message(_value(request.message)), "role": request.message.role.value}}
+            if request.metadata is not None:
+                down["metadata"] = request.metadata
+            if request.configuration is not None:
+                down["configuration"] = _configuration(request.configuration)
+        case CreatePushConfigRequest():
+            config_id = request.config.id or ""
+            down = {
+                "parent": f"tasks/{request.task_id}",
+                "configId": config_id,
+                "config": _push_config(request.config.model_copy(update={"task_id": request.task_id})),
+            }
+        case _:
+            down = {}
+    return to_json(down)
+
+
+def _configuration(configuration: SendConfiguration) -> Object:
+    """Of a history length 0, which here is the same as none given, nothing can be said."""
+    down: Object = {"blocking": not configuration.return_immediately}
+    if configuration.accepted_output_modes:
+        down["acceptedOutputModes"] = configuration.accepted_output_modes
+    if configuration.history_length:
+        down["historyLength"] = configuration.history_length
+    if configuration.task_push_notification_config is not None:
+        down["pushNotification"] = values.push_config_down(_value(configuration.task_push_notification_config))
+    return down
+
 
 
 def decode_task(value: Json) -> Task:

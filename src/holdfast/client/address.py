@@ -1,0 +1,42 @@
+"""Where an agent is: its URL checked, its origin, the places where its card may be."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+WELL_KNOWN = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+"""Since 0.3, and before."""
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def check_url(url: str) -> str:
+    """The URL of an agent, without a slash at its end. Raises ValueError."""
+    if not isinstance(url, str) or not url.isprintable() or " " in url:
+        raise ValueError("the URL of an agent is a text that begins with https:// or http://")
+    parts = urlsplit(url)
+    if parts.scheme not in _PORTS:
+        raise ValueError(f"the URL of an agent begins with https:// or http://, not {url[:100]!r}")
+    if not parts.hostname:
+        raise ValueError("the URL of an agent names its host")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("a URL with a password in it ends up in logs; pass auth= instead")
+    if parts.query or parts.fragment:
+        raise ValueError("the URL of an agent has no ? and no #")
+    if parts.port == 0:  # .port raises ValueError for what is no port
+        raise ValueError("0 is no port")
+    return url.rstrip("/")
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port. Credentials for one origin are never sent to another. Raises ValueError."""
+    parts = urlsplit(url)
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise ValueError(f"{url[:100]!r} is no address on the web")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}:{parts.port or _PORTS[parts.scheme]}"
+
+
+def card_urls(url: str) -> tuple[str, ...]:
+    """Where to look for the card of the agent at this URL; a URL that ends in .json is the card's own."""
+    return (url,) if url.endswith(".json") else tuple(url + path for path in WELL_KNOWN)

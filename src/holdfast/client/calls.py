@@ -1,0 +1,241 @@
+"""Which endpoint of an agent is spoken to, and what happens when it can't be: another one, or another try."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from holdfast.client.address import origin_of
+from holdfast.client.backoff import Backoff
+from holdfast.client.card_fetcher import AgentCardFetcher
+from holdfast.client.endpoints import JSONRPC, Endpoint, endpoints
+from holdfast.client.transport import Frame, Options, Transport
+from holdfast.errors import (
+    A2AConnectionError,
+    A2ADiscoveryError,
+    A2AResponseError,
+    A2ATimeoutError,
+    BusyError,
+    HoldfastError,
+    MethodNotFoundError,
+    VersionNotSupportedError,
+)
+from holdfast.protocol.extensions import RESUME
+from holdfast.protocol.operations import Operation
+from holdfast.protocol.requests import Request
+from holdfast.protocol.versions import Version
+
+if TYPE_CHECKING:
+    from holdfast.client.http import Http
+
+logger = logging.getLogger("holdfast.client")
+
+READS = frozenset(
+    {
+        Operation.get_task,
+        Operation.list_tasks,
+        Operation.get_push_config,
+        Operation.list_push_configs,
+        Operation.delete_push_config,
+        Operation.get_extended_card,
+    }
+)
+"""What may be asked twice: nothing is different afterwards."""
+
+
+class Calls:
+    """The operations of one agent, over the endpoint that works."""
+
+    def __init__(
+        self,
+        http: Http,
+        fetcher: AgentCardFetcher,
+        *,
+        secret: bool,
+        origins: frozenset[str],
+        bindings: Sequence[str],
+        versions: Sequence[Version],
+        extensions: Sequence[str],
+        retry_seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._http = http
+        self.fetcher = fetcher
+        self._secret = secret
+        self._origins = origins
+        self._bindings = bindings
+        self._versions = versions
+        self._extensions = tuple(extensions)
+        self._retry_seconds = retry_seconds
+        self._clock = clock
+        self._card: dict[str, Any] | None = None
+        self._transports: list[Transport] = []
+        self._transport: Transport | None = None
+        self.streams = False
+        self._resumes = False
+        self._asked: tuple[str, ...] = ()
+
+    async def transports(self) -> list[Transport]:
+        """In order of preference, the one that worked last first. Raises A2ADiscoveryError when there is none."""
+        card = await self.fetcher.at_hand()
+        if card is not self._card:
+            usable = self._usable(card)
+            declared = _extensions(card)
+            self._resumes = RESUME in declared
+            self.streams = _capable(card, "streaming")
+            self._asked = (*self._extensions, RESUME) if self._resumes else self._extensions
+            self._transports = [self._opened(endpoint) for endpoint in usable]
+            self._card = card
+        return self._transports
+
+    @property
+    def resumes(self) -> bool:
+        """The agent's streams can be continued, and a message that is sent twice is one task."""
+        return self._resumes
+
+    @property
+    def asked_extensions(self) -> tuple[str, ...]:
+        return self._asked
+
+    def _usable(self, card: dict[str, Any]) -> list[Endpoint]:
+        spoken = [each for each in endpoints(card) if each.binding in self._bindings and each.version in self._versions]
+        if not spoken:
+            raise A2ADiscoveryError(
+                f"the card names no interface that is spoken here: {' or '.join(self._bindings)} in A2A "
+                f"{' or '.join(sorted(self._versions))}"
+            )
+        # Credentials are for the place that the caller named; a card must not lead them elsewhere.
+        usable = [each for each in spoken if not self._secret or each.origin in self._origins]
+        if not usable:
+            places = ", ".join(sorted({each.origin for each in spoken}))
+            raise A2ADiscoveryError(
+                f"the card leads to {places}, which is not where it was found; to send the credentials there, pass "
+                "trusted_origins"
+            )
+        return usable
+
+    def _opened(self, endpoint: Endpoint) -> Transport:
+        from holdfast.client.jsonrpc import JsonRpcTransport  # noqa: PLC0415 - these load httpx2
+        from holdfast.client.rest import RestTransport  # noqa: PLC0415
+
+        if endpoint.binding == JSONRPC:
+            return JsonRpcTransport(self._http, endpoint)
+        return RestTransport(self._http, endpoint)
+
+    async def call(
+        self, operation: Operation, make: Callable[[Endpoint], Request], *, seconds: float | None = None
+    ) -> Any:
+        """The answer. What may be asked again is, for a while, when the agent can't be reached."""
+        again = operation in READS
+        backoff = Backoff(self._retry_seconds, self._clock)
+        while True:
+            transports = await self.transports()
+            try:
+                return await self._any(transports, operation, make, seconds)
+            except (A2AConnectionError, BusyError) as error:
+                if not self._repeats(error, again=again or (operation is Operation.send_message and self._resumes)):
+                    raise
+                pause = backoff.next(float(getattr(error, "retry_after", 0)))
+                if pause is None:
+                    raise
+                logger.info("%s is tried again in %.1f seconds: %s", operation.value, pause, error)
+            await asyncio.sleep(pause)
+
+    @staticmethod
+    def _repeats(error: HoldfastError, *, again: bool) -> bool:
+        if isinstance(error, A2ATimeoutError) and error.sent:
+            return False  # the caller said how long it wants to wait
+        return again or isinstance(error, BusyError) or not getattr(error, "sent", True)
+
+    async def _any(
+        self,
+        transports: list[Transport],
+        operation: Operation,
+        make: Callable[[Endpoint], Request],
+        seconds: float | None,
+    ) -> Any:
+        for transport in tuple(transports):
+            options = Options(seconds, self._asked)
+            try:
+                answer = await transport.call(operation, make(transport.endpoint), options)
+            except HoldfastError as error:
+                if transport is transports[-1] or not elsewhere(error):
+                    raise
+                self._last(transport, error)
+            else:
+                return answer
+        raise AssertionError  # the last one answers or raises
+
+    def _last(self, transport: Transport, error: HoldfastError) -> None:
+        """Another endpoint goes first from now on."""
+        endpoint = transport.endpoint
+        logger.warning(
+            "%s in A2A %s at %s does not work (%s); another interface of the card is tried",
+            endpoint.binding,
+            endpoint.version,
+            endpoint.origin,
+            error,
+        )
+        self._transports = [*(each for each in self._transports if each is not transport), transport]
+
+    @asynccontextmanager
+    async def open(
+        self, operation: Operation, make: Callable[[Endpoint], Request], options: Options
+    ) -> AsyncIterator[AsyncGenerator[Frame, None]]:
+        """The frames of a stream, from the first endpoint that opens it."""
+        transports = await self.transports()
+        for transport in tuple(transports):
+            self._transport = transport
+            async with AsyncExitStack() as stack:
+                frames = await stack.enter_async_context(transport.stream(operation, make(transport.endpoint), options))
+                try:
+                    first = await anext(frames, None)
+                except HoldfastError as error:
+                    if transport is transports[-1] or not elsewhere(error):
+                        raise
+                    self._last(transport, error)
+                    continue
+                yield _with_first(first, frames)
+                return
+
+    @property
+    def version(self) -> Version:
+        """That of the stream that was opened last."""
+        return self._transport.endpoint.version if self._transport is not None else Version.v1_0
+
+    async def close(self) -> None:
+        await self._http.close()
+
+
+def elsewhere(error: HoldfastError) -> bool:
+    """Whether the agent may do at another endpoint what it did not even begin at this one."""
+    if isinstance(error, A2AConnectionError):
+        return not error.sent
+    if isinstance(error, VersionNotSupportedError | MethodNotFoundError):
+        return True
+    return isinstance(error, A2AResponseError) and error.status in (404, 405, 501)
+
+
+async def _with_first(first: Frame | None, frames: AsyncGenerator[Frame, None]) -> AsyncGenerator[Frame, None]:
+    if first is not None:
+        yield first
+        async for frame in frames:
+            yield frame
+
+
+def _capable(card: dict[str, Any], name: str) -> bool:
+    capabilities = card.get("capabilities")
+    return isinstance(capabilities, dict) and capabilities.get(name) is True
+
+
+def _extensions(card: dict[str, Any]) -> set[str]:
+    capabilities = card.get("capabilities")
+    found = capabilities.get("extensions") if isinstance(capabilities, dict) else None
+    return {str(each.get("uri")) for each in found if isinstance(each, dict)} if isinstance(found, list) else set()
+
+
+def origins_of(url: str, trusted: Sequence[str]) -> frozenset[str]:
+    return frozenset({origin_of(url), *map(origin_of, trusted)})
