@@ -19,6 +19,7 @@ from holdfast.tasks import Envelope, LifecycleHooks, TaskContext, TaskEngine, Ta
 from holdfast.tasks import lease as lease_module
 from holdfast.tasks import run as run_module
 from holdfast.tasks.families import QUEUE
+from holdfast.tasks.run import Stop
 from holdfast.tasks.runner import EXHAUSTED
 from holdfast.testing.postgres import PostgresServer
 from holdfast.testing.proxy import Proxy
@@ -612,3 +613,16 @@ async def test_a_process_without_a_storage_of_its_own(url: str) -> None:
         sent = await engine.tasks.send(message("Hello"))
         task = await engine.tasks.settled(sent)
         assert task.view.state is TaskState.completed
+
+
+@pytest.mark.parametrize("why", ["lost", "drain"])
+async def test_a_stop_before_the_first_step(memory: Stage, why: Stop) -> None:
+    """A run that is stopped before it took a step leaves its slot, and keeps nobody waiting."""
+    engine = await memory.engine(echo, concurrency=1)
+    sent = await engine.tasks.send(message())
+    assert sent.run is not None
+    sent.run.stop(why)
+    runner = engine.runner
+    assert runner is not None
+    assert not runner.runs
+    assert await asyncio.wait_for(sent.run.settled(), 1.0) is None

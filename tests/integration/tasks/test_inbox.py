@@ -1,0 +1,163 @@
+"""Steering: what comes while a task runs reaches its worker in order, and the log keeps it with its reason."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.errors import InvalidAgentResponseError, InvalidTaskRequest, TaskNotAcceptingMessagesError
+from holdfast.protocol.types import TaskState
+from holdfast.tasks import Steering, TaskContext
+from holdfast.tasks.inbox import SteeringKind
+from tests.integration.tasks.stage import Stage, answer, ask, at_most, bodies, message, one_end, until
+
+
+class Listener:
+    """A worker that listens until it hears "stop"."""
+
+    def __init__(self) -> None:
+        self.heard: list[Steering] = []
+
+    async def __call__(self, ctx: TaskContext) -> None:
+        async for event in ctx.inbox:
+            self.heard.append(event)
+            if event.payload.get("stop"):
+                break
+        await ctx.complete(str(len(self.heard)))
+
+
+async def test_in_order(stage: Stage) -> None:
+    """Everything arrives once, in the order in which it was sent, from any process, with source, reason and payload."""
+    listener = Listener()
+    engine = await stage.engine(listener)
+    other = await stage.engine()
+    sent = await engine.tasks.send(message())
+    task_id = sent.task.record.task_id
+    kinds: list[SteeringKind] = ["inject", "redirect", "pause", "resume", "prioritise"]
+    for number in range(30):
+        one = (engine, other)[number % 2]
+        await one.tasks.steer(
+            task_id, kinds[number % 5], source=f"who {number}", reason=f"why {number}", payload={"number": number}
+        )
+    await other.tasks.steer(task_id, "inject", payload={"stop": True})
+    with at_most(5.0):
+        task = await answer(engine, sent)
+    assert task.status.state is TaskState.completed
+    expected = [
+        Steering(kinds[number % 5], f"who {number}", f"why {number}", {"number": number}) for number in range(30)
+    ]
+    assert listener.heard[:-1] == expected
+    noted = await bodies(engine, task_id, "steer")
+    assert [(body["kind"], body["source"], body["reason"], body["payload"]) for body in noted[:-1]] == [
+        (event.kind, event.source, event.reason, event.payload) for event in expected
+    ]
+    assert [body["inbox"] for body in noted] == list(range(1, 32))
+    assert await one_end(engine, task_id) is TaskState.completed
+
+
+async def test_at_once(stage: Stage) -> None:
+    """Many at the same moment: all arrive, once, in the order of the log."""
+    listener = Listener()
+    engine = await stage.engine(listener)
+    sent = await engine.tasks.send(message())
+    task_id = sent.task.record.task_id
+    await asyncio.gather(*(engine.tasks.steer(task_id, "inject", payload={"n": number}) for number in range(600)))
+    await engine.tasks.steer(task_id, "inject", payload={"stop": True})
+    with at_most(8.0):
+        await answer(engine, sent)
+    noted = await bodies(engine, task_id, "steer")
+    assert [event.payload for event in listener.heard] == [body["payload"] for body in noted]
+    assert sorted(event.payload.get("n", 600) for event in listener.heard) == list(range(601))
+
+
+async def test_nobody_listens(stage: Stage) -> None:
+    """A worker need not listen; what came is in the log, and the end does not wait for anybody."""
+    gate = asyncio.Event()
+
+    async def deaf(ctx: TaskContext) -> None:
+        await gate.wait()
+        await ctx.complete()
+
+    engine = await stage.engine(deaf)
+    sent = await engine.tasks.send(message())
+    task_id = sent.task.record.task_id
+    await engine.tasks.steer(task_id, "inject", reason="unheard")
+    gate.set()
+    assert (await answer(engine, sent)).status.state is TaskState.completed
+    assert [body["reason"] for body in await bodies(engine, task_id, "steer")] == ["unheard"]
+    assert await one_end(engine, task_id) is TaskState.completed
+
+
+async def test_a_listener_ends_with_the_turn(stage: Stage) -> None:
+    """A worker may listen on the side: when the turn ends, so does the listening."""
+    heard = []
+
+    async def worker(ctx: TaskContext) -> None:
+        async def listen() -> None:
+            heard.extend([event.reason async for event in ctx.inbox])
+            heard.append("over")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(listen())
+            await until(lambda: _count(ctx) >= 1)
+            await ctx.complete()
+
+    engine = await stage.engine(worker)
+    sent = await engine.tasks.send(message())
+    await engine.tasks.steer(sent.task.record.task_id, "inject", reason="hello")
+    with at_most(5.0):
+        assert (await answer(engine, sent)).status.state is TaskState.completed
+    await until(lambda: "over" in heard)
+    assert heard == ["hello", "over"]
+
+
+def _count(ctx: TaskContext) -> int:
+    return ctx._run.journal.task.view.inbox
+
+
+async def test_after_a_takeover(stage: Stage) -> None:
+    """What came while the process was dying reaches the next one."""
+    listener = Listener()
+    first = await stage.engine(listener)
+    sent = await first.tasks.send(message())
+    task_id = sent.task.record.task_id
+    await asyncio.sleep(0.01)
+    await stage.crash(first, expire=False)
+    front = await stage.engine()
+    await front.tasks.steer(task_id, "inject", reason="unheard so far")
+    await front.tasks.steer(task_id, "inject", payload={"stop": True})
+    await stage.expire(first)
+    second = await stage.engine(listener)
+    await answer(second, sent)
+    assert [event.reason for event in listener.heard] == ["unheard so far", ""]
+
+
+async def test_what_can_not_be_steered(stage: Stage) -> None:
+    """A task that is over or waits for its user, and what is no steering."""
+
+    async def worker(ctx: TaskContext) -> None:
+        await (ctx.complete() if ctx.user_text == "end" else ctx.request_input("?"))
+
+    engine = await stage.engine(worker)
+    for text in ("end", "pause"):
+        task = await ask(engine, text)
+        with pytest.raises(TaskNotAcceptingMessagesError):
+            await engine.tasks.steer(task.id, "inject")
+        assert await bodies(engine, task.id, "steer") == []
+    wrong: Any = "explode"
+    task = await ask(engine, "end")
+    with pytest.raises(InvalidTaskRequest, match="inject, redirect, pause, resume, prioritise"):
+        await engine.tasks.steer(task.id, wrong)
+
+
+@pytest.mark.parametrize("payload", [{"x": object()}, {"x": float("nan")}, {"x": "\ud800"}], ids=str)
+async def test_what_is_no_json(memory: Stage, payload: dict[str, Any]) -> None:
+    listener = Listener()
+    engine = await memory.engine(listener)
+    sent = await engine.tasks.send(message())
+    with pytest.raises((InvalidTaskRequest, InvalidAgentResponseError)):
+        await engine.tasks.steer(sent.task.record.task_id, "inject", payload=payload)
+    await engine.tasks.steer(sent.task.record.task_id, "inject", payload={"stop": True})
+    assert (await answer(engine, sent)).status.state is TaskState.completed
