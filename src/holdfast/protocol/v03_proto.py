@@ -213,7 +213,6 @@ def _configuration(configuration: SendConfiguration) -> Object:
     return down
 
 
-
 def decode_task(value: Json) -> Task:
     return validate(Task, values.task_up(value, proto=True))
 
