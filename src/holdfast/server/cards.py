@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -158,8 +159,7 @@ class Cards:
             await send({"type": "http.response.start", "status": 304, "headers": list(card.headers)})
             await send({"type": "http.response.body", "body": b""})
             return
-        body = b"" if scope["method"] == "HEAD" else card.body
-        await respond(send, 200, body, headers=card.headers)
+        await respond(send, 200, card.body, headers=card.headers, head=scope["method"] == "HEAD")
 
 
 async def serve_jwks(send: Send, key: CardKey) -> None:
@@ -175,9 +175,12 @@ def _with_resume(config: AgentCardConfig) -> AgentCardConfig:
     return config.model_copy(update={"extensions": (*config.extensions, resume)})
 
 
+_HOST = re.compile(r"[A-Za-z0-9._:\[\]-]+")
+
+
 def _plain_host(host: str | None) -> bool:
     """Whether this is a host and nothing else: it goes into the card."""
-    if not host or len(host) > 255:
+    if not host or len(host) > 255 or not _HOST.fullmatch(host):
         return False
     try:
         parts = urlsplit(f"//{host}")

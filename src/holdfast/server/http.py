@@ -104,9 +104,15 @@ def header_list(scope: Scope, name: bytes) -> str | None:
 
 
 async def respond(
-    send: Send, status: int, body: bytes, *, content_type: bytes = JSON, headers: Iterable[Header] = ()
+    send: Send,
+    status: int,
+    body: bytes,
+    *,
+    content_type: bytes = JSON,
+    headers: Iterable[Header] = (),
+    head: bool = False,
 ) -> None:
-    """Send a whole answer."""
+    """Send a whole answer; of ``head``, all but the body."""
     start = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": status, "headers": start})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": b"" if head else body})

@@ -72,5 +72,5 @@ def agent(
         storage=storage,
         extended_card=(lambda _caller: more) if extended else None,
         settings=settings or ServerSettings.of({}),
-        task_settings=task_settings or TaskSettings.of({}),
+        task_settings=task_settings or TaskSettings.of({}, drain_seconds=0.2),
     )

@@ -1,0 +1,271 @@
+"""Sending and looking: who waits for what, which task a message reaches, how much of its history is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.types import ASGIApp
+
+from holdfast.server.settings import ServerSettings
+from holdfast.tasks.settings import TaskSettings
+from tests.integration.server.actor import agent
+from tests.integration.server.asgi import Reply, ask, call
+
+JSON = [("content-type", "application/json")]
+
+
+@pytest.fixture
+async def app() -> AsyncIterator[ASGIApp]:
+    async with agent() as server:
+        yield server.app
+
+
+def message(text: str, message_id: str = "m", **more: Any) -> dict[str, Any]:
+    return {"messageId": message_id, "role": "ROLE_USER", "parts": [{"text": text}], **more}
+
+
+async def send(app: ASGIApp, text: str, message_id: str = "m", *, configuration: Any = None, **more: Any) -> Reply:
+    params = {"message": message(text, message_id, **more)}
+    return await call(
+        app, "SendMessage", params if configuration is None else {**params, "configuration": configuration}
+    )
+
+
+def task_of(reply: Reply) -> dict[str, Any]:
+    found: dict[str, Any] = reply.json["result"]["task"]
+    return found
+
+
+def state_of(reply: Reply) -> str:
+    return str(task_of(reply)["status"]["state"]).removeprefix("TASK_STATE_")
+
+
+def code_of(reply: Reply) -> int:
+    return int(reply.json["error"]["code"])
+
+
+# ------------------------------------------------------------------------------------------------------------- waiting
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        ("echo hello", "COMPLETED"),
+        ("fail because", "FAILED"),
+        ("reject no", "REJECTED"),
+        ("ask", "INPUT_REQUIRED"),
+        ("auth", "AUTH_REQUIRED"),
+    ],
+)
+async def test_an_answer_waits_for_the_end_of_the_turn(app: ASGIApp, text: str, state: str) -> None:
+    assert state_of(await send(app, text)) == state
+    assert state_of(await send(app, text, "m2", configuration={"returnImmediately": False})) == state
+
+
+async def test_who_does_not_wait_is_answered_at_once(app: ASGIApp, tmp_path: Path) -> None:
+    reply = await send(app, f"until {tmp_path}/go", configuration={"returnImmediately": True})
+    assert state_of(reply) in ("SUBMITTED", "WORKING")
+    (tmp_path / "go").touch()
+    repeated = await send(app, f"until {tmp_path}/go")
+    assert (task_of(repeated)["id"], state_of(repeated)) == (task_of(reply)["id"], "COMPLETED")
+
+
+@pytest.mark.parametrize(("blocking", "waits"), [(True, True), (False, False), (None, True)])
+async def test_blocking_in_0_3(app: ASGIApp, tmp_path: Path, blocking: bool | None, waits: bool) -> None:
+    """0.3 says `blocking`; who says nothing waits, as with the official SDK."""
+    configuration = {} if blocking is None else {"configuration": {"blocking": blocking}}
+    parts = [{"kind": "text", "text": f"until {tmp_path}/go"}]
+    params = {"message": {"messageId": "m", "kind": "message", "role": "user", "parts": parts}, **configuration}
+    asking = asyncio.create_task(call(app, "message/send", params))
+    await asyncio.sleep(0.1)
+    assert asking.done() is not waits
+    (tmp_path / "go").touch()
+    state = (await asking).json["result"]["status"]["state"]
+    assert state == "completed" if waits else state in ("submitted", "working")
+
+
+async def test_waiting_has_an_end() -> None:
+    """After blocking_seconds the task is answered as it is, and goes on."""
+    async with agent(settings=ServerSettings.of({}, blocking_seconds=0.2)) as server:
+        begun = time.monotonic()
+        reply = await send(server.app, "wait")
+        assert 0.15 < time.monotonic() - begun < 5
+        assert state_of(reply) == "WORKING"
+        canceled = await call(server.app, "CancelTask", {"id": task_of(reply)["id"]})
+        assert canceled.json["result"]["status"]["state"] == "TASK_STATE_CANCELED"
+
+
+async def test_many_who_wait_for_one_task(app: ASGIApp) -> None:
+    """The same message sent at the same time is one task, and everybody gets its end."""
+    replies = await asyncio.gather(*[send(app, "count 20 0.01") for _ in range(20)])
+    assert len({task_of(reply)["id"] for reply in replies}) == 1
+    assert {state_of(reply) for reply in replies} == {"COMPLETED"}
+
+
+# ----------------------------------------------------------------------------------------------- which task it reaches
+
+
+async def test_a_repeat_is_the_same_task_and_another_body_an_error(app: ASGIApp) -> None:
+    first = await send(app, "echo hello")
+    assert (await send(app, "echo hello")).body == first.body
+    assert code_of(await send(app, "echo goodbye")) == -32602
+
+
+async def test_a_task_is_continued_by_its_id_alone(app: ASGIApp) -> None:
+    asked = task_of(await send(app, "ask"))
+    done = task_of(await send(app, "Ada", "m2", taskId=asked["id"]))
+    assert (done["id"], done["contextId"]) == (asked["id"], asked["contextId"])
+    assert {entry["contextId"] for entry in done["history"]} == {asked["contextId"]}
+    assert done["artifacts"][0]["parts"][0]["text"] == "turn 2: Ada"
+
+
+async def test_a_context_of_another_task_is_refused(app: ASGIApp) -> None:
+    asked = task_of(await send(app, "ask"))
+    reply = await send(app, "Ada", "m2", taskId=asked["id"], contextId="another")
+    assert code_of(reply) == -32602
+    after = (await call(app, "GetTask", {"id": asked["id"]})).json["result"]
+    assert after["history"] == asked["history"]
+
+
+async def test_a_context_of_the_client_is_taken(app: ASGIApp) -> None:
+    tasks = [task_of(await send(app, f"echo {i}", f"m{i}", contextId="ours")) for i in range(2)]
+    assert [task["contextId"] for task in tasks] == ["ours", "ours"]
+    assert tasks[0]["id"] != tasks[1]["id"]
+    listed = (await call(app, "ListTasks", {"contextId": "ours"})).json["result"]
+    assert listed["totalSize"] == 2
+
+
+async def test_there_is_no_task_of_the_clients_making(app: ASGIApp) -> None:
+    assert code_of(await send(app, "echo", taskId="mine")) == -32001
+
+
+@pytest.mark.parametrize("text", ["echo", "fail", "reject"])
+async def test_a_task_that_is_over_takes_no_message(app: ASGIApp, text: str) -> None:
+    over = task_of(await send(app, text))
+    reply = await send(app, "more", "m2", taskId=over["id"])
+    assert (code_of(reply), reply.json["error"]["data"][0]["reason"]) == (-32004, "UNSUPPORTED_OPERATION")
+    params = {"message": message("more", "m3", taskId=over["id"])}
+    assert code_of(await call(app, "SendStreamingMessage", params)) == -32004
+
+
+async def test_a_message_to_a_task_at_work_waits_for_its_turn(app: ASGIApp, tmp_path: Path) -> None:
+    working = task_of(await send(app, f"until {tmp_path}/go", configuration={"returnImmediately": True}))
+    reply = await send(app, "more", "m2", taskId=working["id"], configuration={"returnImmediately": True})
+    assert state_of(reply) == "WORKING"
+
+
+async def test_where_running_tasks_take_no_message() -> None:
+    async with agent(task_settings=TaskSettings.of({}, double_text="reject", drain_seconds=0.2)) as server:
+        working = task_of(await send(server.app, "wait", configuration={"returnImmediately": True}))
+        assert code_of(await send(server.app, "more", "m2", taskId=working["id"])) == -32004
+
+
+# ------------------------------------------------------------------------------------------------------------- answers
+
+
+async def test_a_message_instead_of_a_task(app: ASGIApp) -> None:
+    """The agent may answer with a message alone, in every binding."""
+    reply = await send(app, "direct hello")
+    assert set(reply.json["result"]) == {"message"}
+    assert reply.json["result"]["message"]["parts"] == [{"text": "hello"}]
+    body = b'{"message":{"messageId":"m2","role":"ROLE_USER","parts":[{"text":"direct hello"}]}}'
+    reply = await ask(app, "POST", "/message:send", headers=JSON, body=body)
+    assert reply.json["message"]["role"] == "ROLE_AGENT"
+    parts = [{"kind": "text", "text": "direct hello"}]
+    old = {"message": {"messageId": "m3", "kind": "message", "role": "user", "parts": parts}}
+    reply = await call(app, "message/send", old)
+    assert (reply.json["result"]["kind"], reply.json["result"]["parts"][0]["text"]) == ("message", "hello")
+
+
+@pytest.mark.parametrize(
+    ("length", "shown"),
+    [(None, ["m", "agent", "m2"]), (0, None), (1, ["m2"]), (2, ["agent", "m2"]), (9, ["m", "agent", "m2"])],
+)
+async def test_how_much_history_is_shown(app: ASGIApp, length: int | None, shown: list[str] | None) -> None:
+    """Unset: all; 0: the member is left out; N: the last N."""
+    asked = task_of(await send(app, "ask"))
+    configuration = {} if length is None else {"historyLength": length}
+    done = task_of(await send(app, "Ada", "m2", taskId=asked["id"], configuration=configuration))
+    got = (await call(app, "GetTask", {"id": asked["id"], **configuration})).json["result"]
+    for task in (done, got):
+        history = task.get("history")
+        ids = history and [entry["messageId"] if entry["role"] == "ROLE_USER" else "agent" for entry in history]
+        assert ids == shown
+    query = "" if length is None else f"historyLength={length}"
+    assert (await ask(app, "GET", f"/tasks/{asked['id']}", query=query)).json.get("history") == got.get("history")
+
+
+async def test_lists_show_what_is_asked_for(app: ASGIApp) -> None:
+    """Artifacts only on request; history by its length; newest first; all four members always."""
+    for i in range(3):
+        await send(app, f"echo {i}", f"m{i}")
+    page = (await call(app, "ListTasks", {})).json["result"]
+    assert set(page) == {"tasks", "nextPageToken", "pageSize", "totalSize"}
+    assert (page["nextPageToken"], page["pageSize"], page["totalSize"]) == ("", 50, 3)
+    assert all("artifacts" not in task for task in page["tasks"])
+    times = [task["status"]["timestamp"] for task in page["tasks"]]
+    assert times == sorted(times, reverse=True)
+    page = (await call(app, "ListTasks", {"includeArtifacts": True, "historyLength": 1})).json["result"]
+    assert [task["artifacts"][0]["parts"][0]["text"] for task in page["tasks"]] == ["2", "1", "0"]
+    assert all(len(task["history"]) == 1 for task in page["tasks"])
+    states = "status=TASK_STATE_COMPLETED"
+    reply = await ask(app, "GET", "/tasks", query=f"pageSize=2&includeArtifacts=true&{states}")
+    assert (len(reply.json["tasks"]), reply.json["pageSize"]) == (2, 2)
+    more = await ask(app, "GET", "/tasks", query=f"pageSize=2&{states}&pageToken={reply.json['nextPageToken']}")
+    assert len(more.json["tasks"]) == 1
+    after = page["tasks"][0]["status"]["timestamp"]
+    reply = await ask(app, "GET", "/tasks", query=f"statusTimestampAfter={after}")
+    assert [task["status"]["timestamp"] for task in reply.json["tasks"]] == [after]
+
+
+# ------------------------------------------------------------------------------------------------------- content types
+
+
+@pytest.mark.parametrize(
+    ("part", "taken"),
+    [
+        ({"text": "echo"}, True),
+        ({"text": "echo", "mediaType": "text/plain; charset=utf-8"}, True),
+        ({"text": "echo", "mediaType": "Application/JSON"}, True),
+        ({"data": {"a": 1}}, True),
+        ({"url": "https://example.com/x"}, True),
+        ({"text": "<b>", "mediaType": "text/html"}, False),
+        ({"raw": "AAAA", "mediaType": "video/mp4"}, False),
+        ({"url": "https://example.com/x", "mediaType": "image/png"}, False),
+    ],
+)
+async def test_parts_of_types_that_the_agent_takes(app: ASGIApp, part: dict[str, Any], taken: bool) -> None:
+    params = {"message": {**message(""), "parts": [{"text": "echo"}, part]}}
+    reply = await call(app, "SendMessage", params)
+    if taken:
+        assert "result" in reply.json
+    else:
+        assert (code_of(reply), reply.json["error"]["data"][0]["reason"]) == (-32005, "CONTENT_TYPE_NOT_SUPPORTED")
+
+
+@pytest.mark.parametrize(
+    ("accept", "shown"),
+    [
+        (None, "application/a2a+json"),
+        ("*/*", "application/a2a+json"),
+        ("application/a2a+json", "application/a2a+json"),
+        ("application/json", "application/json"),
+    ],
+)
+async def test_rest_answers_in_the_type_of_1_0(app: ASGIApp, accept: str | None, shown: str) -> None:
+    """Unless a client asks for plain JSON by name. Errors too."""
+    headers = [] if accept is None else [("accept", accept)]
+    assert (await ask(app, "GET", "/tasks", headers=headers)).header("content-type") == shown
+    assert (await ask(app, "GET", "/tasks/nowhere", headers=headers)).header("content-type") == shown
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/a2a+json", "application/json; charset=utf-8"])
+async def test_bodies_of_both_types_are_taken(app: ASGIApp, kind: str) -> None:
+    body = b'{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"echo"}]}}'
+    reply = await ask(app, "POST", "/message:send", headers=[("content-type", kind)], body=body)
+    assert reply.status == 200
