@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
-from holdfast.auth.principal import Principal
+from holdfast.auth.principal import ANONYMOUS, Principal
 from holdfast.errors import InvalidAgentResponseError, TurnEnded
 from holdfast.protocol.types import Artifact, Message, Part, TaskState, encode
 from holdfast.storage import new_id
@@ -130,7 +130,7 @@ class TaskContext:
     @property
     def principal(self) -> Principal:
         """Who sent the message."""
-        return Principal.from_json(self._turn.principal)
+        return Principal.from_json(self._turn.principal) if self._turn.principal else ANONYMOUS
 
     @property
     def request_context(self) -> dict[str, Any]:

@@ -140,6 +140,8 @@ class TaskStore:
 
     async def artifacts_json(self, task: StoredTask) -> list[bytes]:
         artifacts = list(task.view.artifacts.values())
+        if not any(artifact.parts.segments for artifact in artifacts):  # the usual case: everything is at hand
+            return [artifact.json() for artifact in artifacts]
         values = await asyncio.gather(
             *(self.values(task.partition, task.view.task_id, artifact.parts) for artifact in artifacts)
         )
