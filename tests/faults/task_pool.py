@@ -77,5 +77,5 @@ class Pool:
         """Wait until there are so many notes of this kind."""
         async with asyncio.timeout(seconds):
             while len(found := self.notes(kind)) < count:  # noqa: ASYNC110 - other processes write them
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.05)
         return found
