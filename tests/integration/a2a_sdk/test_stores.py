@@ -1,0 +1,184 @@
+"""Our stores under the official SDK: what its interfaces ask for, and its own request handler on top of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a2a.server.agent_execution import AgentExecutor, RequestContext
+from a2a.server.cluster import ConcurrentTaskModificationError, TaskVersion
+from a2a.server.context import ServerCallContext
+from a2a.server.events import EventQueue
+from a2a.server.request_handlers.default_request_handler_v2 import DefaultRequestHandlerV2
+from a2a.server.tasks import TaskUpdater
+from a2a.types import a2a_pb2 as pb
+
+from holdfast.a2a_sdk import SdkStores, sdk_stores
+
+pytest_plugins = ["holdfast.testing.pytest"]
+
+CONTEXT = ServerCallContext()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
+async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SdkStores]:
+    match request.param:
+        case "memory":
+            url = "memory:"
+        case "sqlite":
+            url = f"sqlite:///{tmp_path}/sdk.db"
+        case name:
+            url = request.getfixturevalue(f"{name}_url")
+    async with sdk_stores(url) as opened:
+        yield opened
+
+
+def task(task_id: str = "t", state: Any = pb.TaskState.TASK_STATE_SUBMITTED) -> pb.Task:
+    message = pb.Message(message_id="m", role=pb.Role.ROLE_USER, parts=[pb.Part(text="Hello")])
+    return pb.Task(id=task_id, context_id="c", status=pb.TaskStatus(state=state), history=[message])
+
+
+async def saved(stores: SdkStores, new: pb.Task, *, event: Any = None, prev: Any = None, version: Any = None) -> Any:
+    given = version or TaskVersion.MISSING
+    return await stores.tasks.save(new, event=event, prev=prev, prev_version=given, context=CONTEXT)
+
+
+async def test_a_task_comes_back_as_it_was_saved(stores: SdkStores) -> None:
+    """Every member of the protobuf survives."""
+    whole = task(state=pb.TaskState.TASK_STATE_WORKING)
+    whole.metadata.update({"a": 1, "b": {"c": [True, None]}})
+    whole.status.message.CopyFrom(pb.Message(message_id="s", role=pb.Role.ROLE_AGENT, parts=[pb.Part(text="so far")]))
+    whole.status.timestamp.FromJsonString("2026-01-02T03:04:05.678Z")
+    part = pb.Part(raw=b"\x00\xff", filename="x.bin", media_type="application/octet-stream")
+    whole.artifacts.append(pb.Artifact(artifact_id="a", name="n", parts=[part, pb.Part(url="https://example.org/x")]))
+    version = await saved(stores, whole)
+    found = await stores.tasks.get("t", CONTEXT)
+    assert found is not None
+    assert found.task == whole
+    assert found.version == version
+
+
+async def test_a_stale_version_is_refused(stores: SdkStores) -> None:
+    first = await saved(stores, task())
+    working = task(state=pb.TaskState.TASK_STATE_WORKING)
+    second = await saved(stores, working, prev=task(), version=first)
+    assert second.is_after(first)
+    with pytest.raises(ConcurrentTaskModificationError):
+        await saved(stores, working, prev=task(), version=first)
+    with pytest.raises(ConcurrentTaskModificationError):
+        await saved(stores, task())  # made twice
+
+
+async def test_the_first_end_of_a_task_holds(stores: SdkStores) -> None:
+    """Cancel goes over whatever version there is, but never over an end."""
+    first = await saved(stores, task())
+    canceled = task(state=pb.TaskState.TASK_STATE_CANCELED)
+    ended = await saved(stores, canceled, version=first)
+    for state in (pb.TaskState.TASK_STATE_CANCELED, pb.TaskState.TASK_STATE_COMPLETED):
+        with pytest.raises(ConcurrentTaskModificationError):
+            await saved(stores, task(state=state), prev=canceled, version=ended)
+    with pytest.raises(ConcurrentTaskModificationError):
+        await saved(stores, task("nobody", pb.TaskState.TASK_STATE_CANCELED))
+
+
+async def test_chunks_are_appended_and_seen_by_subscribers(stores: SdkStores) -> None:
+    """An artifact update costs what it says, and reaches every replica in order."""
+    now = task(state=pb.TaskState.TASK_STATE_WORKING)
+    version = start = await saved(stores, now)
+    for number in range(30):
+        piece = pb.Artifact(artifact_id="a", parts=[pb.Part(text=str(number))])
+        event = pb.TaskArtifactUpdateEvent(task_id="t", context_id="c", artifact=piece, append=number > 0)
+        before = pb.Task()
+        before.CopyFrom(now)
+        if number == 0:
+            now.artifacts.append(piece)
+        else:
+            now.artifacts[0].parts.extend(piece.parts)
+        version = await saved(stores, now, event=event, prev=before, version=version)
+    done = pb.Task()
+    done.CopyFrom(now)
+    done.status.state = pb.TaskState.TASK_STATE_COMPLETED
+    await saved(stores, done, prev=now, version=version)
+    found = await stores.tasks.get("t", CONTEXT)
+    assert found is not None
+    assert [part.text for part in found.task.artifacts[0].parts] == [str(number) for number in range(30)]
+    async with asyncio.timeout(20):
+        events = [event async for event in stores.events.subscribe("t", after=start)]
+    assert [event.event.artifact.parts[0].text for event in events[:-1]] == [str(number) for number in range(30)]
+    assert events[-1].event.status.state == pb.TaskState.TASK_STATE_COMPLETED
+    assert all(later.version.is_after(earlier.version) for earlier, later in pairwise(events))
+
+
+async def test_tasks_are_listed_and_deleted_for_their_owner(stores: SdkStores) -> None:
+    for number in range(3):
+        await saved(stores, task(f"t{number}"))
+    page = await stores.tasks.list(pb.ListTasksRequest(page_size=2), CONTEXT)
+    assert (len(page.tasks), page.total_size) == (2, 3)
+    rest = await stores.tasks.list(pb.ListTasksRequest(page_size=2, page_token=page.next_page_token), CONTEXT)
+    assert len(rest.tasks) == 1
+    stranger = ServerCallContext(tenant="other")
+    assert await stores.tasks.get("t0", stranger) is None
+    assert (await stores.tasks.list(pb.ListTasksRequest(), stranger)).total_size == 0
+    await stores.tasks.delete("t0", CONTEXT)
+    assert await stores.tasks.get("t0", CONTEXT) is None
+
+
+async def test_push_configs_are_kept_and_found_for_dispatch(stores: SdkStores) -> None:
+    await saved(stores, task())
+    config = pb.TaskPushNotificationConfig(url="https://example.org/hook", token="x")
+    stored = await stores.push_configs.set_info("t", config, CONTEXT)
+    assert stored.id == "t"
+    assert await stores.push_configs.get_info("t", CONTEXT) == [stored]
+    assert await stores.push_configs.get_info_for_dispatch("t") == [stored]
+    assert await stores.push_configs.get_info("t", ServerCallContext(tenant="other")) == []
+    await stores.push_configs.delete_info("t", CONTEXT)
+    assert await stores.push_configs.get_info("t", CONTEXT) == []
+
+
+class Counter(AgentExecutor):
+    """An agent of the SDK that streams an artifact."""
+
+    async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
+        updater = TaskUpdater(event_queue, context.task_id or "", context.context_id or "")
+        if context.current_task is None:
+            await event_queue.enqueue_event(
+                pb.Task(
+                    id=context.task_id,
+                    context_id=context.context_id,
+                    status=pb.TaskStatus(state=pb.TaskState.TASK_STATE_SUBMITTED),
+                    history=[context.message] if context.message else [],
+                )
+            )
+        await updater.start_work()
+        for number in range(5):
+            await updater.add_artifact([pb.Part(text=str(number))], artifact_id="a", append=number > 0)
+        await updater.complete()
+
+    async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
+        raise NotImplementedError
+
+
+async def test_the_sdks_own_handler_works_on_our_stores(stores: SdkStores) -> None:
+    """A message through the official request handler ends as a stored task, with its artifact whole."""
+    card = pb.AgentCard(name="Counter", description="Counts", version="1")
+    card.capabilities.streaming = True
+    handler = DefaultRequestHandlerV2(
+        agent_executor=Counter(),
+        task_store=stores.tasks,
+        agent_card=card,
+        event_stream=stores.events,
+        push_config_store=stores.push_configs,
+    )
+    message = pb.Message(message_id="m1", role=pb.Role.ROLE_USER, parts=[pb.Part(text="go")])
+    async with asyncio.timeout(30):
+        answer = await handler.on_message_send(pb.SendMessageRequest(message=message), CONTEXT)
+    assert isinstance(answer, pb.Task)
+    assert answer.status.state == pb.TaskState.TASK_STATE_COMPLETED
+    found = await stores.tasks.get(answer.id, CONTEXT)
+    assert found is not None
+    assert [part.text for part in found.task.artifacts[0].parts] == ["0", "1", "2", "3", "4"]
+    assert found.task.status.state == pb.TaskState.TASK_STATE_COMPLETED
