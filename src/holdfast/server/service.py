@@ -145,8 +145,8 @@ class AgentService:
                 async with contextlib.aclosing(self._events(task, seq, ends_at)) as events:
                     async for item in events:
                         yield item
-        except GeneratorExit:  # the client went away
-            if self.settings.cancel_on_disconnect:
+        except (GeneratorExit, asyncio.CancelledError):  # the client went away
+            if self.settings.cancel_on_disconnect and not self.engine.events.closing:
                 self._abandon(task.record.task_id, caller)
             raise
 

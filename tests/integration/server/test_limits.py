@@ -279,13 +279,17 @@ async def test_others_are_served_while_many_dawdle() -> None:
         await asyncio.gather(*dawdling, return_exceptions=True)
 
 
-async def test_a_stream_ends_when_its_client_leaves() -> None:
-    """At once, not with the next beat: who opens streams and leaves them does not use up the limit."""
+@pytest.mark.parametrize("cancels", [False, True])
+async def test_a_stream_ends_when_its_client_leaves(cancels: bool) -> None:
+    """At once, not with the next beat: who opens streams and leaves them does not use up the limit. The task goes on,
+    unless the agent is set up to cancel what nobody looks at.
+    """
 
     async def wait(ctx: TaskContext) -> None:
-        await ctx.request_input("More?")
+        await ctx.send_status("on it")
+        await ctx.sleep(3600)
 
-    settings = ServerSettings(streams=3, heartbeat_stream_seconds=3600)
+    settings = ServerSettings(streams=3, heartbeat_stream_seconds=3600, cancel_on_disconnect=cancels)
     async with A2AServer(worker=wait, agent_card=CARD, settings=settings) as server:
         before = asyncio.all_tasks()
         for number in range(20):
@@ -301,12 +305,19 @@ async def test_a_stream_ends_when_its_client_leaves() -> None:
 
             async def send(message: Message, left: asyncio.Event = left) -> None:
                 assert message.get("status", 200) == 200
-                if b"INPUT_REQUIRED" in message.get("body", b""):
+                if b"on it" in message.get("body", b""):
                     left.set()
 
             scope = {"type": "http", "method": "POST", "path": "/", "headers": [], "query_string": b""}
             async with asyncio.timeout(10):
                 await server.app(scope, receive, send)
         assert server.routes.streams.open == 0
-        await asyncio.sleep(0.1)
-        assert asyncio.all_tasks() <= before
+        state = "CANCELED" if cancels else "WORKING"
+        async with asyncio.timeout(10):
+            while True:
+                listed = (await call(server.app, "ListTasks", {})).json["result"]["tasks"]
+                if {task["status"]["state"] for task in listed} == {f"TASK_STATE_{state}"}:
+                    break
+                await asyncio.sleep(0.05)
+        assert len(listed) == 20
+        assert {task.get_name() for task in asyncio.all_tasks()} <= {task.get_name() for task in before}
