@@ -1,0 +1,473 @@
+"""The operations API under /holdfast/v1/: every route of its table does what its summary says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from holdfast.auth.principal import ANONYMOUS
+from holdfast.protocol.card import AgentCardConfig
+from holdfast.server import A2AServer
+from holdfast.server.operations.table import PREFIX, ROUTES
+from holdfast.server.settings import ServerSettings
+from holdfast.storage import open_storage
+from holdfast.tasks import Message, Part, Role, TaskContext, TaskEngine
+from holdfast.tasks.families import QUEUE
+from holdfast.tasks.sweep import trim_log
+from tests.integration.server.actor import act, agent
+from tests.integration.server.people import authenticator, bearer
+from tests.integration.server.serving import talking
+
+CARD = AgentCardConfig(name="Actor", description="Does as told")
+MESSAGES = iter(range(1_000_000))
+
+
+async def send(
+    client: httpx2.AsyncClient, text: str, *, now: bool = False, headers: dict[str, str] | None = None, **ids: str
+) -> dict[str, Any]:
+    """A task, when its turn is over; with ``now``, as it is at once."""
+    message = {"messageId": f"m-{next(MESSAGES)}", "role": "ROLE_USER", "parts": [{"text": text}], **ids}
+    body = {"message": message, "configuration": {"returnImmediately": now}}
+    answer = await client.post("/message:send", json=body, headers=headers)
+    task: dict[str, Any] = answer.json()["task"]
+    return task
+
+
+async def get(client: httpx2.AsyncClient, path: str, **query: Any) -> Any:
+    answer = await client.get(PREFIX + path, params=query)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def post(client: httpx2.AsyncClient, path: str, **body: Any) -> Any:
+    answer = await client.post(PREFIX + path, json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def states(client: httpx2.AsyncClient, task_id: str, wanted: str) -> dict[str, Any]:
+    """The task, once it has this state."""
+    async with asyncio.timeout(20):
+        while True:
+            shown: dict[str, Any] = await get(client, f"/tasks/{task_id}")
+            if shown["task"]["status"]["state"] == f"TASK_STATE_{wanted}":
+                return shown
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def followed(
+    client: httpx2.AsyncClient, path: str, headers: dict[str, str] | None = None, **query: Any
+) -> AsyncIterator[AsyncIterator[tuple[str | None, Any]]]:
+    """The events of a stream, each with its id."""
+    async with client.stream("GET", PREFIX + path, params=query, headers=headers) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+
+        async def events() -> AsyncIterator[tuple[str | None, Any]]:
+            seq = None
+            async for line in answer.aiter_lines():
+                name, _, value = line.partition(": ")
+                if name == "id":
+                    seq = value
+                elif name == "data":
+                    yield seq, json.loads(value)
+
+        yield events()
+
+
+# ------------------------------------------------------------------------------------------------------------- look
+
+
+async def test_tasks_are_listed_with_filters_and_totals(url: str) -> None:
+    async with talking(agent(url)) as client:
+        for text in ("echo 1", "echo 2", "ask", "fail no"):
+            await send(client, text)
+        there = await send(client, "echo 3", contextId="room")
+
+        everything = await get(client, "/tasks")
+        assert (everything["total"], everything["exact"], everything["nextPageToken"]) == (5, True, "")
+        assert everything["tasks"][0]["id"] == there["id"]  # the newest status first
+        assert everything["tasks"][0]["turn"] == 1
+        counts = {state: count for state, count in everything["states"].items() if count}
+        assert counts == {"completed": 3, "input_required": 1, "failed": 1}
+
+        done = await get(client, "/tasks", state="completed")
+        assert {task["status"]["state"] for task in done["tasks"]} == {"TASK_STATE_COMPLETED"}
+        assert (done["total"], done["states"]) == (3, everything["states"])  # those are of all tasks
+        assert [task["id"] for task in (await get(client, "/tasks", context="room"))["tasks"]] == [there["id"]]
+        later = there["status"]["timestamp"]
+        assert [task["id"] for task in (await get(client, "/tasks", since=later))["tasks"]] == [there["id"]]
+
+        seen: list[str] = []
+        token = ""
+        while True:
+            page = await get(client, "/tasks", pageSize=2, **({"pageToken": token} if token else {}))
+            assert page["total"] == 5
+            seen += [task["id"] for task in page["tasks"]]
+            if not (token := page["nextPageToken"]):
+                break
+        assert seen == [task["id"] for task in everything["tasks"]]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{"state": "tired"}, {"pageSize": "0"}, {"pageSize": "101"}, {"pageToken": "made-up"}, {"since": "yesterday"}],
+    ids=str,
+)
+async def test_a_query_that_means_nothing_is_refused(query: dict[str, str]) -> None:
+    async with talking(agent()) as client:
+        answer = await client.get(f"{PREFIX}/tasks", params=query)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["status"] == "INVALID_ARGUMENT"
+
+
+async def test_a_task_is_shown_with_its_steps_and_work() -> None:
+    async def stepping(ctx: TaskContext) -> None:
+        await ctx.step("fetch", fetched)
+        await ctx.request_input("More?")
+
+    async def fetched() -> dict[str, int]:
+        return {"pages": 3}
+
+    server = A2AServer(worker=stepping, agent_card=CARD)
+    async with talking(server) as client:
+        task = await send(client, "go")
+        shown = await get(client, f"/tasks/{task['id']}")
+    assert shown["task"]["id"] == task["id"]
+    assert shown["task"]["status"]["message"]["parts"] == [{"text": "More?"}]
+    assert shown["steps"] == {"fetch": {"state": "done", "result": {"pages": 3}}}
+    assert (shown["runs"], shown["turn"]["number"], shown["floor"]) == (1, 1, 0)
+    assert (shown["cancelRequested"], shown["pendingMessages"], shown["work"]) == (False, 0, None)
+
+
+async def test_a_running_task_names_its_holder() -> None:
+    server = agent()
+    async with talking(server) as client:
+        task = await send(client, "wait", now=True)
+        shown = await states(client, task["id"], "WORKING")
+        runner = server.routes.service.engine.runner
+        assert runner is not None
+        assert (shown["work"]["state"], shown["work"]["holder"]) == ("held", runner.name)
+        assert (shown["work"]["attempt"], shown["work"]["maxAttempts"]) == (1, 5)
+        held = await get(client, "/work", state="held")
+        assert [item["taskId"] for item in held["work"]] == [task["id"]]
+        assert (await get(client, "/system"))["holders"] == {runner.name: 1}
+        await post(client, f"/tasks/{task['id']}/cancel")
+
+
+async def trimmed(server: A2AServer, task_id: str) -> None:
+    """What a retention policy does with the log of a task that is over."""
+    assert await trim_log(server.routes.service.engine.store, ANONYMOUS.partition, task_id)
+
+
+async def test_a_log_is_read_by_pages_and_says_where_it_was_cut(url: str) -> None:
+    server = agent(url)
+    async with talking(server) as client:
+        task = await send(client, "count 5")
+        path = f"/tasks/{task['id']}/log"
+        whole = await get(client, path)
+        seqs = [entry["seq"] for entry in whole["entries"]]
+        assert seqs == list(range(1, whole["head"] + 1))
+        assert (whole["floor"], whole["gap"]) == (0, False)
+        assert whole["entries"][0]["kind"] == "message"
+        assert whole["entries"][0]["data"]["parts"] == [{"text": "count 5"}]
+        page = await get(client, path, after=3, limit=2)
+        assert [entry["seq"] for entry in page["entries"]] == [4, 5]
+
+        await trimmed(server, task["id"])
+        head = whole["head"]
+        assert await get(client, path, after=2) == {"entries": [], "head": head, "floor": head, "gap": True}
+        assert await get(client, path, after=head) == {"entries": [], "head": head, "floor": head, "gap": False}
+        shown = await get(client, f"/tasks/{task['id']}")
+        assert shown["floor"] == head
+        assert "".join(part["text"] for part in shown["task"]["artifacts"][0]["parts"]) == "0 1 2 3 4 "
+
+
+def told(entry: dict[str, Any]) -> dict[str, Any]:
+    """An entry without its time: who sees it live is told when it was written, not when that was committed."""
+    return {name: value for name, value in entry.items() if name != "at"}
+
+
+async def test_a_log_is_followed_and_continued(url: str) -> None:
+    server = agent(url)
+    async with talking(server) as client:
+        task = await send(client, "wait", now=True)
+        path = f"/tasks/{task['id']}/events"
+        seen: list[tuple[str | None, Any]] = []
+        async with followed(client, path) as events:
+            async for seq, entry in events:
+                assert seq == str(entry["seq"])
+                seen.append((seq, entry))
+                if entry["kind"] == "attempt":
+                    await post(client, f"/tasks/{task['id']}/cancel", reason="enough")
+        log = (await get(client, f"/tasks/{task['id']}/log"))["entries"]
+        assert [told(entry) for _, entry in seen] == [told(entry) for entry in log]
+
+        for after in range(1, len(log)):
+            async with followed(client, path, headers={"Last-Event-ID": str(after)}) as events:
+                assert [entry["seq"] async for _, entry in events] == [entry["seq"] for entry in log[after:]]
+        async with followed(client, path, after=2) as events:
+            assert [entry["seq"] async for _, entry in events] == [entry["seq"] for entry in log[2:]]
+
+        await trimmed(server, task["id"])
+        async with followed(client, path, headers={"Last-Event-ID": "1"}) as events:
+            [(seq, entry)] = [event async for event in events]
+        assert (seq, entry["seq"]) == (str(len(log)), len(log))
+        assert entry["snapshot"]["status"]["state"] == "TASK_STATE_CANCELED"
+
+
+async def test_each_task_whose_status_changes_is_told() -> None:
+    async with talking(agent()) as client:
+        await send(client, "echo before")
+        seen: list[Any] = []
+        async with asyncio.timeout(20), followed(client, "/events") as events:
+            asked = await send(client, "ask")
+            async for seq, task in events:
+                assert seq is None
+                seen.append((task["id"], task["status"]["state"]))
+                if seen[-1] == (asked["id"], "TASK_STATE_INPUT_REQUIRED"):
+                    await send(client, "Ada", taskId=asked["id"])
+                if seen[-1] == (asked["id"], "TASK_STATE_COMPLETED"):
+                    break
+        assert (asked["id"], "TASK_STATE_INPUT_REQUIRED") in seen
+
+
+async def test_an_inbox_shows_what_came_while_the_task_ran() -> None:
+    async with talking(agent()) as client:
+        task = await send(client, "wait", now=True)
+        await states(client, task["id"], "WORKING")
+        await post(client, f"/tasks/{task['id']}/steer", kind="inject", payload={"words": "hurry"}, reason="late")
+        inbox = await get(client, f"/tasks/{task['id']}/inbox")
+        assert inbox["head"] == 1
+        entry = inbox["entries"][0]
+        assert (entry["seq"], "hurry" in json.dumps(entry["data"])) == (1, True)
+        await post(client, f"/tasks/{task['id']}/cancel")
+
+
+async def test_webhooks_of_a_task_are_listed() -> None:
+    settings = ServerSettings.of({}, webhook_loopback=True)
+    async with talking(agent(settings=settings)) as client:
+        task = await send(client, "ask")
+        hook = {"url": "http://127.0.0.1:9/hook", "id": "mine"}
+        await client.post(f"/tasks/{task['id']}/pushNotificationConfigs", json=hook)
+        [found] = (await get(client, f"/tasks/{task['id']}/webhooks"))["webhooks"]
+    assert (found["id"], found["url"]) == ("mine", "http://127.0.0.1:9/hook")
+
+
+# --------------------------------------------------------------------------------------------------------------- do
+
+
+async def test_a_task_is_cancelled_with_a_reason() -> None:
+    async with talking(agent()) as client:
+        task = await send(client, "wait", now=True)
+        await states(client, task["id"], "WORKING")
+        canceled = await post(client, f"/tasks/{task['id']}/cancel", reason="too expensive")
+        assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
+        log = await get(client, f"/tasks/{task['id']}/log")
+        assert "too expensive" in json.dumps(log["entries"])
+        again = await client.post(f"{PREFIX}/tasks/{task['id']}/cancel", json={})
+        assert again.status_code == 400
+        assert again.json()["error"]["details"][0]["reason"] == "TASK_NOT_CANCELABLE"
+
+
+@pytest.mark.parametrize("kind", ["inject", "redirect", "pause", "resume", "prioritise"])
+async def test_a_task_is_steered(kind: str) -> None:
+    payloads: dict[str, dict[str, Any]] = {"redirect": {"goal": "south"}, "prioritise": {"priority": 3}}
+    async with talking(agent()) as client:
+        task = await send(client, "wait", now=True)
+        await states(client, task["id"], "WORKING")
+        assert await post(client, f"/tasks/{task['id']}/steer", kind=kind, payload=payloads.get(kind, {})) == {}
+        await post(client, f"/tasks/{task['id']}/cancel")
+
+
+@pytest.mark.parametrize("body", [{"kind": "explode"}, {"kind": 7}, {}, {"kind": "inject", "payload": [1]}], ids=str)
+async def test_a_steering_that_means_nothing_is_refused(body: dict[str, Any]) -> None:
+    async with talking(agent()) as client:
+        task = await send(client, "ask")
+        answer = await client.post(f"{PREFIX}/tasks/{task['id']}/steer", json=body)
+    assert answer.status_code == 400
+
+
+async def test_a_failed_task_is_tried_anew_as_another_one() -> None:
+    async with talking(agent()) as client:
+        task = await send(client, "fail no")
+        new = await post(client, f"/tasks/{task['id']}/requeue")
+        assert new["taskId"] != task["id"]
+        shown = await states(client, new["taskId"], "FAILED")
+        assert task["id"] in json.dumps(shown["task"])  # it refers to it
+        assert (await post(client, f"/tasks/{task['id']}/requeue")) == new  # asked again, it is the same
+        done = await send(client, "echo fine")
+        refused = await client.post(f"{PREFIX}/tasks/{done['id']}/requeue", json={})
+        assert refused.status_code == 400
+
+
+async def test_a_task_is_forked_from_a_point_of_its_log() -> None:
+    async with talking(agent()) as client:
+        task = await send(client, "ask")
+        await send(client, "Ada", taskId=task["id"])
+        before = await get(client, f"/tasks/{task['id']}/log")
+        forked = await post(client, f"/tasks/{task['id']}/fork", seq=before["head"])
+        shown = await states(client, forked["taskId"], "COMPLETED")
+        assert forked["taskId"] != task["id"]
+        assert [message["parts"][0]["text"] for message in shown["task"]["history"]][:1] == ["ask"]
+        assert await get(client, f"/tasks/{task['id']}/log") == before  # history is never rewritten
+        for seq in (0, before["head"] + 1, "last"):
+            answer = await client.post(f"{PREFIX}/tasks/{task['id']}/fork", json={"seq": seq})
+            assert answer.status_code == 400, seq
+
+
+async def test_an_erased_task_is_gone(url: str) -> None:
+    async with talking(agent(url)) as client:
+        task = await send(client, "echo secret")
+        answer = await client.delete(f"{PREFIX}/tasks/{task['id']}")
+        assert (answer.status_code, answer.json()) == (200, {})
+        for path in ("", "/log", "/inbox"):
+            assert (await client.get(f"{PREFIX}/tasks/{task['id']}{path}")).status_code == 404
+        assert (await client.get(f"/tasks/{task['id']}")).status_code == 404
+        assert (await get(client, "/tasks"))["total"] == 0
+        assert (await client.delete(f"{PREFIX}/tasks/{task['id']}")).status_code == 404
+
+
+async def test_dead_letters_are_listed_and_dropped() -> None:
+    """Five processes claimed the task and died; it was given up, and waits for a decision."""
+    async with open_storage("memory:") as kernel:
+        async with TaskEngine(kernel) as nobody:
+            sent = await nobody.tasks.send(Message(message_id="1", role=Role.user, parts=[Part(text="echo")]))
+            for number in range(5):
+                assert await kernel.claim(QUEUE, f"mortal-{number}", lease_seconds=0.01)
+                await asyncio.sleep(0.03)
+        task_id = sent.task.record.task_id
+        async with talking(A2AServer(worker=act, agent_card=CARD, storage=kernel)) as client:
+            await states(client, task_id, "FAILED")
+            [letter] = (await get(client, "/dead"))["dead"]
+            assert letter["taskId"] == task_id
+            assert letter["attempts"] >= 5
+            assert letter["reason"]
+            [item] = (await get(client, "/work", state="dead"))["work"]
+            assert (item["taskId"], item["state"], item["reason"]) == (task_id, "dead", letter["reason"])
+            assert (await client.delete(f"{PREFIX}/dead/{task_id}")).json() == {}
+            assert (await get(client, "/dead"))["dead"] == []
+            await states(client, task_id, "FAILED")  # that stays
+            assert (await client.delete(f"{PREFIX}/dead/{task_id}")).status_code == 404
+
+
+# ------------------------------------------------------------------------------------------------------------ system
+
+
+async def test_the_system_tells_about_itself(url: str) -> None:
+    async with talking(agent(url)) as client:
+        await send(client, "echo 1")
+        system = await get(client, "/system")
+        assert (system["engine"], system["reads"], system["writes"]) == (url.partition(":")[0], True, True)
+        assert system["storage"]["partitions"] >= 1
+        assert system["storage"]["entries"] > 0
+        assert system["process"]["name"]
+        assert (await get(client, "/work"))["work"] == []
+        assert ANONYMOUS.partition in (await get(client, "/partitions"))["partitions"]
+        assert (await get(client, "/partitions", after="~~"))["partitions"] == []
+
+
+async def test_work_that_waits_is_listed_by_pages() -> None:
+    async def sleeps(ctx: TaskContext) -> None:
+        await ctx.sleep(3600)
+
+    async with talking(A2AServer(worker=sleeps, agent_card=CARD)) as client:
+        sent = {(await send(client, "sleep", now=True))["id"] for _ in range(3)}
+        async with asyncio.timeout(20):
+            while len((await get(client, "/work"))["work"]) < 3:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.02)
+        first = await get(client, "/work", state="waiting", pageSize=2)
+        second = await get(client, "/work", state="waiting", pageSize=2, pageToken=first["nextPageToken"])
+        assert {item["taskId"] for item in (*first["work"], *second["work"])} == sent
+        assert (second["nextPageToken"], first["work"][0]["readyIn"] > 3000) == ("", True)
+        assert (await client.get(f"{PREFIX}/work", params={"state": "lost"})).status_code == 400
+
+
+# --------------------------------------------------------------------------------------------------------------- who
+
+
+async def test_a_caller_sees_its_own_and_an_operator_what_it_asks_for() -> None:
+    server = A2AServer(worker=act, agent_card=CARD, auth=authenticator())
+    ada, bob, olga = dict(bearer("ada")), dict(bearer("bob")), dict(bearer("olga", roles=["operator"]))
+    async with talking(server) as client:
+        task = await send(client, "echo mine", headers=ada)
+
+        async def status(path: str, headers: dict[str, str], **query: str) -> int:
+            return (await client.get(PREFIX + path, headers=headers, params=query)).status_code
+
+        path = f"/tasks/{task['id']}"
+        ours = {"tenant": "acme", "owner": "ada"}
+        assert await status(path, ada) == 200
+        assert await status(path, ada, **ours) == 200  # by name, too
+        assert await status(path, bob) == 404
+        assert await status(path, bob, **ours) == 404
+        assert await status(path, olga) == 404  # an operator's own tasks are its own
+        assert await status(path, olga, **ours) == 200
+        assert await status("/system", ada) == 404
+        assert await status("/system", olga) == 200
+        assert await status("/system", {}) == 401  # also at this machine, since the agent knows its callers
+        found = (await client.get(f"{PREFIX}/partitions", headers=olga)).json()["partitions"]
+        assert found == ["acme/ada"]
+
+
+# ----------------------------------------------------------------------------------------------------------- OpenAPI
+
+
+async def test_the_document_is_valid_and_has_every_route() -> None:
+    async with talking(agent()) as client:
+        document = await get(client, "/openapi.json")
+        base = str(client.base_url).rstrip("/")
+    OpenAPIV31SpecValidator(document).validate()
+    assert document["servers"] == [{"url": base}]
+    described = {
+        (method.upper(), path): about
+        for path, methods in document["paths"].items()
+        for method, about in methods.items()
+    }
+    assert set(described) == {(route.method, PREFIX + route.path) for route in ROUTES}
+    for route in ROUTES:
+        about = described[route.method, PREFIX + route.path]
+        assert about["summary"] == route.summary
+        assert {one["name"] for one in about["parameters"] if one["in"] == "query"} == {name for name, _ in route.query}
+
+
+GIVEN = {"steer_task": ("wait", {"kind": "inject"}), "fork_task": ("ask", {"seq": 1}), "requeue_task": ("fail", {})}
+"""What the task of a route was told, and what the route is given."""
+
+
+async def test_every_route_answers() -> None:
+    """With what its table says. That no task is dead here, dropping tells."""
+    async with talking(agent()) as client:
+        for route in ROUTES:
+            text, body = GIVEN.get(route.name, ("ask", {}))
+            task = await send(client, text, now=text == "wait")
+            path = PREFIX + route.path.format(task_id=task["id"])
+            if route.stream:
+                async with client.stream(route.method, path) as answer:
+                    assert answer.status_code == 200, route.name
+                    assert await anext(answer.aiter_lines())
+                continue
+            answer = await client.request(route.method, path, json=body if route.method == "POST" else None)
+            assert answer.status_code == (404 if route.name == "drop_dead" else 200), (route.name, answer.text)
+            assert answer.headers["content-type"] == "application/json"
+            assert isinstance(answer.json(), dict)
+            if text == "wait":
+                await post(client, f"/tasks/{task['id']}/cancel")
+
+
+async def test_what_is_not_in_the_table_is_not_there() -> None:
+    async with talking(agent()) as client:
+        for method, path in (("GET", "/nothing"), ("PUT", "/tasks"), ("POST", "/system"), ("GET", "/tasks/x/nothing")):
+            answer = await client.request(method, PREFIX + path, json={})
+            assert answer.status_code == 404, path
+        assert (await client.get(f"{PREFIX}/tasks/no-such-task")).status_code == 404
+        assert (await client.get(f"{PREFIX}/tasks/no-such-task/events")).status_code == 404
+        answer = await client.post(f"{PREFIX}/tasks/x/cancel", content="[]", headers={"Content-Type": "text/plain"})
+        assert answer.status_code == 415
