@@ -10,6 +10,7 @@ import click
 
 from holdfast.cli.engine import engine_at, principal_of, storage_option, whose
 from holdfast.cli.output import as_json, print_json, print_table
+from holdfast.cli.remote import list_dead, or_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -33,6 +34,7 @@ def dead() -> None:
 
 
 @dead.command("list")
+@or_server(list_dead)
 @storage_option
 @whose
 @everyone_option

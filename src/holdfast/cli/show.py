@@ -10,6 +10,7 @@ import click
 
 from holdfast.cli.engine import engine_at, principal_of, storage_option, whose
 from holdfast.cli.output import as_json, print_json, print_table
+from holdfast.cli.remote import or_server, show_task
 
 if TYPE_CHECKING:
     from holdfast.tasks.report import TaskReport
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("task")
+@or_server(show_task)
 @storage_option
 @whose
 @as_json

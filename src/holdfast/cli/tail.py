@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.engine import engine_at, principal_of, storage_option, whose
+from holdfast.cli.remote import or_server, tail_task
 
 if TYPE_CHECKING:
     from holdfast.storage import Entry
@@ -21,6 +22,7 @@ WIDTH = 200  # characters of a line of text
 
 @click.command()
 @click.argument("task")
+@or_server(tail_task)
 @storage_option
 @whose
 @click.option("--after", type=click.IntRange(0), metavar="SEQ", help="Go on after this entry; 0: from the beginning.")

@@ -11,6 +11,7 @@ import click
 
 from holdfast.cli.engine import STATES, engine_at, principal_of, retain_option, storage_option, whose
 from holdfast.cli.output import as_json, print_json, print_table, progress
+from holdfast.cli.remote import cancel_task, erase_tasks, list_tasks, or_server, requeue_task
 from holdfast.cli.show import show
 from holdfast.cli.tail import tail
 
@@ -41,6 +42,7 @@ tasks.add_command(tail)
 
 
 @tasks.command("list")
+@or_server(list_tasks)
 @storage_option
 @whose
 @click.option("--all", "everyone", is_flag=True, help="The tasks of all tenants and owners.")
@@ -183,6 +185,7 @@ def _print_task(text: bytes, *, json_output: bool) -> None:
 
 @tasks.command()
 @click.argument("task")
+@or_server(cancel_task)
 @storage_option
 @whose
 @click.option("--reason", default="", help="Kept in the log of the task, for whoever reads it later.")
@@ -208,6 +211,7 @@ def cancel(task: str, url: str, *, owner: str, tenant: str, reason: str, json_ou
 
 @tasks.command()
 @click.argument("task")
+@or_server(requeue_task)
 @storage_option
 @whose
 @as_json
@@ -235,6 +239,7 @@ def requeue(task: str, url: str, *, owner: str, tenant: str, json_output: bool) 
 
 @tasks.command()
 @click.argument("tasks", metavar="[TASK]...", nargs=-1)
+@or_server(erase_tasks)
 @storage_option
 @whose
 @click.option("--context", metavar="ID", help="Every task of this context, and what the worker kept about it.")

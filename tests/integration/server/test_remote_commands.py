@@ -1,0 +1,116 @@
+"""The admin commands on a running agent: --server instead of --storage."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+from click.testing import CliRunner
+
+from holdfast.cli.main import main
+from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
+from holdfast.protocol.types import Message, Part, Role
+from holdfast.server import A2AServer
+from holdfast.tasks import TaskContext
+
+
+async def worker(ctx: TaskContext) -> None:
+    match ctx.user_text:
+        case "ask":
+            await ctx.request_input("For what time?")
+        case "fail":
+            await ctx.fail("no")
+        case _:
+            await ctx.complete("done")
+
+
+class Agent:
+    """An agent in a thread of its own."""
+
+    def __init__(self) -> None:
+        card = AgentCardConfig(name="A", description="d", capabilities=CapabilitiesConfig(streaming=True))
+        self.server = A2AServer(worker=worker, agent_card=card, storage="memory:")
+        self.uvicorn = uvicorn.Server(uvicorn.Config(self.server.app, port=0, log_level="error", ws="none"))
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self.ready = threading.Event()
+
+    async def _run(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        serving = asyncio.create_task(self.uvicorn.serve())
+        while not self.uvicorn.started:  # noqa: ASYNC110 - uvicorn has no event for it
+            await asyncio.sleep(0.01)
+        self.ready.set()
+        await serving
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.uvicorn.servers[0].sockets[0].getsockname()[1]}"
+
+    def send(self, text: str) -> str:
+        async def sent() -> str:
+            tasks = self.server.routes.service.tasks
+            message = Message(message_id=text, role=Role.user, parts=[Part(text=text)])
+            return (await tasks.settled(await tasks.send(message))).task_id
+
+        assert self.loop is not None
+        return asyncio.run_coroutine_threadsafe(sent(), self.loop).result(20)
+
+
+@pytest.fixture
+def agent() -> Iterator[Agent]:
+    agent = Agent()
+    agent.thread.start()
+    assert agent.ready.wait(20)
+    yield agent
+    agent.uvicorn.should_exit = True
+    agent.thread.join(20)
+
+
+def run(agent: Agent, *words: str, code: int = 0) -> Any:
+    answer = CliRunner().invoke(main, [*words, "--server", agent.url, "--json"])
+    assert answer.exit_code == code, answer.output
+    return json.loads(answer.output) if code == 0 else answer.output
+
+
+def test_the_commands_work_on_a_running_agent(agent: Agent) -> None:
+    """What they say about a storage they say about an agent."""
+    asked, failed, done = (agent.send(text) for text in ("ask", "fail", "other"))
+    listed = run(agent, "tasks", "list")
+    assert {task["id"] for task in listed["tasks"]} == {asked, failed, done}
+    assert run(agent, "tasks", "list", "--state", "failed")["tasks"][0]["id"] == failed
+    assert run(agent, "tasks", "show", asked)["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert run(agent, "tasks", "cancel", asked, "--reason", "enough")["status"]["state"] == "TASK_STATE_CANCELED"
+    again = run(agent, "tasks", "requeue", failed)["taskId"]
+    assert again not in (asked, failed, done)
+    assert run(agent, "tasks", "erase", done) == {"erased": 1}
+    assert run(agent, "dead", "list")["dead"] == []
+
+
+def test_a_task_is_followed_through_the_agent(agent: Agent) -> None:
+    done = agent.send("other")
+    answer = CliRunner().invoke(main, ["tasks", "tail", done, "--server", agent.url, "--after", "0", "--json"])
+    lines = [json.loads(line) for line in answer.output.splitlines()]
+    assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
+    assert lines[-1]["data"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+def test_an_error_of_the_server_is_told_in_its_words(agent: Agent) -> None:
+    assert "Task not found" in run(agent, "tasks", "show", "nothing", code=2)
+
+
+def test_neither_storage_nor_server_is_a_mistake_that_says_what_to_do() -> None:
+    answer = CliRunner().invoke(main, ["tasks", "list"], env={"HOLDFAST_STORAGE": None, "HOLDFAST_SERVER": None})
+    assert answer.exit_code == 2
+    assert "--storage URL, or --server URL" in answer.output
+
+
+def test_a_server_that_is_not_there_is_told_in_one_line() -> None:
+    answer = CliRunner().invoke(main, ["tasks", "list", "--server", "http://127.0.0.1:9"])
+    assert answer.exit_code == 2
+    assert "can't be reached" in answer.output
