@@ -1,0 +1,135 @@
+"""GET /metrics: off unless asked for, read by Prometheus' own parser, and telling nothing of anybody."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx2
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from holdfast.server.settings import ServerSettings
+from tests.integration.server.actor import agent
+from tests.integration.server.serving import talking
+
+ON = ServerSettings.of({}, metrics=True)
+SECRET = "xyzzy-the-words-of-a-user"
+
+KEYS = {
+    "active_tasks",
+    "completed_tasks",
+    "failed_tasks",
+    "canceled_tasks",
+    "total_requests",
+    "uptime_seconds",
+    "sse_active_streams",
+    "push_notifications_sent",
+    "push_notifications_failed",
+}
+
+
+async def send(client: httpx2.AsyncClient, message_id: str, text: str, *, now: bool = False) -> dict[str, Any]:
+    message = {"messageId": message_id, "role": "ROLE_USER", "parts": [{"text": text}]}
+    body = {"message": message, "configuration": {"returnImmediately": now}}
+    task: dict[str, Any] = (await client.post("/message:send", json=body)).json()["task"]
+    return task
+
+
+async def some_work(client: httpx2.AsyncClient) -> list[str]:
+    """Tasks of every kind, a stream, and requests that fail; what of it is somebody's."""
+    done = await send(client, "id-1", f"echo {SECRET}")
+    failed = await send(client, "id-2", f"fail {SECRET}")
+    waiting = await send(client, "id-3", "wait", now=True)
+    await client.post(f"/tasks/{waiting['id']}:cancel")
+    await client.get(f"/tasks/{SECRET}")
+    message = {"messageId": "id-4", "role": "ROLE_USER", "parts": [{"text": "count 3"}]}
+    await client.post("/message:stream", json={"message": message})
+    return [SECRET, "id-1", done["id"], done["contextId"], failed["id"], waiting["id"]]
+
+
+def samples(text: str) -> dict[tuple[str, ...], float]:
+    """What the parser of Prometheus reads: name and labels to value."""
+    return {
+        (sample.name, *(str(value) for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def test_off_it_is_not_there() -> None:
+    async with talking(agent()) as client:
+        answer = await client.get("/metrics")
+        assert answer.status_code == 404
+        assert (await client.get("/metrics", headers={"Accept": "application/json"})).status_code == 404
+
+
+async def test_prometheus_reads_it() -> None:
+    async with talking(agent(settings=ON)) as client:
+        await some_work(client)
+        answer = await client.get("/metrics")
+        assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        found = samples(answer.text)
+    assert found["holdfast_requests_total", "SendMessage", "ok"] == 3
+    assert found["holdfast_requests_total", "GetTask", "TASK_NOT_FOUND"] == 1
+    assert found["holdfast_requests_total", "SendStreamingMessage", "ok"] == 1
+    assert found["holdfast_request_seconds_count", "SendMessage"] == 3
+    assert found["holdfast_request_seconds_bucket", "+Inf", "SendMessage"] == 3
+    assert found["holdfast_request_seconds_sum", "SendMessage"] > 0
+    states = {key[1]: value for key, value in found.items() if key[0] == "holdfast_tasks_total"}
+    assert {state: states[state] for state in ("completed", "failed", "canceled")} == {
+        "completed": 2,
+        "failed": 1,
+        "canceled": 1,
+    }
+    assert found["holdfast_streams_open",] == 0
+    assert found["holdfast_uptime_seconds",] > 0
+
+
+async def test_the_buckets_are_cumulative() -> None:
+    async with talking(agent(settings=ON)) as client:
+        await some_work(client)
+        found = samples((await client.get("/metrics")).text)
+    by_bound = sorted(
+        (float(key[1]), value)
+        for key, value in found.items()
+        if key[0] == "holdfast_request_seconds_bucket" and key[2] == "SendMessage"
+    )
+    counts = [value for _, value in by_bound]
+    assert counts == sorted(counts)
+    assert len(counts) == 15
+
+
+@pytest.mark.parametrize("way", [{"headers": {"Accept": "application/json"}}, {"params": {"format": "json"}}], ids=str)
+async def test_nine_plain_numbers_on_request(way: dict[str, Any]) -> None:
+    async with talking(agent(settings=ON)) as client:
+        await some_work(client)
+        async with client.stream("GET", "/holdfast/v1/events"):
+            answer = await client.get("/metrics", **way)
+        assert answer.headers["content-type"] == "application/json"
+        found = answer.json()
+    assert set(found) == KEYS
+    assert (found["completed_tasks"], found["failed_tasks"], found["canceled_tasks"]) == (2, 1, 1)
+    assert found["total_requests"] == 6
+    assert (found["active_tasks"], found["sse_active_streams"]) == (0, 1)
+    assert found["uptime_seconds"] > 0
+    assert (found["push_notifications_sent"], found["push_notifications_failed"]) == (0, 0)
+
+
+async def test_what_runs_now_is_counted_now() -> None:
+    async with talking(agent(settings=ON)) as client:
+        task = await send(client, "id-1", "wait", now=True)
+        async with asyncio.timeout(20):
+            while (await client.get("/metrics?format=json")).json()["active_tasks"] != 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await client.post(f"/tasks/{task['id']}:cancel")
+        found = (await client.get("/metrics?format=json")).json()
+        assert (found["active_tasks"], found["canceled_tasks"]) == (0, 1)
+
+
+async def test_nothing_of_anybody_is_in_it() -> None:
+    async with talking(agent(settings=ON)) as client:
+        theirs = await some_work(client)
+        for accept in ("text/plain", "application/json"):
+            text = (await client.get("/metrics", headers={"Accept": accept})).text
+            assert not [word for word in theirs if word in text]
