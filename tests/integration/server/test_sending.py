@@ -204,6 +204,7 @@ async def test_lists_show_what_is_asked_for(app: ASGIApp) -> None:
     """Artifacts only on request; history by its length; newest first; all four members always."""
     for i in range(3):
         await send(app, f"echo {i}", f"m{i}")
+        await asyncio.sleep(0.002)  # times are told in milliseconds
     page = (await call(app, "ListTasks", {})).json["result"]
     assert set(page) == {"tasks", "nextPageToken", "pageSize", "totalSize"}
     assert (page["nextPageToken"], page["pageSize"], page["totalSize"]) == ("", 50, 3)

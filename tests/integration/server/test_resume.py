@@ -1,0 +1,161 @@
+"""A stream that is cut goes on after the last event that arrived, in whatever process; nothing is lost or repeated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.storage import open_storage
+from holdfast.tasks.families import EVENTS, FAMILIES
+from holdfast.tasks.notes import WIRE_KINDS
+from holdfast.tasks.sweep import trim_log
+from tests.integration.server.actor import agent
+from tests.integration.server.asgi import ask, call
+from tests.integration.server.process import running
+from tests.integration.server.reading import events, resumed, rpc, sending, streamed
+from tests.integration.server.serving import talking
+
+PARTITION = "~anonymous"
+
+
+async def log_of(url: str, task_id: str) -> list[tuple[int, Any]]:
+    """What the log has for the wire: each entry's seq and its JSON, read from the storage itself."""
+    found: list[tuple[int, Any]] = []
+    async with open_storage(url, declare=FAMILIES) as kernel:
+        while True:
+            page = await kernel.read_log(PARTITION, EVENTS, task_id, after=found[-1][0] if found else 0)
+            new = [(entry.seq, entry) for entry in page.entries]
+            found += new
+            if not new or page.entries[-1].seq >= page.head:
+                break
+    return [(seq, json.loads(entry.data)) for seq, entry in found if entry.kind in WIRE_KINDS]
+
+
+def bare(event: Any) -> Any:
+    """An event without what the log does not repeat in each entry."""
+    [value] = event.values()
+    return {name: member for name, member in value.items() if name not in ("taskId", "contextId")}
+
+
+async def test_cut_at_every_event_and_resumed_elsewhere(tmp_path: Path) -> None:
+    """300 chunks streamed by one process; whichever event was the last to arrive, another process goes on exactly."""
+    url = f"sqlite:///{tmp_path}/tasks.db"
+    async with running(url) as one, running(url) as two, one.client() as first, two.client() as second:
+        whole = await streamed(first, "count 300")
+        task = whole[0][1]["task"]
+        log = await log_of(url, task["id"])
+        assert [seq for seq, _ in whole[1:]] == [seq for seq, _ in log if seq > (whole[0][0] or 0)]
+        assert [bare(event) for _, event in whole[1:]] == [data for seq, data in log if seq > (whole[0][0] or 0)]
+        assert len(whole) >= 302
+        for cut, (seq, _) in enumerate(whole, 1):
+            assert seq is not None
+            rest = await resumed(second, task["id"], seq)
+            assert whole[:cut] + rest == whole
+
+
+async def test_a_living_stream_handed_from_process_to_process(tmp_path: Path) -> None:
+    """A reader that gets one event per connection, from two processes in turn, while the task is at work."""
+    url = f"sqlite:///{tmp_path}/tasks.db"
+    async with running(url) as one, running(url) as two, one.client() as first, two.client() as second:
+        asked = {**sending("count 300 0.003"), "configuration": {"returnImmediately": True}}
+        task = (await first.post("/", json=rpc("SendMessage", asked))).json()["result"]["task"]
+        found: list[tuple[int | None, Any]] = []
+        turn = 0
+        while not found or "COMPLETED" not in json.dumps(found[-1][1].get("statusUpdate", "")):
+            turn += 1
+            after = (found[-1][0] or 0) if found else 0
+            found += await resumed(second if turn % 2 else first, task["id"], after, limit=1)
+        log = await log_of(url, task["id"])
+        assert [(seq, bare(event)) for seq, event in found] == log
+        assert turn == len(log) >= 302
+
+
+@pytest.mark.parametrize("by", ["header", "query", "0.3", "0.3 REST"])
+async def test_every_binding_resumes(by: str) -> None:
+    """By Last-Event-ID or by afterSeq; JSON-RPC and REST; both versions."""
+    async with talking(agent()) as client:
+        whole = await streamed(client, "count 5")
+        task_id = whole[0][1]["task"]["id"]
+        after = whole[3][0]
+        headers = {"Last-Event-ID": str(after)}
+        if by == "header":
+            answer = await client.get(f"/tasks/{task_id}:subscribe", headers=headers)
+        elif by == "query":
+            answer = await client.post(f"/tasks/{task_id}:subscribe?afterSeq={after}")
+        elif by == "0.3":
+            answer = await client.post("/", json=rpc("tasks/resubscribe", {"id": task_id}), headers=headers)
+        else:
+            answer = await client.get(f"/v1/tasks/{task_id}:subscribe", headers=headers)
+        rest = [event async for event in events(answer)]
+        assert [seq for seq, _ in rest] == [seq for seq, _ in whole[4:]]
+        if by in ("header", "query"):
+            assert rest == whole[4:]
+        elif by == "0.3":
+            assert [event["kind"] for _, event in rest] == ["artifact-update"] * (len(rest) - 1) + ["status-update"]
+            assert rest[-1][1]["final"] is True
+
+
+async def test_without_a_place_the_specification_counts(tmp_path: Path) -> None:
+    """First the task as it is, then what comes; a task that is over can't be subscribed to."""
+    async with talking(agent()) as client:
+        asked = {**sending(f"until {tmp_path}/go"), "configuration": {"returnImmediately": True}}
+        task_id = (await client.post("/", json=rpc("SendMessage", asked))).json()["result"]["task"]["id"]
+        async with client.stream("GET", f"/tasks/{task_id}:subscribe") as response:
+            found = []
+            async for _, event in events(response):
+                found.append(event)
+                (tmp_path / "go").touch()
+        assert found[0]["task"]["id"] == task_id
+        assert [next(iter(event)) for event in found] == ["task", "artifactUpdate", "statusUpdate"]
+        over = await client.get(f"/tasks/{task_id}:subscribe")
+        assert over.status_code == 400
+        assert over.json()["error"]["details"][0]["reason"] == "UNSUPPORTED_OPERATION"
+
+
+@pytest.mark.parametrize("place", ["soon", "-1", "1.5", "9" * 30, "١"])
+async def test_a_place_that_is_none(place: str) -> None:
+    async with agent() as server:
+        over = (await call(server.app, "SendMessage", sending("echo"))).json["result"]["task"]
+        raw = [(b"last-event-id", place.encode())]
+        reply = await call(server.app, "SubscribeToTask", {"id": over["id"]}, raw_headers=raw)
+        assert reply.json["error"]["code"] == -32602
+        assert "Last-Event-ID" in reply.json["error"]["message"]
+
+
+async def test_a_place_that_is_not_there_yet_is_no_place() -> None:
+    """The stream of another storage, or of a lost one: the answer is as without a place."""
+    async with agent() as server:
+        asked = (await call(server.app, "SendMessage", sending("ask"))).json["result"]["task"]
+        path = f"/tasks/{asked['id']}:subscribe"
+        headers = [("last-event-id", "5000")]
+        reply = await ask(server.app, "GET", path, headers=headers, enough=lambda body: b"\n\n" in body)
+        assert next(iter(reply.events[0])) == "task"
+
+
+async def test_what_was_trimmed_is_told_as_a_task() -> None:
+    """Below the floor of the log there is no exact continuation: the task comes as it is, under the id of its head."""
+    async with agent() as server:
+        app = server.app
+        over = (await call(app, "SendMessage", sending("count 20"))).json["result"]["task"]
+        assert await trim_log(server.routes.service.engine.store, PARTITION, over["id"])
+        reply = await call(app, "SubscribeToTask", {"id": over["id"]}, headers=[("last-event-id", "3")])
+        [event] = reply.events
+        assert event["result"]["task"]["status"] == over["status"]
+        assert event["result"]["task"]["artifacts"] == over["artifacts"]
+        head = reply.body.splitlines()[0].removeprefix(b"id: ").decode()
+        reply = await call(app, "SubscribeToTask", {"id": over["id"]}, headers=[("last-event-id", head)])
+        assert reply.events == []
+
+
+async def test_ids_are_the_numbers_of_the_log() -> None:
+    """Every event has an id, they rise, and the first is the task's own place."""
+    async with talking(agent()) as client:
+        whole = await streamed(client, "count 10")
+        ids = [seq for seq, _ in whole]
+        assert ids == sorted({seq for seq in ids if seq is not None})
+        task_id = whole[0][1]["task"]["id"]
+        assert await resumed(client, task_id, ids[0] or 0) == whole[1:]
+        assert await resumed(client, task_id, ids[-1] or 0) == []

@@ -1,0 +1,169 @@
+"""Streams while they are open: the first event at once, beats, several readers, readers that leave, and how many."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from holdfast.server import A2AServer
+from holdfast.server.settings import ServerSettings
+from tests.integration.server.actor import agent
+from tests.integration.server.reading import events, rpc, sending, streamed
+from tests.integration.server.serving import talking
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - it is seen from outside
+            await asyncio.sleep(0.01)
+
+
+def open_streams(server: A2AServer) -> int:
+    return server.routes.streams.open
+
+
+async def test_the_task_comes_before_the_work(tmp_path: Path) -> None:
+    """The first event is there while the worker has done nothing yet, and says that the task is submitted."""
+    async with talking(agent()) as client:
+        asked = rpc("SendStreamingMessage", sending(f"until {tmp_path}/go"))
+        async with client.stream("POST", "/", json=asked) as response:
+            reading = events(response)
+            _, first = await anext(reading)
+            assert first["task"]["status"]["state"] == "TASK_STATE_SUBMITTED"
+            _, second = await anext(reading)
+            assert second["statusUpdate"]["status"]["state"] == "TASK_STATE_WORKING"
+            (tmp_path / "go").touch()
+            rest = [next(iter(event)) async for _, event in reading]
+        assert rest == ["artifactUpdate", "statusUpdate"]
+
+
+@pytest.mark.parametrize("path", ["/", "/message:stream", "/v1/message:stream"])
+async def test_headers_of_a_stream(path: str) -> None:
+    """No cache keeps it and no proxy collects it."""
+    async with talking(agent()) as client:
+        params = sending("echo")
+        answer = await client.post(path, json=rpc("SendStreamingMessage", params) if path == "/" else params)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert "no-cache" in answer.headers["cache-control"]
+        assert answer.headers["x-accel-buffering"] == "no"
+
+
+async def test_a_quiet_stream_beats(tmp_path: Path) -> None:
+    """Comments come while nothing happens: proxies keep the connection, and clients see nothing of it."""
+    settings = ServerSettings.of({}, heartbeat_stream_seconds=0.05)
+    async with talking(agent(settings=settings)) as client:
+        asked = rpc("SendStreamingMessage", sending(f"until {tmp_path}/go"))
+        beats, data = 0, 0
+        async with client.stream("POST", "/", json=asked) as response:
+            async for line in response.aiter_lines():
+                beats += line.startswith(":")
+                data += line.startswith("data: ")
+                if beats == 3:
+                    (tmp_path / "go").touch()
+        assert (beats >= 3, data) == (True, 4)
+
+
+async def test_readers_of_one_task_see_the_same(tmp_path: Path) -> None:
+    """Three readers, one of whom leaves early: the others get every event, in one order."""
+    server = agent()
+    async with talking(server) as client:
+        asked = {**sending(f"until {tmp_path}/go"), "configuration": {"returnImmediately": True}}
+        task_id = (await client.post("/", json=rpc("SendMessage", asked))).json()["result"]["task"]["id"]
+
+        async def read(limit: int) -> list[Any]:
+            found = []
+            async with client.stream("GET", f"/tasks/{task_id}:subscribe") as response:
+                async for event in events(response):
+                    found.append(event)
+                    if len(found) == limit:
+                        break
+            return found
+
+        readers = [asyncio.create_task(read(limit)) for limit in (99, 99, 1)]
+        [only] = await readers[2]
+        await until(lambda: open_streams(server) == 2)
+        (tmp_path / "go").touch()
+        first, second = await readers[0], await readers[1]
+        assert first == second
+        assert first[0] == only
+        assert len(first) == 3
+        await until(lambda: open_streams(server) == 0)
+
+
+@pytest.mark.parametrize("path", ["/", "/message:stream"])
+async def test_who_leaves_cancels_nothing(path: str, tmp_path: Path) -> None:
+    """A client that closes its connection, in a stream or while it waits for an answer, has not canceled its task."""
+    server = agent()
+    async with talking(server) as client:
+        params = sending(f"until {tmp_path}/go")
+        asked = rpc("SendStreamingMessage", params) if path == "/" else params
+        async with client.stream("POST", path, json=asked) as response:
+            _, first = await anext(events(response))
+        await until(lambda: open_streams(server) == 0)
+        with contextlib.suppress(httpx2.TimeoutException):
+            await client.post("/", json=rpc("SendMessage", params), timeout=0.2)
+        (tmp_path / "go").touch()
+        done = (await client.post("/", json=rpc("SendMessage", params))).json()["result"]["task"]
+        assert (done["id"], done["status"]["state"]) == (first["task"]["id"], "TASK_STATE_COMPLETED")
+
+
+async def test_too_many_streams(tmp_path: Path) -> None:
+    """Beyond the limit: 503 and when to come back, in every binding; nothing was sent. A place that is left is free."""
+    server = agent(settings=ServerSettings.of({}, streams=1))
+    async with talking(server) as client:
+        asked = rpc("SendStreamingMessage", sending(f"until {tmp_path}/go"))
+        async with client.stream("POST", "/", json=asked) as response:
+            reading = events(response)  # a reader that nobody holds closes its connection
+            _, first = await anext(reading)
+            refused = [
+                await client.post("/", json=rpc("SendStreamingMessage", sending("echo", "m2"))),
+                await client.post("/message:stream", json=sending("echo", "m2")),
+                await client.post("/", json=rpc("SubscribeToTask", {"id": first["task"]["id"]})),
+                await client.get(f"/v1/tasks/{first['task']['id']}:subscribe"),
+            ]
+            for answer in refused:
+                assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+                assert "error" in answer.json()
+            listed = (await client.get("/tasks")).json()
+            assert listed["totalSize"] == 1
+        await until(lambda: open_streams(server) == 0)
+        assert len(await streamed(client, "echo again", "m3")) == 4
+
+
+@pytest.mark.parametrize(("text", "state"), [("ask", "INPUT_REQUIRED"), ("fail so", "FAILED"), ("reject", "REJECTED")])
+async def test_a_stream_ends_where_the_turn_does(text: str, state: str) -> None:
+    async with talking(agent()) as client:
+        found = await streamed(client, text)
+        assert found[-1][1]["statusUpdate"]["status"]["state"] == f"TASK_STATE_{state}"
+
+
+async def test_a_follow_up_streams_its_turn() -> None:
+    """The stream of a message that continues a task begins with the task as it was taken, and shows the new turn."""
+    async with talking(agent()) as client:
+        asked = (await streamed(client, "ask"))[0][1]["task"]
+        params = sending("Ada", "m2", taskId=asked["id"])
+        answer = await client.post("/message:stream", json=params)
+        found = [event async for _, event in events(answer)]
+        assert found[0]["task"]["id"] == asked["id"]
+        assert found[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_a_stream_that_repeats_a_message(tmp_path: Path) -> None:
+    """The same message streamed twice is one task; the second reader gets it as it is, then the same end."""
+    async with talking(agent()) as client:
+        asked = rpc("SendStreamingMessage", sending(f"until {tmp_path}/go"))
+        async with client.stream("POST", "/", json=asked) as one, client.stream("POST", "/", json=asked) as two:
+            first, second = events(one), events(two)
+            ids = {(await anext(reader))[1]["task"]["id"] for reader in (first, second)}
+            assert len(ids) == 1
+            (tmp_path / "go").touch()
+            ends = [[event async for event in reader][-1] for reader in (first, second)]
+        assert ends[0] == ends[1]
+        again = await streamed(client, f"until {tmp_path}/go")
+        assert [next(iter(event)) for _, event in again] == ["task"]
