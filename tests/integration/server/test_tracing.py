@@ -1,0 +1,203 @@
+"""Traces: from the request, through the turn, to its steps, also when another process runs the task."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from holdfast.observability.tracing import Tracing
+from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
+from holdfast.server import A2AServer
+from holdfast.server.settings import ServerSettings
+from holdfast.tasks import TaskContext, TaskEngine, TaskSettings
+from tests.integration.server.serving import served, talking
+
+CARD = AgentCardConfig(name="Traced", description="Traced", capabilities=CapabilitiesConfig(streaming=True))
+CALLERS_TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+TRACEPARENT = {"traceparent": f"00-{CALLERS_TRACE}-00f067aa0ba902b7-01"}
+
+
+@pytest.fixture
+def spans() -> Iterator[InMemorySpanExporter]:
+    """Everything that ended, of a tracer of this test alone."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    exporter.provider = provider  # type: ignore[attr-defined]
+    yield exporter
+    provider.shutdown()
+
+
+def tracing(spans: InMemorySpanExporter) -> Tracing:
+    return Tracing(spans.provider.get_tracer("test"))  # type: ignore[attr-defined]
+
+
+async def pages() -> int:
+    return 3
+
+
+async def worker(ctx: TaskContext) -> None:
+    await ctx.step("fetch", pages)
+    await ctx.complete("done")
+
+
+def agent(spans: InMemorySpanExporter, **more: Any) -> A2AServer:
+    server = A2AServer(agent_card=CARD, settings=ServerSettings.of({}), **{"worker": worker, **more})
+    server.tracing = tracing(spans)
+    return server
+
+
+def message(message_id: str = "1") -> dict[str, Any]:
+    return {"message": {"messageId": message_id, "role": "ROLE_USER", "parts": [{"text": "go"}]}}
+
+
+async def ended(spans: InMemorySpanExporter, *names: str) -> dict[str, ReadableSpan]:
+    """The spans by name, once all of these have ended."""
+    async with asyncio.timeout(20):
+        while True:
+            found = {span.name: span for span in spans.get_finished_spans()}
+            if set(names) <= set(found):
+                return found
+            await asyncio.sleep(0.01)
+
+
+def parent_id(span: ReadableSpan) -> int:
+    assert span.parent is not None
+    return span.parent.span_id
+
+
+def checked(found: dict[str, ReadableSpan], request: str) -> None:
+    """The request holds the turn, and the turn its step, in the trace of the caller."""
+    outer, turn, step = found[request], found["holdfast.turn"], found["holdfast.step fetch"]
+    assert outer.kind is trace.SpanKind.SERVER
+    assert f"{outer.context.trace_id:032x}" == CALLERS_TRACE
+    assert f"{parent_id(outer):016x}" == "00f067aa0ba902b7"
+    assert outer.context.trace_id == turn.context.trace_id == step.context.trace_id
+    assert parent_id(turn) == outer.context.span_id
+    assert parent_id(step) == turn.context.span_id
+
+
+@pytest.mark.parametrize(
+    ("path", "request_name"), [("/message:send", "a2a.SendMessage"), ("/message:stream", "a2a.SendStreamingMessage")]
+)
+async def test_a_request_a_turn_and_its_step_are_one_trace(
+    spans: InMemorySpanExporter, path: str, request_name: str
+) -> None:
+    async with talking(agent(spans)) as client:
+        answer = await client.post(path, json=message(), headers=TRACEPARENT)
+        assert answer.status_code == 200
+        found = await ended(spans, request_name, "holdfast.turn", "holdfast.step fetch")
+    checked(found, request_name)
+    attributes = found["holdfast.turn"].attributes or {}
+    assert set(attributes) == {"holdfast.task", "holdfast.attempt"}
+    assert attributes["holdfast.attempt"] == 1
+
+
+async def test_a_request_without_a_trace_begins_one(spans: InMemorySpanExporter) -> None:
+    async with talking(agent(spans)) as client:
+        for number in ("1", "2"):
+            await client.post("/message:send", json=message(number))
+    roots = [span for span in spans.get_finished_spans() if span.name == "a2a.SendMessage"]
+    assert [span.parent for span in roots] == [None, None]
+    assert roots[0].context.trace_id != roots[1].context.trace_id
+
+
+async def test_another_engine_goes_on_with_the_trace(spans: InMemorySpanExporter, tmp_path: Path) -> None:
+    """The server takes the message and has no worker; the trace is stored with the turn."""
+    url = f"sqlite:///{tmp_path}/tasks.db"
+    async with served(agent(spans, storage=url, worker=None)) as address:
+        async with httpx2.AsyncClient(base_url=address) as client:
+            body = {**message(), "configuration": {"returnImmediately": True}}
+            answer = await client.post("/message:send", json=body, headers=TRACEPARENT)
+            task_id = answer.json()["task"]["id"]
+        await ended(spans, "a2a.SendMessage")
+    assert len(spans.get_finished_spans()) == 1
+
+    async with TaskEngine.on(url, worker, tracing=tracing(spans)):
+        found = await ended(spans, "holdfast.turn", "holdfast.step fetch")
+    checked(found, "a2a.SendMessage")
+    assert (found["holdfast.turn"].attributes or {})["holdfast.task"] == task_id
+
+
+async def test_a_turn_that_is_run_again_belongs_to_the_same_trace(spans: InMemorySpanExporter) -> None:
+    """Also after a sleep that left the process; the recorded step is not done again."""
+
+    async def sleeper(ctx: TaskContext) -> None:
+        await ctx.step("fetch", pages)
+        await ctx.sleep(0.05)
+        await ctx.complete("done")
+
+    server = agent(spans, worker=sleeper, task_settings=TaskSettings.of({}, sleep_hold_seconds=0))
+    async with talking(server) as client:
+        await client.post("/message:send", json=message(), headers=TRACEPARENT)
+        async with asyncio.timeout(20):
+            while sum(span.name == "holdfast.turn" for span in spans.get_finished_spans()) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    finished = spans.get_finished_spans()
+    assert {f"{span.context.trace_id:032x}" for span in finished} == {CALLERS_TRACE}
+
+
+async def test_what_fails_is_marked(spans: InMemorySpanExporter) -> None:
+    async with talking(agent(spans)) as client:
+        assert (await client.get("/tasks/nothing")).status_code == 404
+        found = await ended(spans, "a2a.GetTask")
+    assert found["a2a.GetTask"].status.status_code is trace.StatusCode.ERROR
+
+
+async def test_a_worker_can_trace_within_its_turn(spans: InMemorySpanExporter) -> None:
+    """The span of the turn is the current one; so what a library adds belongs to it."""
+    seen: list[bool] = []
+
+    async def looks(ctx: TaskContext) -> None:
+        seen.append(trace.get_current_span().get_span_context().is_valid)
+        await ctx.complete("done")
+
+    async with talking(agent(spans, worker=looks)) as client:
+        await client.post("/message:send", json=message())
+    assert seen == [True]
+
+
+def test_off_nothing_of_it_is_loaded() -> None:
+    """Neither at start nor by a task: not even the API of OpenTelemetry is imported."""
+    program = """
+import asyncio, sys
+from holdfast import A2AServer, AgentCardConfig, Message, Part, Role, TaskContext
+
+async def step():
+    return 1
+
+async def worker(ctx: TaskContext):
+    await ctx.step("one", step)
+    await ctx.complete("done")
+
+async def main():
+    async with A2AServer(worker=worker, agent_card=AgentCardConfig(name="Off", description="Off")) as server:
+        tasks = server.routes.service.tasks
+        sent = await tasks.send(Message(message_id="1", role=Role.user, parts=[Part(text="go")]))
+        assert (await tasks.settled(sent)).state.name == "completed"
+        assert server.tracing is None
+
+asyncio.run(main())
+print([name for name in sys.modules if name.startswith("opentelemetry")])
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def test_it_is_switched_on_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOLDFAST_TRACING", raising=False)
+    assert A2AServer(worker=worker, agent_card=CARD).tracing is None
+    monkeypatch.setenv("HOLDFAST_TRACING", "1")
+    assert A2AServer(worker=worker, agent_card=CARD).tracing is not None
+    assert A2AServer(worker=worker, agent_card=CARD, tracing=False).tracing is None
