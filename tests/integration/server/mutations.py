@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from hypothesis import strategies as st
 
-from holdfast.protocol.operations import METHODS
+from holdfast.protocol.operations import METHODS, Operation
 from holdfast.server.operations.table import PREFIX, ROUTES
 from tests.integration.server.entries import ENTRIES, Entry, Wish
 
@@ -241,20 +241,21 @@ HEADERS = st.sampled_from([0, 0, 0, 0, 1, 3]).flatmap(
 # ---------------------------------------------------------------------------------------------------------- requests
 
 
+SENDING = (Operation.send_message, Operation.send_streaming_message)
 WORDS = ["Hello", "input", "x", "data", "artifact"]
 
 
 @st.composite
-def wishes(draw: st.DrawFn, known: dict[str, list[str]]) -> Wish:
+def wishes(draw: st.DrawFn, known: dict[str, list[str]], operation: Operation) -> Wish:
     """Mostly something that there is, or that another owns; in one place at times what can't be."""
-    found = {name: draw(st.sampled_from(["", *known[name]])) for name in ("context", "config", "page")}
+    found = {name: draw(st.sampled_from(["", "", *known[name]])) for name in ("context", "config", "page")}
     found |= {"task": draw(st.sampled_from(known["task"])), "text": draw(st.sampled_from(WORDS)), "tenant": ""}
     found["reference"] = draw(st.sampled_from(["", found["task"]]))
-    if draw(st.integers(0, 2)) == 0:
-        found["context" if found["task"] else "page"] = ""
-    if draw(st.booleans()):
+    if operation in SENDING and draw(st.integers(0, 2)):
         found["task"] = ""
-    if draw(st.integers(0, 2)) == 0:
+    elif operation in SENDING:
+        found["context"] = ""
+    if draw(st.integers(0, 3)) == 0:
         found[draw(st.sampled_from(sorted(found)))] = draw(NASTY_IDS | TEXTS)
     return Wish(**found)
 
@@ -263,7 +264,7 @@ def wishes(draw: st.DrawFn, known: dict[str, list[str]]) -> Wish:
 def rpc_calls(draw: st.DrawFn, known: dict[str, list[str]]) -> Asked:
     """A JSON-RPC call, bent."""
     entry = draw(st.sampled_from([entry for entry in ENTRIES if not entry.path]))
-    request = json.loads(entry.request(draw(wishes(known)))["body"])
+    request = json.loads(entry.request(draw(wishes(known, entry.operation)))["body"])
     if not draw(st.integers(0, 19)):
         request["method"] = draw(st.sampled_from(sorted(METHODS)) | TEXTS)
     if draw(st.integers(0, 4)):
@@ -328,7 +329,7 @@ def _queries(draw: st.DrawFn) -> str:
 def rest_requests(draw: st.DrawFn, known: dict[str, list[str]]) -> Asked:
     """A request of the REST binding, bent."""
     entry: Entry = draw(st.sampled_from([entry for entry in ENTRIES if entry.path]))
-    request = entry.request(draw(wishes(known)))
+    request = entry.request(draw(wishes(known, entry.operation)))
     method, path, query = request["method"], request["path"], request.get("query", "")
     body = request.get("body", b"")
     match draw(st.integers(0, 9)):
