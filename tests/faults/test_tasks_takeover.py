@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.auth.principal import Principal
 from holdfast.storage import Kernel, open_storage
-from holdfast.tasks import TaskContext, TaskEngine, TaskSettings
+from holdfast.tasks import Envelope, TaskContext, TaskEngine, TaskSettings
 from tests.faults.conftest import Figures
 from tests.faults.processes import Children
 from tests.faults.task_pool import Pool
@@ -18,6 +19,7 @@ from tests.faults.task_worker import LEASE_SECONDS, SETTINGS, message
 
 TAKEOVER_SECONDS = 1.0  # after the lease's end
 HELD = 5
+APART = Envelope(principal=Principal(tenant="apart", owner="held"))  # tenants take turns: it need not wait for others
 
 
 async def fill(engine: TaskEngine, count: int) -> None:
@@ -67,7 +69,7 @@ async def test_takeover_beside_a_backlog(
     async with open_storage(some_task_url) as kernel, TaskEngine(kernel, settings=SETTINGS) as engine:
         for number in range(rounds):
             holder = await pool.start()
-            held = [await engine.tasks.send(message(f"{number}-{each}", "hold")) for each in range(HELD)]
+            held = [await engine.tasks.send(message(f"{number}-{each}", "hold"), APART) for each in range(HELD)]
             keys = {each.task.record.task_id for each in held}
             await pool.noted("held", (number + 1) * HELD)
             await fill_up(kernel, engine, backlog)
