@@ -161,6 +161,7 @@ class A2AServer:
         """Take no more work, and end the streams, with a hint to come back."""
         if self._routes is not None:
             self._routes.health.draining = True
+                give_up_seconds=self.settings.webhook_give_up_seconds,
             self._routes.streams.closing = True
             self._routes.service.engine.events.close()
 

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from hashlib import sha256
 
 from pydantic_core import from_json, to_json
 
@@ -106,9 +107,15 @@ class AgentService:
             caller.request,
             push=push,
         )
-        sent = await self.tasks.send(request.message, envelope)
-        if config is not None and request.message.task_id is not None:
-            await self.push.create(sent.task.partition, sent.task.record.task_id, config, caller.version)
+        message = request.message
+        if config is None or message.task_id is None:
+            return await self.tasks.send(message, envelope)
+        # A config that comes with a further message is told everything of its turn; the same message makes it once.
+        head = (await self.tasks.load(message.task_id, caller.principal)).version
+        sent = await self.tasks.send(message, envelope)
+        if not config.id:
+            config = config.model_copy(update={"id": f"message-{sha256(message.message_id.encode()).hexdigest()[:24]}"})
+        await self.push.create(sent.task.partition, message.task_id, config, caller.version, after=head)
         return sent
 
     def _check_modes(self, parts: Sequence[Part]) -> None:

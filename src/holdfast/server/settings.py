@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from holdfast.errors import InvalidValue
@@ -19,6 +19,7 @@ class ServerSettings:
     """How the agent is served. Every field can be given as ``HOLDFAST_<FIELD>`` in the environment."""
 
     url: str = ""  # where clients reach the agent; empty: as the request says
+    grpc_url: str = ""  # where they reach it by gRPC, host:port; empty: the same host, at the port of gRPC
     trust_proxy: bool = False  # believe X-Forwarded-Proto and X-Forwarded-Host
     body_bytes: int = 10 * 1024 * 1024
     body_seconds: float = 60.0  # until the whole body is here
@@ -33,7 +34,8 @@ class ServerSettings:
     cors_origins: Sequence[str] = ()
     metrics: bool = False
     webhook_loopback: bool = False  # allow webhooks into this machine: for development
-    webhook_secret: str = ""  # signs deliveries to webhooks that have no token of their own
+    webhook_secret: str = field(default="", repr=False)  # signs deliveries to webhooks, beside their own token
+    webhook_give_up_seconds: float = 3 * 86400.0  # a webhook that failed for so long is told nothing more
 
     @property
     def limits(self) -> Limits:
@@ -44,13 +46,13 @@ class ServerSettings:
         """The settings from arguments (None: not given) and the environment."""
         environment = os.environ if environment is None else environment
         chosen: dict[str, Any] = {}
-        for field in fields(cls):
-            name = f"HOLDFAST_{field.name.upper()}"
-            if given.get(field.name) is not None:
-                chosen[field.name] = given[field.name]
+        for each in fields(cls):
+            name = f"HOLDFAST_{each.name.upper()}"
+            if given.get(each.name) is not None:
+                chosen[each.name] = given[each.name]
             elif name in environment:
-                chosen[field.name] = _read(name, environment[name], field.default)
-        if unknown := set(given) - {field.name for field in fields(cls)}:
+                chosen[each.name] = _read(name, environment[name], each.default)
+        if unknown := set(given) - {each.name for each in fields(cls)}:
             raise InvalidValue(f"there is no setting {', '.join(sorted(unknown))}")
         return cls(**chosen)
 

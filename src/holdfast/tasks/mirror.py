@@ -49,7 +49,18 @@ from holdfast.storage import (
 from holdfast.storage.memory import MemoryKernel
 from holdfast.tasks.context import agent_message, text_part
 from holdfast.tasks.events import Events
-from holdfast.tasks.families import CONTEXTS, EVENTS, INBOX, PUSH_CONFIGS, QUEUE, SEGMENTS, SNAPSHOTS, TASKS
+from holdfast.tasks.families import (
+    CONTEXTS,
+    EVENTS,
+    INBOX,
+    PUSH_CONFIGS,
+    PUSH_CURSORS,
+    QUEUE,
+    SEGMENTS,
+    SNAPSHOTS,
+    TASKS,
+    WEBHOOKS,
+)
 from holdfast.tasks.manager import Envelope, Sent, TaskManager
 from holdfast.tasks.mirrored import (
     OWNER,
@@ -260,7 +271,13 @@ class MirrorKernel(MemoryKernel):
             asyncio.get_running_loop().call_later(KEEP_PUSHED_SECONDS, self._let_go, partition, task_id, True)
             return
         if pushed:
-            await self.commit_here(partition, *(Delete(PUSH_CONFIGS, record.key) for record in pushed))
+            for record in pushed:
+                gone = (
+                    Delete(PUSH_CONFIGS, record.key),
+                    Delete(PUSH_CURSORS, record.key),
+                    Remove(WEBHOOKS, record.key),
+                )
+                await self.commit_here(partition, *gone)
         await self.forget(partition, task_id)
 
     async def forget(self, partition: str, task_id: str) -> None:

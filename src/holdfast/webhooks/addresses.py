@@ -7,9 +7,11 @@ resolved once before each delivery, every answer is checked, and the connection 
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 import socket
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from urllib.parse import urlsplit
@@ -20,6 +22,9 @@ Address = IPv4Address | IPv6Address
 Resolver = Callable[[str, int], Awaitable[list[str]]]
 
 MAX_URL = 2048
+NAME_THREADS = 32
+MAX_TRIED = 3  # addresses of one host
+FIRST_FREE_PORT = 1024  # below it live services that are no webhooks
 
 _FORBIDDEN_4 = tuple(
     IPv4Network(network)
@@ -53,6 +58,8 @@ _FORBIDDEN_6 = tuple(
 )
 _NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 _NUMERIC = re.compile(r"[0-9a-fx.]+", re.IGNORECASE)
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
+_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +71,16 @@ class Target:
     host: str
     port: int
 
+    path: str  # with the query
+
     @property
     def netloc(self) -> str:
         return urlsplit(self.url).netloc
+
+    @property
+    def certified(self) -> str:
+        """The name that its certificate must have."""
+        return self.host.rstrip(".")
 
 
 def check_url(url: str, *, loopback: bool = False) -> Target:
@@ -84,22 +98,23 @@ def check_url(url: str, *, loopback: bool = False) -> Target:
         raise WebhookAddressError("the URL of a webhook holds no user name; use the authentication of the config")
     if not url.isascii() or not url.isprintable() or any(char in url for char in ' \\"<>^`{|}'):
         raise WebhookAddressError("the URL of a webhook is plain ASCII; encode other characters")
-    if port == 0:
-        raise WebhookAddressError("port 0 is no port")
     literal = literal_address(host)
     local = loopback and (literal.is_loopback if literal is not None else host.rstrip(".").lower() == "localhost")
     if parts.scheme == "http" and not local:
         raise WebhookAddressError("a webhook is called by https, so that nobody reads along")
     if literal is not None and not local:
         check_address(literal)
-    if literal is None and not local and _local_name(host):
-        raise WebhookAddressError
-    return Target(url, parts.scheme, host, port or (443 if parts.scheme == "https" else 80))
+    if literal is None:
+        _check_name(host, loopback=loopback)
+    if port == 0 or (port is not None and port < FIRST_FREE_PORT and port != 443 and not local):
+        raise WebhookAddressError(f"a webhook is at port 443, or from {FIRST_FREE_PORT} on")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Target(url, parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path)
 
 
 def literal_address(host: str) -> Address | None:
     """The address that a host is, in any spelling that some resolver takes for one; None: it is a name."""
-    text = host.strip("[]").partition("%")[0]
+    text = host.strip("[]").partition("%")[0].removesuffix(".")
     try:
         return ip_address(text)
     except ValueError:
@@ -127,8 +142,8 @@ def check_address(address: Address) -> None:
         raise WebhookAddressError
 
 
-async def resolve(target: Target, *, loopback: bool = False, resolver: Resolver | None = None) -> str:
-    """The address to connect to. Every answer must be public: one that is not makes the name untrustworthy."""
+async def resolve(target: Target, *, loopback: bool = False, resolver: Resolver | None = None) -> list[str]:
+    """The addresses to connect to. Every answer must be public: one that is not makes the name untrustworthy."""
     literal = literal_address(target.host)
     answers = [str(literal)] if literal is not None else await (resolver or _ask)(target.host, target.port)
     if not answers:
@@ -137,18 +152,39 @@ async def resolve(target: Target, *, loopback: bool = False, resolver: Resolver 
         address = ip_address(answer.partition("%")[0])
         if not (loopback and address.is_loopback):
             check_address(address)
-    return answers[0].partition("%")[0]
+            if target.scheme != "https":
+                raise WebhookAddressError("a webhook is called by https, so that nobody reads along")
+    return [answer.partition("%")[0] for answer in answers[:MAX_TRIED]]
+
+
+_names: ThreadPoolExecutor | None = None
+
+
+def _asking() -> ThreadPoolExecutor:
+    """Threads of their own: names whose servers are silent must not hold up the rest of the process."""
+    global _names  # noqa: PLW0603 - one for all
+    if _names is None:
+        _names = ThreadPoolExecutor(NAME_THREADS, thread_name_prefix="webhook-names")
+    return _names
 
 
 async def _ask(host: str, port: int) -> list[str]:
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError:
+        ask = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        found = await loop.run_in_executor(_asking(), ask)
+    except (OSError, UnicodeError):
         return []
     return list(dict.fromkeys(str(address[4][0]) for address in found))
 
 
-def _local_name(host: str) -> bool:
-    name = host.rstrip(".").lower()
-    return "." not in name or name.endswith((".localhost", ".local", ".internal", ".home.arpa", ".lan"))
+def _check_name(host: str, *, loopback: bool) -> None:
+    if not _NAME.fullmatch(host) or len(host) > 253:
+        raise WebhookAddressError("this is not the name of a host")
+    name = host.removesuffix(".").lower()
+    if _NUMBER.fullmatch(name.rpartition(".")[2]):  # it ends like an address, and is none
+        raise WebhookAddressError("this is not the address of a host")
+    if loopback and name == "localhost":
+        return
+    if "." not in name or name.endswith((".localhost", ".local", ".internal", ".home.arpa", ".lan")):
+        raise WebhookAddressError

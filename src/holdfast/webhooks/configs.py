@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pydantic_core import from_json, to_json
 
 from holdfast.errors import BadCursor, CommitRefused, InvalidName, InvalidTaskRequest, StorageBusy, TaskNotFoundError
 from holdfast.protocol.requests import PushConfig, PushConfigPage
 from holdfast.protocol.versions import Version
-from holdfast.storage import Delete, Kernel, Operation, Patch, Put, Query, Record, Remove, new_id
+from holdfast.storage import (
+    Delete,
+    FieldIn,
+    Insert,
+    Kernel,
+    Operation,
+    Patch,
+    Put,
+    Query,
+    Record,
+    Remove,
+    Replace,
+    new_id,
+)
 from holdfast.tasks.families import EVENTS, PUSH_CONFIGS, PUSH_CURSORS, TASKS, WEBHOOKS
 from holdfast.tasks.pushes import NewPush, nudge, push_key
 from holdfast.tasks.record import push_field, push_of
@@ -22,6 +36,8 @@ MAX_CONFIGS = 50  # of one task
 MAX_ID = 64  # characters
 PAGE_SIZE = 50
 RETRIES = 50
+_SCHEME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +75,27 @@ class PushConfigs:
         config_id = config.id or new_id()
         if len(config_id) > MAX_ID or not config_id.isprintable() or "/" in config_id:
             raise InvalidTaskRequest(f"the id of a push config has at most {MAX_ID} characters, and no slash")
+        _check_header("token", config.token)
+        if config.authentication is not None:
+            _check_header("credentials", config.authentication.credentials)
+            if not _SCHEME.fullmatch(config.authentication.scheme):
+                raise InvalidTaskRequest("the scheme of the authentication is one word, such as Bearer")
         return config.model_copy(update={"id": config_id})
 
     async def create(
-        self, partition: str, task_id: str, config: PushConfig, version: Version = Version.v1_0
+        self,
+        partition: str,
+        task_id: str,
+        config: PushConfig,
+        version: Version = Version.v1_0,
+        *,
+        after: int | None = None,
     ) -> PushConfig:
-        """Store a config, in place of the one with the same id. It is told what happens from now on."""
+        """Store a config, in place of the one with the same id.
+
+        It is told what happens after this event of the task (None: from now on). One that takes the place of another
+        goes on where that stood, also when that was given up.
+        """
         config = self._checked(config).model_copy(update={"task_id": task_id})
         assert config.id is not None
         key = push_key(task_id, config.id)
@@ -78,11 +109,16 @@ class PushConfigs:
                 self._names(task, [*known, config.id]),
                 nudge(partition, task_id, config.id),
             ]
+            stood = await self._kernel.get(partition, PUSH_CURSORS, key) if config.id in known else None
             if config.id not in known:
-                head = (await self._kernel.log_state(partition, EVENTS, task_id)).head
-                operations.append(Put(PUSH_CURSORS, key, Cursor(head).json()))
+                begin = after if after is not None else (await self._kernel.log_state(partition, EVENTS, task_id)).head
+                operations.append(Put(PUSH_CURSORS, key, Cursor(begin, late=True).json()))
+            elif stood is not None:  # whoever delivers to the old one notices, and looks again
+                operations.append(Replace(PUSH_CURSORS, key, stood.version, Cursor.of(stood).again().json()))
+            else:
+                operations.append(Insert(PUSH_CURSORS, key, Cursor().json()))
             if await self._committed(partition, operations):
-                return shown(config)
+                return shown(config, task_id)
         raise StorageBusy("the task changes all the time; try again")
 
     async def delete(self, partition: str, task_id: str, config_id: str | None) -> None:
@@ -132,7 +168,7 @@ class PushConfigs:
             with contextlib.suppress(InvalidName):  # no config has such an id
                 record = await self._kernel.get(partition, PUSH_CONFIGS, push_key(task_id, config_id))
             if record is not None:
-                return shown(StoredConfig.of(record).config)
+                return shown(StoredConfig.of(record).config, task_id)
         raise TaskNotFoundError(task_id, message="There is no such push config.")
 
     async def cursors(self, partition: str, task_id: str, config_ids: Sequence[str]) -> Sequence[Cursor]:
@@ -143,12 +179,21 @@ class PushConfigs:
 
     async def replay(self, partition: str, task_id: str, config_id: str, *, after: int | None = None) -> None:
         """Deliver again what comes after ``after`` (None: go on where it stands), also to one that was given up."""
-        [cursor] = await self.cursors(partition, task_id, [config_id])
         await self.get(partition, task_id, config_id)  # raises when there is none
-        again = cursor.again() if after is None else replace(cursor.again(), seq=after)
         key = push_key(task_id, config_id)
-        await self._kernel.commit(partition, Remove(WEBHOOKS, key))  # whoever delivers now stops at its next commit
-        await self._kernel.commit(partition, Put(PUSH_CURSORS, key, again.json()), nudge(partition, task_id, config_id))
+        for _ in range(RETRIES):
+            stood = await self._kernel.get(partition, PUSH_CURSORS, key)
+            again = (Cursor.of(stood) if stood is not None else Cursor()).again(after)
+            write = Insert(PUSH_CURSORS, key, again.json())
+            operations: list[Operation] = [
+                FieldIn(PUSH_CONFIGS, key, "task", (task_id,)),
+                write if stood is None else Replace(PUSH_CURSORS, key, stood.version, again.json()),
+                nudge(partition, task_id, config_id),
+            ]
+            if await self._committed(partition, operations):
+                return
+            await self.get(partition, task_id, config_id)  # it may have been deleted meanwhile
+        raise StorageBusy("the webhook is told about events all the time; try again")
 
     async def list(
         self, partition: str, task_id: str, *, page_size: int | None = None, page_token: str | None = None
@@ -159,13 +204,19 @@ class PushConfigs:
             page = await self._kernel.find(partition, query, limit=limit, cursor=page_token or None)
         except BadCursor:
             raise InvalidTaskRequest("this page token belongs to another list, or is damaged") from None
-        configs = [shown(StoredConfig.of(record).config) for record in page.records]
+        configs = [shown(StoredConfig.of(record).config, task_id) for record in page.records]
         return PushConfigPage(configs, page.cursor or "")
 
 
-def shown(config: PushConfig) -> PushConfig:
+def shown(config: PushConfig, task_id: str) -> PushConfig:
     """The config as its owner sees it: with the scheme, without the credentials."""
+    config = config.model_copy(update={"task_id": task_id})
     if config.authentication is None or config.authentication.credentials is None:
         return config
     hidden = config.authentication.model_copy(update={"credentials": None})
     return config.model_copy(update={"authentication": hidden})
+
+
+def _check_header(name: str, value: str | None) -> None:
+    if value and not _VALUE.fullmatch(value):
+        raise InvalidTaskRequest(f"the {name} of a push config go into a header: printable ASCII, no line breaks")

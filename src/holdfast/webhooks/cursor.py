@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from pydantic_core import from_json, to_json
@@ -18,7 +18,9 @@ Status = Literal["active", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """``seq`` is the last event that arrived. ``since`` is when the row of failures began (seconds since 1970)."""
+    """``seq`` is the last event that arrived. ``since`` is when the row of failures began, ``retry_at`` when the next
+    try is due (seconds since 1970). A ``late`` one was made while its task ran: who runs it may not know it yet.
+    """
 
     seq: int = 0
     delivered: int = 0
@@ -26,19 +28,23 @@ class Cursor:
     since: int = 0
     error: str = ""
     status: Status = "active"
+    retry_at: float = 0.0
+    late: bool = False
 
     def arrived(self, seq: int, *, counted: bool = True) -> Cursor:
-        return replace(self, seq=seq, delivered=self.delivered + counted, failures=0, since=0, error="")
+        return replace(self, seq=seq, delivered=self.delivered + counted, failures=0, since=0, error="", retry_at=0)
 
-    def failed(self, error: str, now: int) -> Cursor:
-        return replace(self, failures=self.failures + 1, since=self.since or now, error=error[:500])
+    def failed(self, error: str, now: float, dice: random.Random) -> Cursor:
+        again = replace(self, failures=self.failures + 1, since=self.since or int(now), error=error[:500])
+        return replace(again, retry_at=now + again.wait_seconds(dice))
 
     def given_up(self) -> Cursor:
-        return replace(self, status="failed")
+        return replace(self, status="failed", retry_at=0)
 
-    def again(self) -> Cursor:
-        """Active once more, from where it stands."""
-        return replace(self, status="active", failures=0, since=0, error="")
+    def again(self, after: int | None = None) -> Cursor:
+        """Active once more, from where it stands, or after this event."""
+        seq = self.seq if after is None else after
+        return replace(self, seq=seq, status="active", failures=0, since=0, error="", retry_at=0)
 
     def wait_seconds(self, dice: random.Random) -> float:
         """How long until the next try: twice as long each time, somewhat scattered."""
@@ -46,16 +52,7 @@ class Cursor:
         return longest * (0.5 + dice.random() / 2)
 
     def json(self) -> bytes:
-        return to_json(
-            {
-                "seq": self.seq,
-                "delivered": self.delivered,
-                "failures": self.failures,
-                "since": self.since,
-                "error": self.error,
-                "status": self.status,
-            }
-        )
+        return to_json(asdict(self))
 
     @classmethod
     def of(cls, record: Record) -> Cursor:

@@ -11,38 +11,41 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from holdfast.errors import CommitRefused, HoldfastError, LogTrimmed
+from holdfast.errors import CommitRefused, HoldfastError, LogTrimmed, TaskNotFoundError
 from holdfast.observability.metrics import Metrics
-from holdfast.protocol import v03, v1
 from holdfast.protocol.signatures import CardKey
-from holdfast.protocol.versions import Version
-from holdfast.storage import Claim, Entry, Operation, Put, QueueTopic
+from holdfast.storage import Claim, Entry, QueueTopic
 from holdfast.tasks.families import EVENTS, PUSH_CONFIGS, PUSH_CURSORS, WEBHOOKS
 from holdfast.tasks.lease import Lease, cancelled
-from holdfast.tasks.notes import WIRE_KINDS
+from holdfast.tasks.record import TaskRecord
 from holdfast.tasks.store import TaskStore
 from holdfast.webhooks.configs import StoredConfig
-from holdfast.webhooks.cursor import Cursor
+from holdfast.webhooks.cursor import LONGEST_SECONDS
+from holdfast.webhooks.letters import Letter, Letters, wanted
 from holdfast.webhooks.post import Answer, Poster
-from holdfast.webhooks.signing import secret_of, standard_headers, token
+from holdfast.webhooks.progress import Progress
+from holdfast.webhooks.receivers import Receivers
 
 logger = logging.getLogger("holdfast.webhooks")
 
 POLL_SECONDS = 0.5
-LOOK_AGAIN_SECONDS = 5.0  # a config made while a task ran may have missed a nudge
+LOOK_AGAIN_SECONDS = 2.0  # who runs a task may not know yet of a config that was made meanwhile
+BROKEN_SECONDS = 60.0  # a delivery that fails in a way nobody thought of is tried again, not at once
+MAX_WAITING = 5_000  # deliveries that wait for the turn of their receiver
+RETRIES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliverySettings:
     """How webhooks are delivered."""
 
-    concurrency: int = 100
+    concurrency: int = 200
     give_up_seconds: float = 3 * 86400.0  # a receiver that failed for so long is told nothing more
     lease_seconds: float = 15.0
     heartbeat_seconds: float = 5.0
-    secret: str = ""  # signs deliveries to configs that have no token of their own
+    secret: str = field(default="", repr=False)  # signs deliveries, beside the token of a config
 
 
 class Deliverer:
@@ -63,12 +66,12 @@ class Deliverer:
         self._store = store
         self._kernel = store.kernel
         self._poster = poster
-        self._key = key
+        self._letters = Letters(store, secret=self.settings.secret, key=key, carrier=carrier)
         self._metrics = metrics
         self._dice = dice or random.Random()  # noqa: S311 - scatters retries
-        self._carrier = carrier
         self._running: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
+        self._receivers = Receivers(self._freed.set)
         self._claiming: asyncio.Task[None] | None = None
         self._lease = Lease(
             self._kernel,
@@ -101,12 +104,16 @@ class Deliverer:
     async def _claims(self) -> None:
         with self._kernel.watch(QueueTopic(WEBHOOKS)) as watch:
             while True:
-                free = self.settings.concurrency - len(self._running)
+                free = self._free()
                 if free <= 0:
                     self._freed.clear()
                     await self._freed.wait()
                 elif not await self._claim(min(free, 16)):
                     await watch.wait(POLL_SECONDS)
+
+    def _free(self) -> int:
+        waiting = self._receivers.waiting
+        return self.settings.concurrency + waiting - len(self._running) if waiting < MAX_WAITING else 0
 
     async def _claim(self, limit: int) -> int:
         try:
@@ -129,52 +136,77 @@ class Deliverer:
 
     async def _work(self, claim: Claim) -> None:
         try:
-            await self._deliver(claim)
-        except CommitRefused:
-            pass  # another process has it, or the config is gone
+            for _ in range(RETRIES):
+                try:
+                    await self._deliver(claim)
+                except CommitRefused as refusal:
+                    if refusal.reason == "fence":  # another process has it, or the config is gone
+                        return
+                    continue  # it was replaced, or is replayed: look again
+                return
+            await self._let_go(claim, POLL_SECONDS)
+        except TaskNotFoundError:  # erased meanwhile, with the config
+            await self._let_go(claim, POLL_SECONDS)
         except HoldfastError as error:
             logger.warning("webhook %s: %s", claim.key, error)
-            await self._let_go(claim)
+            await self._let_go(claim, POLL_SECONDS)
+        except Exception:
+            logger.exception("webhook %s is tried again in %g s", claim.key, BROKEN_SECONDS)
+            await self._let_go(claim, BROKEN_SECONDS)
 
-    async def _let_go(self, claim: Claim) -> None:
+    async def _let_go(self, claim: Claim, seconds: float) -> None:
         try:
-            await self._kernel.commit(claim.partition, claim.release(ready_in=POLL_SECONDS))
+            await self._kernel.commit(claim.partition, claim.release(ready_in=seconds))
+        except CommitRefused:
+            pass  # it is not ours any more
         except HoldfastError as error:
             logger.warning("webhook %s waits for the end of a lease: %s", claim.key, error)
 
     # ---------------------------------------------------------------------------------------------------- delivery
 
     async def _deliver(self, claim: Claim) -> None:
-        task_id = claim.key.partition("/")[0]
-        found = await self._kernel.get(claim.partition, PUSH_CONFIGS, claim.key)
-        record = await self._store.record(claim.partition, task_id)
+        """One look at a config and its task: deliver what is new, and say what becomes of the work."""
+        task_id = claim.key.rpartition("/")[0]
+        found, record, stored = await asyncio.gather(
+            self._kernel.get(claim.partition, PUSH_CONFIGS, claim.key),
+            self._store.record(claim.partition, task_id),
+            self._kernel.get(claim.partition, PUSH_CURSORS, claim.key),
+        )
         if found is None or record is None:
             await self._kernel.commit(claim.partition, claim.complete())
             return
-        config = StoredConfig.of(found)
-        stored = await self._kernel.get(claim.partition, PUSH_CURSORS, claim.key)
-        cursor = Cursor.of(stored) if stored is not None else Cursor()
+        progress = Progress(self._kernel, claim, stored)
+        cursor = progress.cursor
+        wait = cursor.retry_at - self._now()
         if cursor.status == "failed":  # events go on to nudge; only a replay makes it active again
             await self._kernel.commit(claim.partition, claim.bury(cursor.error or "given up"))
-            return
-        ids = task_id, record.context_id
+        elif wait > 0:  # so does a receiver that failed, whose time has not come
+            await self._kernel.commit(claim.partition, claim.release(ready_in=min(wait, LONGEST_SECONDS)))
+        else:
+            try:
+                await self._tell(claim, StoredConfig.of(found), record, progress)
+            finally:
+                progress.abandon()
+
+    async def _tell(self, claim: Claim, config: StoredConfig, record: TaskRecord, progress: Progress) -> None:
         while True:
-            entries, head = await self._entries(claim.partition, task_id, cursor.seq)
+            entries, head = await self._entries(claim.partition, record.task_id, progress.cursor.seq)
             for entry in entries:
                 if not wanted(entry, config.version):
-                    cursor = cursor.arrived(entry.seq, counted=False)
+                    progress.cursor = progress.cursor.arrived(entry.seq, counted=False)
                     continue
-                answer = await self._post(claim, config, entry, *ids)
+                letter = await self._letters.write(claim.partition, record, config, entry)
+                answer = await self._post(letter)
                 if not answer.ok:
-                    await self._failed(claim, cursor, answer)
+                    await self._failed(claim, progress, answer)
                     return
-                cursor = cursor.arrived(entry.seq)
-                await self._save(claim, cursor, claim.fenced())
-            if cursor.seq >= head:
+                await progress.moved(progress.cursor.arrived(entry.seq))
+            if progress.cursor.seq >= head or not entries:
                 break
-        record = await self._store.record(claim.partition, task_id)
-        over = record is None or record.state.terminal or record.state.paused
-        await self._save(claim, cursor, claim.complete() if over else claim.release(ready_in=LOOK_AGAIN_SECONDS))
+        now = await self._store.record(claim.partition, record.task_id) if progress.cursor.late else None
+        late = now is not None and not (now.state.terminal or now.state.paused)
+        after = claim.release(ready_in=LOOK_AGAIN_SECONDS) if late else claim.complete()
+        await progress.end(progress.cursor, after)
 
     async def _entries(self, partition: str, task_id: str, after: int) -> tuple[tuple[Entry, ...], int]:
         try:
@@ -183,47 +215,30 @@ class Deliverer:
             page = await self._kernel.read_log(partition, EVENTS, task_id)
         return page.entries, page.head
 
-    async def _post(self, claim: Claim, stored: StoredConfig, entry: Entry, task_id: str, context_id: str) -> Answer:
-        config = stored.config
-        if stored.version is Version.v1_0:
-            splice = v1.Splice(task_id, context_id)
-            write = splice.artifact_update if entry.kind == "artifact" else splice.status_update
-            body, content_type = write(entry.data), "application/a2a+json"
-        else:
-            task = await self._store.load(claim.partition, task_id)
-            body, content_type = v03.task(await self._store.task_json(task)), "application/json"
-        delivery_id = f"{task_id}.{config.id}.{entry.seq}"
-        moment = self._store.clock.wall() // 1_000_000
-        headers = {"Content-Type": content_type, "User-Agent": "holdfast"}
-        secret = secret_of(config.token or self.settings.secret)
-        headers |= standard_headers(secret, delivery_id, moment, body)
-        if config.token:
-            headers["X-A2A-Notification-Token"] = config.token
-        if config.authentication is not None and config.authentication.credentials:
-            headers["Authorization"] = f"{config.authentication.scheme} {config.authentication.credentials}"
-        if self._key is not None:
-            headers["X-A2A-Notification-JWT"] = token(self._key, config.url, delivery_id, moment, body)
-        if self._carrier is not None:
-            headers |= self._carrier()
-        answer = await self._poster.post(config.url, body, headers)
+    async def _post(self, letter: Letter) -> Answer:
+        if not await self._receivers.enter(letter.url):
+            return Answer(ok=False, error="the receiver does not answer; another delivery finds out when it does")
+        silent = False
+        try:
+            answer = await self._poster.post(letter.url, letter.body, letter.headers)
+            silent = answer.silent
+        finally:
+            self._receivers.leave(letter.url, silent=silent)
         if self._metrics is not None:
             self._metrics.webhooks["sent" if answer.ok else "failed"] += 1
         return answer
 
-    async def _failed(self, claim: Claim, cursor: Cursor, answer: Answer) -> None:
-        now = self._store.clock.wall() // 1_000_000
-        cursor = cursor.failed(answer.error, now)
+    async def _failed(self, claim: Claim, progress: Progress, answer: Answer) -> None:
+        now = self._now()
+        cursor = progress.cursor.failed(answer.error, now, self._dice)
         if answer.gone or now - cursor.since > self.settings.give_up_seconds:
             logger.warning("webhook %s is given up: %s", claim.key, answer.error)
-            await self._save(claim, cursor.given_up(), claim.bury(answer.error or "the receiver wants nothing more"))
+            reason = "the receiver wants nothing more (410)" if answer.gone else answer.error
+            await progress.end(cursor.given_up(), claim.bury(reason))
             return
-        logger.warning("webhook %s failed, and is tried again: %s", claim.key, answer.error)
-        await self._save(claim, cursor, claim.release(ready_in=cursor.wait_seconds(self._dice)))
+        wait = cursor.retry_at - now
+        logger.warning("webhook %s failed, and is tried again in %.0f s: %s", claim.key, wait, answer.error)
+        await progress.end(cursor, claim.release(ready_in=wait))
 
-    async def _save(self, claim: Claim, cursor: Cursor, operation: Operation) -> None:
-        await self._kernel.commit(claim.partition, Put(PUSH_CURSORS, claim.key, cursor.json()), operation)
-
-
-def wanted(entry: Entry, version: Version) -> bool:
-    """In 1.0 every event is told; in 0.3 the task is, so that only changes of its status matter."""
-    return entry.kind in WIRE_KINDS and (version is Version.v1_0 or entry.kind != "artifact")
+    def _now(self) -> float:
+        return self._store.clock.wall() / 1_000_000

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import time
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.protocol.signatures import CardKey
@@ -12,14 +14,21 @@ from holdfast.protocol.signatures import CardKey
 TOLERANCE_SECONDS = 300  # a receiver should refuse what is older
 
 
-def standard_headers(secret: bytes, delivery_id: str, moment: int, body: bytes) -> dict[str, str]:
-    """webhook-id, webhook-timestamp and webhook-signature (v1: HMAC-SHA256). A repeat has the same id."""
+def standard_headers(secrets: Iterable[bytes], delivery_id: str, moment: int, body: bytes) -> dict[str, str]:
+    """webhook-id, webhook-timestamp and webhook-signature (v1: HMAC-SHA256, one for each secret that is not empty).
+
+    A repeat has the same id.
+    """
     headers = {"webhook-id": delivery_id, "webhook-timestamp": str(moment)}
-    if secret:
-        content = f"{delivery_id}.{moment}.".encode() + body
-        signature = base64.b64encode(hmac.new(secret, content, hashlib.sha256).digest()).decode()
-        headers["webhook-signature"] = f"v1,{signature}"
+    if signatures := [sign(secret, delivery_id, moment, body) for secret in secrets if secret]:
+        headers["webhook-signature"] = " ".join(signatures)
     return headers
+
+
+def sign(secret: bytes, delivery_id: str, moment: int, body: bytes) -> str:
+    """One signature, as Standard Webhooks writes it."""
+    content = f"{delivery_id}.{moment}.".encode() + body
+    return "v1," + base64.b64encode(hmac.digest(secret, content, hashlib.sha256)).decode()
 
 
 def secret_of(text: str) -> bytes:
@@ -32,16 +41,19 @@ def secret_of(text: str) -> bytes:
     return text.encode()
 
 
-def verify(secret: bytes, headers: dict[str, str], body: bytes, *, now: int) -> bool:
-    """Whether a delivery is ours, whole and fresh: for receivers written in Python."""
+def verify(secret: str | bytes, headers: Mapping[str, str], body: bytes, *, now: float | None = None) -> bool:
+    """Whether a delivery is ours, whole and fresh: for receivers written in Python. Names of headers in any case."""
+    known = secret_of(secret) if isinstance(secret, str) else secret
+    given = {name.lower(): value for name, value in headers.items()}
     try:
-        delivery_id, moment = headers["webhook-id"], int(headers["webhook-timestamp"])
-        given = headers["webhook-signature"].split()
+        delivery_id, moment = given["webhook-id"], int(given["webhook-timestamp"])
+        signatures = given["webhook-signature"].split()
     except (KeyError, ValueError):
         return False
-    wanted = standard_headers(secret, delivery_id, moment, body)["webhook-signature"]
-    fresh = abs(now - moment) <= TOLERANCE_SECONDS
-    return fresh and any(hmac.compare_digest(wanted, signature) for signature in given)
+    if not known or abs((time.time() if now is None else now) - moment) > TOLERANCE_SECONDS:
+        return False
+    wanted = sign(known, delivery_id, moment, body).encode()
+    return any(hmac.compare_digest(wanted, signature.encode()) for signature in signatures)
 
 
 def token(key: CardKey, audience: str, delivery_id: str, moment: int, body: bytes) -> str:

@@ -1,0 +1,112 @@
+"""One connection to a receiver: HTTP/1.1 to an address that was checked, with a certificate for its name.
+
+No more of HTTP than a webhook needs: a POST goes out, a status comes back. Whatever else the answer holds is read up to
+a bound and thrown away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+import httptools
+
+MAX_ANSWER = 64 * 1024  # bytes, head and body together
+READ_BYTES = 16 * 1024
+
+
+class BadAnswer(Exception):
+    """What the receiver answered is not HTTP."""
+
+
+class ClosedEarly(Exception):
+    """The receiver closed a connection that was kept, before it answered: the request may be sent over a new one."""
+
+
+class Connection:
+    """Open for one host alone. ``fresh``: nothing was sent over it yet."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.fresh = True
+        self.usable = True
+
+    @classmethod
+    async def open(cls, address: str, port: int, tls: ssl.SSLContext | None, name: str) -> Connection:
+        """``name`` is what the certificate must be for."""
+        if tls is None:
+            return cls(*await asyncio.open_connection(address, port, limit=READ_BYTES))
+        return cls(*await asyncio.open_connection(address, port, ssl=tls, server_hostname=name, limit=READ_BYTES))
+
+    @property
+    def idle(self) -> bool:
+        """Whether it can be used once more: what came unasked, or its end, makes it useless."""
+        return self.usable and not self._reader.at_eof() and not self._writer.is_closing() and not self._leftover
+
+    @property
+    def _leftover(self) -> bool:
+        return bool(getattr(self._reader, "_buffer", b""))
+
+    def close(self) -> None:
+        self.usable = False
+        self._writer.transport.abort()  # no farewell: a receiver that does not read would never let us go
+
+    async def post(self, head: bytes, body: bytes) -> int:
+        """The status of the answer. After an answer of no reasonable size, the connection is not usable any more."""
+        kept, self.fresh = not self.fresh, False
+        self.usable = False
+        answer = _Answer()
+        answer.listen(parser := httptools.HttpResponseParser(answer))
+        size = 0
+        try:
+            self._writer.write(head + body)
+            await self._writer.drain()
+            while not answer.complete and size < MAX_ANSWER:
+                data = await self._reader.read(READ_BYTES)
+                if not data:
+                    break
+                size += len(data)
+                _feed(parser, data)
+        except ConnectionError:
+            if kept and not answer.status:
+                raise ClosedEarly from None
+            if not answer.status:
+                raise
+        if not answer.status:
+            if kept and size == 0:
+                raise ClosedEarly
+            raise BadAnswer("the connection was closed without an answer" if size == 0 else "the answer is not HTTP")
+        self.usable = answer.complete and answer.keep
+        return answer.status
+
+
+def _feed(parser: httptools.HttpResponseParser, data: bytes) -> None:
+    try:
+        parser.feed_data(data)
+    except httptools.HttpParserUpgrade:
+        return
+    except httptools.HttpParserError as error:
+        raise BadAnswer("the answer is not HTTP") from error
+
+
+class _Answer:
+    """Listens to the parser: an answer 1xx is not the last one."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.complete = False
+        self.keep = False
+        self._parser: httptools.HttpResponseParser | None = None
+
+    def listen(self, parser: httptools.HttpResponseParser) -> None:
+        self._parser = parser
+
+    def on_headers_complete(self) -> None:
+        assert self._parser is not None
+        status = self._parser.get_status_code()
+        self.status = status if status >= 200 else 0
+        self.keep = self._parser.should_keep_alive()
+
+    def on_message_complete(self) -> None:
+        self.complete = self.status > 0

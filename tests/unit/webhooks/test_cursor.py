@@ -1,0 +1,41 @@
+"""How long a receiver that fails is waited for."""
+
+from __future__ import annotations
+
+import random
+
+from holdfast.storage import Record
+from holdfast.webhooks.cursor import LONGEST_SECONDS, Cursor
+
+
+def test_the_wait_doubles_from_a_second_to_a_quarter_of_an_hour() -> None:
+    dice = random.Random(1)
+    cursor, now, waits = Cursor(7), 1000.0, []
+    for _ in range(40):
+        cursor = cursor.failed("HTTP 500", now, dice)
+        waits.append(cursor.retry_at - now)
+        now = cursor.retry_at
+    for number, wait in enumerate(waits):
+        longest = min(LONGEST_SECONDS, 2.0**number)
+        assert longest / 2 <= wait <= longest
+    assert len({round(wait, 3) for wait in waits[12:]}) > 20, "those who failed together come back scattered"
+    assert cursor.since == 1000
+    assert cursor.seq == 7
+
+
+def test_an_arrival_ends_the_row_of_failures() -> None:
+    cursor = Cursor().failed("HTTP 500", 1000.0, random.Random(1)).arrived(3)
+    assert cursor == Cursor(3, delivered=1)
+
+
+def test_a_replay_is_active_again() -> None:
+    failed = Cursor(5, delivered=4).failed("HTTP 500", 1000.0, random.Random(1)).given_up()
+    assert failed.status == "failed"
+    assert failed.error == "HTTP 500"
+    assert failed.again() == Cursor(5, delivered=4)
+    assert failed.again(2) == Cursor(2, delivered=4)
+
+
+def test_what_is_written_is_read() -> None:
+    cursor = Cursor(5, delivered=4, late=True).failed("HTTP 500", 1000.5, random.Random(1))
+    assert Cursor.of(Record("cursors", "1", 1, cursor.json())) == cursor
