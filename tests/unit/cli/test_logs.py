@@ -1,4 +1,4 @@
-"""Log lines for programs."""
+"""Log lines, for programs and for people: nothing that a client sends can forge one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_line_is_an_object(capsys: pytest.CaptureFixture[str]) -> None:
         except ValueError:
             logger.exception("it failed")
     first, second = map(json.loads, capsys.readouterr().err.splitlines())
-    assert (first["level"], first["logger"], first["message"]) == ("info", "holdfast.tasks", "two\nlines, 2")
+    assert (first["level"], first["logger"], first["message"]) == ("info", "holdfast.tasks", "two\\nlines, 2")
     assert "ValueError: invalid literal" in second["exception"]
 
 
@@ -61,3 +61,78 @@ def test_who_has_set_up_logging_keeps_it(capsys: pytest.CaptureFixture[str]) -> 
         log_to_stderr(as_json=True)
         logging.getLogger("somebody.else").warning("look")
     assert json.loads(capsys.readouterr().err)["logger"] == "somebody.else"
+
+
+EVIL = "a\n2026-01-01 00:00:00,000 ERROR forged \x1b[2J\r\x00\x9b\u202e\u2028 é 漢 🙂"
+CLEAN = r"a\n2026-01-01 00:00:00,000 ERROR forged \x1b[2J\r\x00\x9b\u202e\u2028 é 漢 🙂"
+
+
+def lines_of(capsys: pytest.CaptureFixture[str], as_json: bool) -> tuple[list[str], list[str]]:
+    """The lines that were written, and their messages."""
+    lines = capsys.readouterr().err.splitlines()
+    return lines, [json.loads(line)["message"] if as_json else line for line in lines]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_a_client_sends_makes_no_line(capsys: pytest.CaptureFixture[str], as_json: bool) -> None:
+    """Line feeds, escape sequences and marks that turn the text around are escaped; letters stay."""
+    with fresh():
+        log_to_stderr(as_json=as_json)
+        logging.getLogger("holdfast.server").warning("refused: %s", EVIL)
+        logging.getLogger("holdfast.server").warning("refused: %(what)s", {"what": EVIL})
+        logging.getLogger("holdfast.server").warning(f"refused: {EVIL}")  # noqa: G004
+    lines, messages = lines_of(capsys, as_json)
+    assert len(lines) == 3
+    assert all(line.endswith(f"refused: {CLEAN}") for line in messages)
+    assert all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_a_client_sends_is_cut(capsys: pytest.CaptureFixture[str], as_json: bool) -> None:
+    """Each thing by itself, so that what we say about it stays whole. Errors are cut like texts; numbers are not."""
+    with fresh():
+        log_to_stderr(as_json=as_json)
+        logger = logging.getLogger("holdfast.server")
+        logger.warning("%s: %s is too much, by %d", "x" * 1001, ValueError("y" * 50_000), 10**40)
+        logger.warning("%s", "z" * 1000)
+    _, (first, second) = lines_of(capsys, as_json)
+    assert first.endswith(f"{'x' * 1000}…: {'y' * 1000}… is too much, by {10**40}")
+    assert second.endswith("z" * 1000)
+
+
+def raised(text: str) -> None:
+    raise ValueError(text)
+
+
+def test_a_traceback_forges_no_line_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    with fresh():
+        log_to_stderr(as_json=False)
+        try:
+            raised(EVIL + "w" * 5000)
+        except ValueError:
+            logging.getLogger("holdfast.server").exception("a request failed")
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert first.endswith("ERROR a request failed")
+    assert all(line.startswith("    ") and line.isprintable() and len(line) < 1100 for line in rest)
+    assert any("in raised" in line for line in rest)
+
+
+def test_a_traceback_forges_no_line_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    with fresh():
+        log_to_stderr(as_json=True)
+        try:
+            raised(EVIL)
+        except ValueError:
+            logging.getLogger("holdfast.server").exception("a request failed")
+    [line] = capsys.readouterr().err.splitlines()
+    assert "\x1b" not in json.loads(line)["exception"]
+
+
+@pytest.mark.parametrize(("level", "told"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
+def test_the_level_says_how_much_is_told(capsys: pytest.CaptureFixture[str], level: str, told: int) -> None:
+    with fresh():
+        log_to_stderr(as_json=False, level=level)
+        logger = logging.getLogger("holdfast.server")
+        for number in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
+            logger.log(number, "told")
+    assert len(capsys.readouterr().err.splitlines()) == told
