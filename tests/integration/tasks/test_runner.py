@@ -39,7 +39,7 @@ from tests.integration.tasks.stage import (
     until,
 )
 
-QUICK: dict[str, Any] = {"lease_seconds": 3.0, "heartbeat_seconds": 1.0}
+QUICK: dict[str, Any] = {"lease_seconds": 1.2, "heartbeat_seconds": 0.4}
 
 
 async def echo(ctx: TaskContext) -> None:
@@ -82,7 +82,7 @@ async def test_takeover(stage: Stage) -> None:
 
 
 async def test_takeover_within_the_lease(stage: Stage) -> None:
-    """With a lease of three seconds, nothing but time brings the task back."""
+    """Nothing but time brings the task back: the length of a lease, and no more than a second besides."""
     begun = []
 
     async def worker(ctx: TaskContext) -> None:
@@ -96,7 +96,7 @@ async def test_takeover_within_the_lease(stage: Stage) -> None:
     await until(lambda: begun)
     second = await stage.engine(worker, **QUICK)
     await stage.crash(first, expire=False)
-    with at_most(4.5):
+    with at_most(2.2):
         task = await answer(second, sent)
     assert task.status.state is TaskState.completed
     assert begun == [1, 2]

@@ -186,7 +186,7 @@ def test_a_view_of_the_log_is_the_view_of_the_writer(notes: list[Note]) -> None:
 
 
 @pytest.mark.usefixtures("tiny")
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(NOTES, max_size=40), st.data())
 def test_any_cut(notes: list[Note], data: st.DataObject) -> None:
     """Snapshots at any cuts, each loaded anew, then the rest: the same view as from all notes at once."""
@@ -203,7 +203,7 @@ def test_any_cut(notes: list[Note], data: st.DataObject) -> None:
 
 
 @pytest.mark.usefixtures("tiny")
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.lists(NOTES, max_size=40), st.integers(1, 10))
 def test_no_segment_is_left_behind(notes: list[Note], every: int) -> None:
     """After a snapshot the segments that lie on disk are exactly those that the view names."""
