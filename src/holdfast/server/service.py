@@ -30,6 +30,7 @@ from holdfast.protocol.requests import (
     TaskPage,
 )
 from holdfast.protocol.types import PAUSED, Part, TaskState
+from holdfast.protocol.versions import Version
 from holdfast.server.caller import Caller
 from holdfast.server.settings import ServerSettings
 from holdfast.storage import Entry
@@ -177,9 +178,11 @@ class AgentService:
                 async for item in events:
                     yield item
             return
-        if task.view.state.terminal:
+        if task.view.state.terminal and caller.version is not Version.v0_3:
             raise UnsupportedOperationError("the task is over; get it instead")
         yield Item("task", await self.engine.store.task_json(task), task.version)
+        if task.view.state.terminal:  # 0.3 shows it, and closes the stream
+            return
         async with contextlib.aclosing(self._events(task, task.version, ends_at)) as events:
             async for item in events:
                 yield item

@@ -115,6 +115,19 @@ async def test_without_a_place_the_specification_counts(tmp_path: Path) -> None:
         assert over.json()["error"]["details"][0]["reason"] == "UNSUPPORTED_OPERATION"
 
 
+@pytest.mark.parametrize("path", ["/", "/v1"])
+async def test_0_3_shows_a_task_that_is_over(path: str) -> None:
+    """In 0.3 a stream of it is the task, and its end."""
+    async with talking(agent()) as client:
+        over = (await client.post("/", json=rpc("SendMessage", sending("echo")))).json()["result"]["task"]
+        if path == "/":
+            answer = await client.post("/", json=rpc("tasks/resubscribe", {"id": over["id"]}))
+        else:
+            answer = await client.get(f"/v1/tasks/{over['id']}:subscribe")
+        [(_, event)] = [event async for event in events(answer)]
+        assert (event if path == "/" else event["task"])["id"] == over["id"]
+
+
 @pytest.mark.parametrize("place", ["soon", "-1", "1.5", "9" * 30, "١"])
 async def test_a_place_that_is_none(place: str) -> None:
     async with agent() as server:
