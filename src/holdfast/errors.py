@@ -23,7 +23,8 @@
     │   │   └── UnsupportedMediaTypeError  the body is not said to be JSON
     │   ├── BusyError                not now: ``retry_after`` seconds later
     │   │   ├── RateLimitedError     this caller asks too often
-    │   │   └── TooManyStreamsError  too many streams are open
+    │   │   ├── TooManyStreamsError  too many streams are open
+    │   │   └── StoppingError        the agent stops; the stream can be continued
     │   ├── MethodNotFoundError      no operation has this name
     │   ├── InvalidParamsError       a field is missing, wrong or unreadable; ``violations`` names it
     │   ├── VersionNotSupportedError  neither 0.3 nor 1.0
@@ -261,6 +262,10 @@ class RateLimitedError(BusyError):
 
 class TooManyStreamsError(BusyError):
     """Too many streams are open; close some, or try again later."""
+
+
+class StoppingError(BusyError):
+    """The agent stops. The task goes on; continue the stream after the last event that arrived."""
 
 
 class MethodNotFoundError(ProtocolError):

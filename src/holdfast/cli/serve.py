@@ -12,6 +12,7 @@ from holdfast.cli.loading import load, load_worker
 from holdfast.cli.logs import log_to_stderr
 
 if TYPE_CHECKING:
+    from holdfast.grpc.address import Address
     from holdfast.protocol.card import AgentCardConfig
     from holdfast.tasks.worker import AnyWorker
 
@@ -31,6 +32,12 @@ DEFAULT_STORAGE = "sqlite:///holdfast.db"
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0 lets other machines in.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one.")
+@click.option(
+    "--grpc-port",
+    type=click.IntRange(0, 65535),
+    help="Serve gRPC too, at this port; 0 takes a free one. Needs holdfast[grpc].",
+)
+@click.option("--grpc-url", metavar="HOST:PORT", help="Where clients reach gRPC, for the card.")
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True, help="They share the port.")
 @click.option("--url", "public_url", metavar="URL", help="Where clients reach the agent, for its card.")
 @click.option("--name", help="The agent's name, when the module has no card.")
@@ -46,6 +53,8 @@ def serve(
     url: str,
     host: str,
     port: int,
+    grpc_port: int | None,
+    grpc_url: str | None,
     processes: int,
     public_url: str | None,
     name: str | None,
@@ -58,8 +67,8 @@ def serve(
     """Serve this worker as an A2A agent, until SIGTERM or Ctrl-C.
 
     MODULE:WORKER names a Worker, a class of it or an async function; modules are also looked for in the current
-    directory. Clients speak A2A 0.3 or 1.0 to it, by JSON-RPC or REST. Tasks survive the process: start it again, and
-    they go on.
+    directory. Clients speak A2A 0.3 or 1.0 to it, by JSON-RPC, REST or gRPC. Tasks survive the process: start it
+    again, and they go on.
 
     \b
     Example:
@@ -75,12 +84,18 @@ def serve(
         worker=found,
         agent_card=_card(worker, found, card, name),
         storage=url,
-        settings=ServerSettings.of(url=public_url, metrics=metrics, cors_origins=cors_origins or None),
+        settings=ServerSettings.of(
+            url=public_url, grpc_url=grpc_url, metrics=metrics, cors_origins=cors_origins or None
+        ),
         task_settings=TaskSettings.of(concurrency=concurrency),
+        grpc_port=grpc_port,
     )
     examples = [example for skill in server.agent_card.skills for example in skill.examples or ()]
     server.run(
-        host=host, port=port, processes=processes, ready=lambda address: _tell(address, (examples or ["Hello"])[0])
+        host=host,
+        port=port,
+        processes=processes,
+        ready=lambda address: _tell(address, (examples or ["Hello"])[0], server.grpc_at),
     )
 
 
@@ -109,10 +124,10 @@ def _card(reference: str, worker: AnyWorker, card: str | None, name: str | None)
     )
 
 
-def _tell(address: str, example: str) -> None:
+def _tell(address: str, example: str, grpc_at: Address | None) -> None:
     """What to try, in lines that can be pasted."""
     lines = (
-        f"The agent listens at {address}",
+        f"The agent listens at {address}" + (f", and by gRPC at {grpc_at}" if grpc_at is not None else ""),
         "",
         f"  its card:      curl {address}/.well-known/agent-card.json",
         "  say hello:     " + _curl(address, "SendMessage", "hello-1", "Hello"),

@@ -181,6 +181,18 @@ def card_v1(card: Mapping[str, Any]) -> Object:
     return found
 
 
+def card_v03_proto(card: Mapping[str, Any]) -> Object:
+    """The card as 0.3's protobuf has it, which wraps requirements and schemes as 1.0 does."""
+    found = {name: value for name, value in card.items() if name != "security"}
+    if "securityRequirements" in card:
+        found["security"] = card["securityRequirements"]
+    found["skills"] = [
+        {**skill, "security": skill["securityRequirements"]} if "securityRequirements" in skill else skill
+        for skill in card["skills"]
+    ]
+    return found
+
+
 _ONLY_V03 = frozenset(
     {
         "protocolVersion",
@@ -194,8 +206,9 @@ _ONLY_V03 = frozenset(
 
 
 def _interface(interface: Interface) -> Object:
+    grpc = interface.binding == "GRPC"
     found: Object = {
-        "url": interface.url,
+        "url": interface.url.rpartition("://")[2] if grpc else interface.url,
         "protocolBinding": interface.binding,
         "protocolVersion": interface.version.value,
     }
@@ -212,10 +225,17 @@ def _endpoint_v03(config: AgentCardConfig, interfaces: Sequence[Interface]) -> O
     preferred = next((one for one in old if one.binding == BINDINGS[config.protocol]), old[0])
     return {
         "protocolVersion": config.protocol_version,
-        "url": preferred.url,
+        "url": _url_v03(preferred),
         "preferredTransport": preferred.binding,
-        "additionalInterfaces": [{"url": one.url, "transport": one.binding} for one in old],
+        "additionalInterfaces": [{"url": _url_v03(one), "transport": one.binding} for one in old],
     }
+
+
+def _url_v03(interface: Interface) -> str:
+    """In 0.3 every address is a URL; in 1.0 that of gRPC is host:port."""
+    if interface.binding != "GRPC" or "://" in interface.url:
+        return interface.url
+    return f"http://{interface.url}"
 
 
 def _capabilities(config: AgentCardConfig) -> Object:

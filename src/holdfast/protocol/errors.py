@@ -78,6 +78,7 @@ TABLE: Mapping[type, Row] = MappingProxyType(
         ),
         errors.RateLimitedError: Row(-32603, 429, "RESOURCE_EXHAUSTED", "RATE_LIMITED", "InternalError"),
         errors.TooManyStreamsError: Row(-32603, 503, "UNAVAILABLE", "TOO_MANY_STREAMS", "InternalError"),
+        errors.StoppingError: Row(-32603, 503, "UNAVAILABLE", "STOPPING", "InternalError"),
         errors.MethodNotFoundError: Row(-32601, 404, "NOT_FOUND", "METHOD_NOT_FOUND", "MethodNotFoundError"),
         errors.InvalidParamsError: _PARAMS,
         errors.InvalidTaskRequest: _PARAMS,

@@ -6,15 +6,17 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.auth import Authenticator, Resolver
 from holdfast.errors import AuthMisconfigured, HoldfastError, MethodNotFoundError
+from holdfast.grpc.address import Address
 from holdfast.observability.metrics import Metrics
 from holdfast.observability.tracing import Tracing
 from holdfast.protocol.card import AgentCardConfig
+from holdfast.protocol.protobuf.extra import require
 from holdfast.protocol.signatures import CardKey
 from holdfast.server.cards import JWKS_PATH, PATHS, Cards, ExtendedCard, serve_jwks
 from holdfast.server.cors import Cors
@@ -41,6 +43,9 @@ from holdfast.tasks.storage import Storage
 from holdfast.tasks.worker import AnyWorker, handler_of
 from holdfast.webhooks.delivery import Deliverer, DeliverySettings
 from holdfast.webhooks.post import Poster
+
+if TYPE_CHECKING:
+    from holdfast.grpc.server import GrpcServer
 
 logger = logging.getLogger("holdfast.server")
 
@@ -74,6 +79,8 @@ class A2AServer:
         task_settings: TaskSettings | None = None,
         tracing: bool | None = None,
         card_key: CardKey | None = None,
+        grpc_port: int | None = None,
+        grpc_host: str | None = None,
     ) -> None:
         if worker is not None:
             handler_of(worker)  # a mistake shows here, not at the first task
@@ -94,6 +101,11 @@ class A2AServer:
         self._resolver = Resolver(auth, require_auth=require_auth) if auth is not None else None
         self._extended_card = extended_card
         self.card_key = card_key
+        if grpc_port is not None:
+            require()  # what is missing shows here too
+        self.grpc_at = None if grpc_port is None else Address(grpc_host or "127.0.0.1", grpc_port)
+        self.grpc_host = grpc_host  # None: where `run` listens
+        self.address = ""
         self.tracing = Tracing.of(tracing)
         self.metrics = Metrics() if self.settings.metrics else None
         self._stack: contextlib.AsyncExitStack | None = None
@@ -111,6 +123,8 @@ class A2AServer:
             self._routes = _Routes(self, engine)
             if self.agent_card.capabilities.push_notifications:
                 await self._deliver(engine, stack)
+            if self.grpc_at is not None:
+                await self._listen(self.grpc_at, self._routes, stack)
         except BaseException:
             await stack.aclose()
             raise
@@ -147,6 +161,7 @@ class A2AServer:
             Poster(loopback=self.settings.webhook_loopback),
             settings=DeliverySettings(
                 secret=self.settings.webhook_secret,
+                give_up_seconds=self.settings.webhook_give_up_seconds,
                 lease_seconds=self.task_settings.lease_seconds,
                 heartbeat_seconds=self.task_settings.heartbeat_seconds,
             ),
@@ -157,11 +172,28 @@ class A2AServer:
         await deliverer.start()
         stack.push_async_callback(deliverer.stop)
 
+    async def _listen(self, at: Address, routes: _Routes, stack: contextlib.AsyncExitStack) -> None:
+        """Serve gRPC, for as long as the agent runs."""
+        from holdfast.grpc.server import GrpcServer  # noqa: PLC0415 - an extra, and not to be loaded before a fork
+
+        routes.grpc = await stack.enter_async_context(
+            GrpcServer(
+                at,
+                gate=routes.gate,
+                dispatcher=routes.dispatcher,
+                streams=routes.streams,
+                health=routes.health,
+                grace_seconds=self.task_settings.drain_seconds,
+            )
+        )
+        routes.cards.grpc_at = routes.grpc.at
+
     def drain(self) -> None:
         """Take no more work, and end the streams, with a hint to come back."""
         if self._routes is not None:
+            if self._routes.grpc is not None:
+                self._routes.grpc.drain()
             self._routes.health.draining = True
-                give_up_seconds=self.settings.webhook_give_up_seconds,
             self._routes.streams.closing = True
             self._routes.service.engine.events.close()
 
@@ -228,10 +260,12 @@ class _Routes:
             extended=server._extended_card,  # noqa: SLF001
             key=server.card_key,
         )
+        self.cards.address = server.address
+        self.grpc: GrpcServer | None = None
         self.service = AgentService(engine, self.cards.config, settings)
         self.streams = Streams(settings.streams)
         self.health = Health(engine, self.streams)
-        gate = Gate(
+        self.gate = gate = Gate(
             self.cards.config,
             resolver=resolver,
             rates=Rates(settings.requests_per_second, settings.request_burst),
@@ -241,6 +275,7 @@ class _Routes:
         dispatcher = Dispatcher(self.service, self.cards)
         if server.metrics is not None or server.tracing is not None:
             dispatcher = WatchedDispatcher(self.service, self.cards, metrics=server.metrics, tracing=server.tracing)
+        self.dispatcher = dispatcher
         self.metrics = MetricsPage(server.metrics, self.health) if server.metrics is not None else None
         self.jsonrpc = JsonRpc(gate, dispatcher, self.streams)
         self.rest = Rest(gate, dispatcher, self.streams)

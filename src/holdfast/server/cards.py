@@ -17,7 +17,16 @@ from starlette.types import Receive, Scope, Send
 from holdfast.auth import acting_as
 from holdfast.auth.schemes import challenge, requirements_v03, to_v03, to_v10
 from holdfast.errors import CredentialsMissing, ExtendedCardNotConfiguredError, UnsupportedOperationError
-from holdfast.protocol.card import AgentCardConfig, CardSecurity, ExtensionConfig, Interface, build_card, card_v1
+from holdfast.grpc.address import Address, host_port
+from holdfast.protocol.card import (
+    BINDINGS,
+    AgentCardConfig,
+    CardSecurity,
+    ExtensionConfig,
+    Interface,
+    build_card,
+    card_v1,
+)
 from holdfast.protocol.signatures import CardKey
 from holdfast.protocol.versions import Version
 from holdfast.server.caller import Caller
@@ -71,7 +80,6 @@ class Cards:
         schemes: dict[str, dict[str, Any]] | None = None,
         optional_auth: bool = False,
         extended: ExtendedCard | None = None,
-        grpc_url: str = "",
         key: CardKey | None = None,
     ) -> None:
         self.config = _with_resume(config)
@@ -79,7 +87,8 @@ class Cards:
         self._schemes = schemes or {}
         self._optional = optional_auth
         self._extended = extended
-        self._grpc_url = grpc_url
+        self.address = ""  # where the agent listens, for callers whose request does not say how they reached it
+        self.grpc_at: Address | None = None
         self._key = key
         self._known: dict[str, EncodedCard] = {}
         self._modified = formatdate(usegmt=True).encode()
@@ -89,8 +98,9 @@ class Cards:
         self.config, self._known = _with_resume(config), {}
         self._modified = formatdate(usegmt=True).encode()
 
-    def encoded(self, base: str) -> EncodedCard:
+    def encoded(self, base: str = "") -> EncodedCard:
         """The card for clients that reach the agent at this address."""
+        base = base or self._settings.url.rstrip("/") or self.address
         found = self._known.get(base)
         if found is None:
             body = to_json(self._signed(self._card(self.config, base)))
@@ -112,7 +122,8 @@ class Cards:
             config = self._extended(caller)
             if inspect.isawaitable(config):
                 config = await config
-        card = self._card(_with_resume(config), base or self._settings.url)
+        base = base or self._settings.url.rstrip("/") or self.address
+        card = self._card(_with_resume(config), base)
         return to_json(self._signed(card_v1(card) if version is Version.v1_0 else card))
 
     def _card(self, config: AgentCardConfig, base: str) -> dict[str, Any]:
@@ -131,13 +142,21 @@ class Cards:
         return card
 
     def _interfaces(self, base: str) -> list[Interface]:
-        found = [Interface(base + "/", "JSONRPC"), Interface(base, "HTTP+JSON")]
-        if self.config.protocol == "http+json":
-            found.reverse()
-        if self._grpc_url:
-            found.append(Interface(self._grpc_url, "GRPC"))
-        found += [Interface(base + "/", "JSONRPC", Version.v0_3), Interface(base, "HTTP+JSON", Version.v0_3)]
+        grpc = self._grpc(base)
+        found: list[Interface] = []
+        for version in (Version.v1_0, Version.v0_3):
+            ours = [Interface(base + "/", "JSONRPC", version), Interface(base, "HTTP+JSON", version)] if base else []
+            if grpc:
+                ours.append(Interface(grpc, "GRPC", version))
+            found += sorted(ours, key=lambda one: one.binding != BINDINGS[self.config.protocol])
         return found
+
+    def _grpc(self, base: str) -> str:
+        """Where clients find gRPC: as the operator says, or at the host that they reached."""
+        if self.grpc_at is None:
+            return ""
+        host = urlsplit(base).hostname or self.grpc_at.reachable_host
+        return self._settings.grpc_url or host_port(host, self.grpc_at.port)
 
     def base(self, scope: Scope) -> str:
         """Where the client reached us: as the operator says, or as the request says."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from holdfast.errors import HoldfastError
+from holdfast.grpc.address import reserved
 from holdfast.server.connections import connections
 
 if TYPE_CHECKING:
@@ -37,17 +38,18 @@ def serve(
     """Serve until SIGTERM or SIGINT."""
     if processes < 1:
         raise HoldfastError("processes is at least 1")
-    bound = _bind(host, port)
-    if ready is not None:
+    with contextlib.closing(_bind(host, port)) as bound, contextlib.ExitStack() as stack:
         shown = "localhost" if host in ("127.0.0.1", "::1", "0.0.0.0", "::") else host  # noqa: S104
-        ready(f"http://{shown}:{bound.getsockname()[1]}")
-    try:
+        server.address = f"http://{shown}:{bound.getsockname()[1]}"
+        if server.grpc_at is not None:
+            address = reserved(server.grpc_host or host, server.grpc_at.port, shared=processes > 1)
+            server.grpc_at = stack.enter_context(address)
+        if ready is not None:
+            ready(server.address)
         if processes == 1:
             _serve(server, bound)
         else:
             _Pool(server, bound, processes).run()
-    finally:
-        bound.close()
 
 
 def _bind(host: str, port: int) -> socket.socket:

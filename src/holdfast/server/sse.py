@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator
 
 from starlette.types import Receive, Send
 
@@ -23,6 +24,17 @@ class Streams:
         self.limit = limit
         self.open = 0
         self.closing = False
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        """One more is open. Raises TooManyStreamsError."""
+        if self.open >= self.limit:
+            raise TooManyStreamsError
+        self.open += 1
+        try:
+            yield
+        finally:
+            self.open -= 1
 
     async def serve(
         self,

@@ -1,0 +1,62 @@
+"""The number of an event, behind it: a field that no version of StreamResponse has.
+
+Readers of protobuf skip fields that they don't know, so that other clients see the official message and nothing else.
+Ours continues a stream after the last number it has, by the metadata ``last-event-id``.
+"""
+
+from __future__ import annotations
+
+FIELD = 1000
+_TAG = FIELD << 3  # a varint
+
+
+def numbered(message: bytes, seq: int | None) -> bytes:
+    """The bytes of a message with its number."""
+    return message if seq is None else message + _TAG_BYTES + _varint(seq)
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
+_TAG_BYTES = _varint(_TAG)
+
+
+def number_of(message: bytes) -> int | None:
+    """The number of a message's bytes; None if there is none, or if this is no message."""
+    found, at = None, 0
+    try:
+        while at < len(message):
+            tag, at = _read(message, at)
+            match tag & 7:
+                case 0:
+                    value, at = _read(message, at)
+                    found = value if tag == _TAG else found
+                case 1:
+                    at += 8
+                case 2:
+                    size, at = _read(message, at)
+                    at += size
+                case 5:
+                    at += 4
+                case _:
+                    return None
+    except IndexError:
+        return None
+    return found if at == len(message) else None
+
+
+def _read(message: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = message[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
