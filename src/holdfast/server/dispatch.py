@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator
 from typing import cast
 
@@ -27,6 +28,8 @@ from holdfast.server.caller import Caller
 from holdfast.server.cards import Cards
 from holdfast.server.service import AgentService
 
+logger = logging.getLogger("holdfast.server")
+
 NAMELESS_CONFIG = "default"
 
 
@@ -39,6 +42,7 @@ class Dispatcher:
 
     async def answer(self, operation: Operation, request: Request, caller: Caller, codec: Codec, base: str) -> bytes:
         """The answer of an operation that does not stream; ``base`` is where the caller reached us."""
+        logger.debug("%s in A2A %s", operation, caller.version)
         caller = caller.in_tenant(request.tenant)
         service = self.service
         match request:
@@ -79,6 +83,9 @@ class Dispatcher:
         self, request: Request, caller: Caller, codec: Codec
     ) -> AsyncGenerator[tuple[bytes, int | None], None]:
         """The events of a stream, each with the seq that it can be continued after; an empty one is a beat."""
+        sends = isinstance(request, SendMessageRequest)
+        operation = Operation.send_streaming_message if sends else Operation.subscribe_to_task
+        logger.debug("%s in A2A %s", operation, caller.version)
         caller = caller.in_tenant(request.tenant)
         # While its user authenticates elsewhere, a task may go on by itself: in 1.0 the stream stays open for that.
         ends_at = (TaskState.input_required,) if codec is v1 else PAUSED
