@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 
+from holdfast.auth import TokenAuthenticator
 from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig, ExtensionConfig, ProviderConfig, SkillConfig
 from holdfast.server import A2AServer
 from holdfast.server.settings import ServerSettings
@@ -33,14 +34,15 @@ def card(
     )
 
 
-def server(config: AgentCardConfig, storage: str = "memory:", *, url: str = "") -> A2AServer:
+def server(config: AgentCardConfig, storage: str = "memory:", *, token: str | None = None) -> A2AServer:
     """The agent; its extended card says one word more."""
     extended = config.model_copy(update={"description": config.description + ", and tells you so"})
-    settings = ServerSettings.of(url=url or None, webhook_loopback=True, blocking_seconds=BLOCKING_SECONDS)
+    settings = ServerSettings.of(webhook_loopback=True, blocking_seconds=BLOCKING_SECONDS)
     return A2AServer(
         worker=Conforming(),
         agent_card=config,
         storage=storage,
+        auth=TokenAuthenticator.of({token: "kit"}) if token is not None else None,
         extended_card=lambda _caller: extended,
         settings=settings,
         task_settings=TaskSettings.of(repeated_send="new"),  # the kits send different messages with the same id
@@ -56,6 +58,7 @@ def main() -> None:
     parser.add_argument("--no-streaming", action="store_true")
     parser.add_argument("--no-push", action="store_true")
     parser.add_argument("--extended-card", action="store_true", help="have one, for everybody")
+    parser.add_argument("--token", help="answer only who has it, as a bearer token")
     parser.add_argument("--required-extension", action="store_true", help=f"require {REQUIRED_EXTENSION}")
     parser.add_argument("--processes", type=int, default=1)
     given = parser.parse_args()
@@ -69,7 +72,7 @@ def main() -> None:
         required_extension=given.required_extension,
     )
     print(f"http://{given.host}:{given.port}/", flush=True)
-    server(config, given.storage).run(host=given.host, port=given.port, processes=given.processes)
+    server(config, given.storage, token=given.token).run(host=given.host, port=given.port, processes=given.processes)
 
 
 if __name__ == "__main__":

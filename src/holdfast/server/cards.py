@@ -143,9 +143,10 @@ class Cards:
 
     def _interfaces(self, base: str) -> list[Interface]:
         grpc = self._grpc(base)
+        calls = base + "/" if urlsplit(base).path else base  # below a mount, only the path with its slash is ours
         found: list[Interface] = []
         for version in (Version.v1_0, Version.v0_3):
-            ours = [Interface(base + "/", "JSONRPC", version), Interface(base, "HTTP+JSON", version)] if base else []
+            ours = [Interface(calls, "JSONRPC", version), Interface(base, "HTTP+JSON", version)] if base else []
             if grpc:
                 ours.append(Interface(grpc, "GRPC", version))
             found += sorted(ours, key=lambda one: one.binding != BINDINGS[self.config.protocol])

@@ -29,13 +29,13 @@ async def test_the_card_is_at_the_places_of_both_versions(path: str) -> None:
     new = JSON_FORMAT.ParseDict(reply.json, PB_V1.AgentCard(), ignore_unknown_fields=True)
     spoken = [(one.protocol_binding, one.protocol_version, one.url) for one in new.supported_interfaces]
     assert spoken == [
-        ("JSONRPC", "1.0", "http://agent.example/"),
+        ("JSONRPC", "1.0", "http://agent.example"),
         ("HTTP+JSON", "1.0", "http://agent.example"),
-        ("JSONRPC", "0.3", "http://agent.example/"),
+        ("JSONRPC", "0.3", "http://agent.example"),
         ("HTTP+JSON", "0.3", "http://agent.example"),
     ]
     old = MODELS_V03.AgentCard.model_validate(reply.json)
-    assert (old.url, old.preferred_transport, old.protocol_version) == ("http://agent.example/", "JSONRPC", "0.3.0")
+    assert (old.url, old.preferred_transport, old.protocol_version) == ("http://agent.example", "JSONRPC", "0.3.0")
 
 
 async def test_a_card_that_is_known_is_not_sent_again() -> None:
@@ -67,9 +67,9 @@ FORWARDED = (("x-forwarded-proto", "https"), ("x-forwarded-host", "public.exampl
 
 async def test_a_proxy_is_believed_only_when_trusted() -> None:
     reply = await card(("host", "inner:8000"), *FORWARDED)
-    assert reply.json["url"] == "http://inner:8000/"
+    assert reply.json["url"] == "http://inner:8000"
     reply = await card(("host", "inner:8000"), *FORWARDED, trust_proxy=True)
-    assert reply.json["url"] == "https://public.example/"
+    assert reply.json["url"] == "https://public.example"
 
 
 async def test_what_the_operator_says_counts_most() -> None:
@@ -83,12 +83,12 @@ async def test_what_the_operator_says_counts_most() -> None:
 )
 async def test_a_host_that_is_none_does_not_get_into_the_card(host: str) -> None:
     reply = await card(("host", host))
-    assert reply.json["url"] == "http://agent.example:80/"
+    assert reply.json["url"] == "http://agent.example:80"
 
 
 async def test_made_up_hosts_do_not_fill_the_memory() -> None:
     async with agent() as server:
         for i in range(200):
             reply = await ask(server.app, "GET", PATH, headers=[("host", f"h{i}.example")])
-            assert reply.json["url"] == f"http://h{i}.example/"
+            assert reply.json["url"] == f"http://h{i}.example"
         assert len(server.routes.cards._known) <= 32
