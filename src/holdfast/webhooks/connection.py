@@ -7,12 +7,14 @@ a bound and thrown away.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 
 import httptools
 
 MAX_ANSWER = 64 * 1024  # bytes, head and body together
 READ_BYTES = 16 * 1024
+REST_SECONDS = 1.0  # the status is what counts; the rest of the answer is worth no long wait
 
 
 class BadAnswer(Exception):
@@ -62,12 +64,14 @@ class Connection:
         try:
             self._writer.write(head + body)
             await self._writer.drain()
-            while not answer.complete and size < MAX_ANSWER:
+            while not answer.status and size < MAX_ANSWER:
                 data = await self._reader.read(READ_BYTES)
                 if not data:
                     break
                 size += len(data)
                 _feed(parser, data)
+            if answer.status and not answer.complete:
+                await self._rest(answer, parser, MAX_ANSWER - size)
         except ConnectionError:
             if kept and not answer.status:
                 raise ClosedEarly from None
@@ -79,6 +83,14 @@ class Connection:
             raise BadAnswer("the connection was closed without an answer" if size == 0 else "the answer is not HTTP")
         self.usable = answer.complete and answer.keep
         return answer.status
+
+    async def _rest(self, answer: _Answer, parser: httptools.HttpResponseParser, most: int) -> None:
+        """Read what follows, so that the connection can be kept; if that is too much or too slow, it can't."""
+        with contextlib.suppress(TimeoutError, BadAnswer):
+            async with asyncio.timeout(REST_SECONDS):
+                while not answer.complete and most > 0 and (data := await self._reader.read(READ_BYTES)):
+                    most -= len(data)
+                    _feed(parser, data)
 
 
 def _feed(parser: httptools.HttpResponseParser, data: bytes) -> None:
