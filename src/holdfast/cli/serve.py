@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
+import secrets
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.loading import load, load_worker
-from holdfast.cli.logs import log_to_stderr
+from holdfast.cli.logs import LEVELS, log_to_stderr
 
 if TYPE_CHECKING:
     from holdfast.grpc.address import Address
@@ -47,6 +48,14 @@ DEFAULT_STORAGE = "sqlite:///holdfast.db"
 @click.option(
     "--cors", "cors_origins", multiple=True, metavar="ORIGIN", help="A page of this origin may call the agent."
 )
+@click.option(
+    "--log-level",
+    envvar="HOLDFAST_LOG_LEVEL",
+    type=click.Choice(LEVELS, case_sensitive=False),
+    default="info",
+    show_default=True,
+    help="How much is told on stderr.",
+)
 @click.option("--json", "json_output", is_flag=True, help="Log JSON, a line each, for programs.")
 def serve(
     worker: str,
@@ -62,6 +71,7 @@ def serve(
     concurrency: int | None,
     metrics: bool | None,
     cors_origins: tuple[str, ...],
+    log_level: str,
     json_output: bool,
 ) -> None:
     """Serve this worker as an A2A agent, until SIGTERM or Ctrl-C.
@@ -78,7 +88,7 @@ def serve(
     from holdfast.server.settings import ServerSettings
     from holdfast.tasks.settings import TaskSettings
 
-    log_to_stderr(as_json=json_output)
+    log_to_stderr(as_json=json_output, level=log_level)
     found = load_worker(worker)
     server = A2AServer(
         worker=found,
@@ -125,13 +135,14 @@ def _card(reference: str, worker: AnyWorker, card: str | None, name: str | None)
 
 
 def _tell(address: str, example: str, grpc_at: Address | None) -> None:
-    """What to try, in lines that can be pasted."""
+    """What to try, in lines that can be pasted; with ids that no agent on this storage was sent before."""
+    run = secrets.token_hex(3)
     lines = (
         f"The agent listens at {address}" + (f", and by gRPC at {grpc_at}" if grpc_at is not None else ""),
         "",
         f"  its card:      curl {address}/.well-known/agent-card.json",
-        "  say hello:     " + _curl(address, "SendMessage", "hello-1", "Hello"),
-        "  watch it work: " + _curl(address, "SendStreamingMessage", "hello-2", example, "-N "),
+        "  say hello:     " + _curl(address, "SendMessage", f"hello-{run}", "Hello"),
+        "  watch it work: " + _curl(address, "SendStreamingMessage", f"watch-{run}", example, "-N "),
         f"  its tasks:     curl {address}/tasks",
         "",
         "A message that is sent twice (the same messageId) is one task. Stop the agent with Ctrl-C.",

@@ -223,9 +223,13 @@ class A2AServer:
         await receive()
         try:
             await self.__aenter__()
-        except Exception as error:
+        except HoldfastError as error:
+            logger.error("the agent did not start: %s", error)  # noqa: TRY400 - it says what to do
+            await send({"type": "lifespan.startup.failed"})
+            return
+        except Exception:
             logger.exception("the agent did not start")
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            await send({"type": "lifespan.startup.failed"})
             return
         await send({"type": "lifespan.startup.complete"})
         await receive()
@@ -240,7 +244,7 @@ class A2AServer:
         processes: int = 1,
         ready: Callable[[str], None] | None = None,
     ) -> None:
-        """Serve until SIGTERM or SIGINT. ``ready`` is told the address once it is taken."""
+        """Serve until SIGTERM or SIGINT. ``ready`` is told the address once somebody serves there."""
         from holdfast.server.processes import serve  # noqa: PLC0415 - uvicorn is not needed by those who mount the app
 
         serve(self, host=host, port=port, processes=processes, ready=ready)

@@ -7,6 +7,7 @@ passes on the signal to stop.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("holdfast.server")
 
 RESTART_SECONDS = 1.0  # a child that dies at once is not started more often than this
-STOP_SECONDS = 5.0  # beyond the drain, after which a child is killed
+STOP_SECONDS = 5.0  # beyond the drain, after which connections are cut
+START_FAILED = 3  # the exit code of a process whose agent could not start
 
 
 def serve(
@@ -44,12 +46,11 @@ def serve(
         if server.grpc_at is not None:
             address = reserved(server.grpc_host or host, server.grpc_at.port, shared=processes > 1)
             server.grpc_at = stack.enter_context(address)
-        if ready is not None:
-            ready(server.address)
+        tell = functools.partial(ready or (lambda _address: None), server.address)
         if processes == 1:
-            _serve(server, bound)
+            _serve(server, bound, tell)
         else:
-            _Pool(server, bound, processes).run()
+            _Pool(server, bound, processes).run(tell)
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -68,18 +69,28 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Ends the agent's streams before it waits for its connections."""
+    """Tells when the agent has started; ends its streams before it waits for its connections."""
 
-    def __init__(self, config: uvicorn.Config, agent: A2AServer) -> None:
+    def __init__(self, config: uvicorn.Config, agent: A2AServer, tell: Callable[[], object]) -> None:
         super().__init__(config)
         self._agent = agent
+        self._tell = tell
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            name, engine = self._agent.agent_card.name, self._agent.routes.service.engine.kernel.engine
+            logger.info("agent %s serves at %s, on %s, as process %d", name, self._agent.address, engine, os.getpid())
+            self._tell()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        logger.info("agent %s is stopping", self._agent.agent_card.name)
         self._agent.drain()
         await super().shutdown(sockets)
+        logger.info("agent %s has stopped", self._agent.agent_card.name)
 
 
-def _serve(server: A2AServer, bound: socket.socket) -> None:
+def _serve(server: A2AServer, bound: socket.socket, tell: Callable[[], object]) -> None:
     config = uvicorn.Config(
         server.app,
         http=connections(server.settings),
@@ -91,11 +102,11 @@ def _serve(server: A2AServer, bound: socket.socket) -> None:
         timeout_keep_alive=30,
         timeout_graceful_shutdown=int(server.task_settings.drain_seconds + STOP_SECONDS),
     )
-    uvicorn_server = _Uvicorn(config, server)
+    uvicorn_server = _Uvicorn(config, server, tell)
     with contextlib.suppress(KeyboardInterrupt):
         uvicorn_server.run(sockets=[bound])
     if not uvicorn_server.started:
-        raise SystemExit(3)
+        raise SystemExit(START_FAILED)
 
 
 class _Pool:
@@ -106,24 +117,40 @@ class _Pool:
         self._bound = bound
         self._count = count
         self._children: dict[int, float] = {}
-        self._stopping = False
+        self._stopping = self._failed = False
 
-    def run(self) -> None:
+    def run(self, tell: Callable[[], object]) -> None:
+        """Serve until a signal comes. What keeps the first children from starting would keep all from it."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
+        started, write = os.pipe()
         for _ in range(self._count):
-            self._fork()
+            self._fork(lambda: os.write(write, b"1"))
+        os.close(write)
+        first = frozenset(self._children)
+        if os.read(started, 1):  # nothing: they all have ended
+            tell()
+        os.close(started)
         while self._children:
-            pid, status = _waited()
-            if pid not in self._children:
-                continue
-            started = self._children.pop(pid)
-            if not self._stopping:
-                logger.error("process %d ended (status %d); another takes its place", pid, status)
-                time.sleep(max(0.0, started + RESTART_SECONDS - time.monotonic()))
-                self._fork()
+            self._wait(first)
+        if self._failed:
+            raise SystemExit(START_FAILED)
 
-    def _fork(self) -> None:
+    def _wait(self, first: frozenset[int]) -> None:
+        pid, status = _waited()
+        if pid not in self._children:
+            return
+        began = self._children.pop(pid)
+        code = os.waitstatus_to_exitcode(status)
+        if pid in first and code == START_FAILED:
+            self._failed = True
+            self._stop()
+        elif not self._stopping:
+            logger.error("process %d ended with %d; another takes its place", pid, code)
+            time.sleep(max(0.0, began + RESTART_SECONDS - time.monotonic()))
+            self._fork(lambda: None)
+
+    def _fork(self, tell: Callable[[], object]) -> None:
         if self._stopping:
             return
         pid = os.fork()
@@ -132,20 +159,26 @@ class _Pool:
             try:
                 for number in (signal.SIGTERM, signal.SIGINT):
                     signal.signal(number, signal.SIG_DFL)
-                _serve(self._server, self._bound)
+                _serve(self._server, self._bound, tell)
                 code = 0
             except SystemExit as error:
                 code = error.code if isinstance(error.code, int) else 1
             finally:
                 os._exit(code)
         self._children[pid] = time.monotonic()
+        if self._stopping:  # the signal came between
+            _terminate(pid)
 
-    def _stop(self, _number: int, _frame: FrameType | None) -> None:
+    def _stop(self, _number: int = 0, _frame: FrameType | None = None) -> None:
         if not self._stopping:
             self._stopping = True
             for pid in self._children:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGTERM)
+                _terminate(pid)
+
+
+def _terminate(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
 
 
 def _waited() -> tuple[int, int]:
