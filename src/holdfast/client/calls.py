@@ -18,7 +18,10 @@ from holdfast.errors import (
     A2ADiscoveryError,
     A2AResponseError,
     A2ATimeoutError,
+    AuthenticationFailed,
     BusyError,
+    CredentialsMissing,
+    CredentialsRefused,
     HoldfastError,
     MethodNotFoundError,
     VersionNotSupportedError,
@@ -163,11 +166,18 @@ class Calls:
                 answer = await transport.call(operation, make(transport.endpoint), options)
             except HoldfastError as error:
                 if transport is transports[-1] or not elsewhere(error):
-                    raise
+                    raise self._seen(error) from error.__cause__
                 self._last(transport, error)
             else:
                 return answer
         raise AssertionError  # the last one answers or raises
+
+    def _seen(self, error: HoldfastError) -> HoldfastError:
+        """Agents say 401 to those who show nothing and to those who show the wrong thing; we know which it was."""
+        if isinstance(error, AuthenticationFailed):
+            kind = CredentialsRefused if self._secret else CredentialsMissing
+            return kind(str(error), challenge=error.challenge)
+        return error
 
     def _last(self, transport: Transport, error: HoldfastError) -> None:
         """Another endpoint goes first from now on."""
@@ -195,7 +205,7 @@ class Calls:
                     first = await anext(frames, None)
                 except HoldfastError as error:
                     if transport is transports[-1] or not elsewhere(error):
-                        raise
+                        raise self._seen(error) from error.__cause__
                     self._last(transport, error)
                     continue
                 yield _with_first(first, frames)

@@ -75,7 +75,7 @@ def _made(
     violations: list[FieldViolation],
 ) -> HoldfastError:
     if status == 401:
-        kind = errors.CredentialsMissing if kind is errors.CredentialsMissing else errors.CredentialsRefused
+        kind = errors.CredentialsRefused
     elif kind is None:
         kind = {403: errors.CredentialsRefused, 429: errors.RateLimitedError, 503: errors.BusyError}.get(status)
     if kind is None:

@@ -11,7 +11,7 @@ from holdfast.client.endpoints import Endpoint
 from holdfast.client.failures import from_jsonrpc, from_status
 from holdfast.client.http import Http, Reply, read_json
 from holdfast.client.sse import Parser
-from holdfast.client.transport import CODECS, Frame, Options, decode_answer, understood, version_headers
+from holdfast.client.transport import Frame, Options, codec_of, decode_answer, understood, version_headers
 from holdfast.errors import A2AResponseError
 from holdfast.protocol import jsonrpc
 from holdfast.protocol.operations import NAMES_V03, Operation
@@ -26,7 +26,7 @@ class JsonRpcTransport:
     def __init__(self, http: Http, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._http = http
-        self._codec = CODECS[endpoint.version]
+        self._codec = codec_of(endpoint.version)
         self._ids = count(1)
 
     async def call(self, operation: Operation, request: Request, options: Options) -> Any:

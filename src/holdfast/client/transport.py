@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.client.endpoints import Endpoint
 from holdfast.errors import A2AResponseError, InvalidParamsError
-from holdfast.protocol import v03, v1
+from holdfast.protocol import v1
 from holdfast.protocol.operations import Operation
 from holdfast.protocol.requests import Request, StreamEvent, TaskPage
 from holdfast.protocol.types import Json
@@ -111,4 +111,10 @@ def version_headers(version: Version, extensions: tuple[str, ...]) -> dict[str, 
     return headers
 
 
-CODECS: Mapping[Version, ModuleType] = {Version.v0_3: v03, Version.v1_0: v1}
+def codec_of(version: Version) -> ModuleType:
+    """The plain JSON of a version; that of 0.3 is loaded by those who need it."""
+    if version is Version.v1_0:
+        return v1
+    from holdfast.protocol import v03  # noqa: PLC0415
+
+    return v03

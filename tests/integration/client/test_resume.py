@@ -1,0 +1,141 @@
+"""Streams through a network that breaks, and from servers that die: each event once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from holdfast.client import A2AClient, Event, Reconnect, TaskState
+from holdfast.testing.proxy import Proxy
+from tests.integration.client.serving import COMBINATIONS, our_agent
+
+COUNTER = Path(__file__).with_name("agent_process.py")
+
+
+def port_of(url: str) -> int:
+    port = urlsplit(url).port
+    assert port is not None
+    return port
+
+
+def gathered(events: list[Event]) -> str:
+    """The artifact as a reader puts it together from what it saw."""
+    parts: list[str] = []
+    for event in events:
+        if event.snapshot and event.task is not None:
+            parts = [part.text or "" for made in event.task.artifacts for part in made.parts]
+        elif event.artifact is not None:
+            parts = [*parts, event.text] if getattr(event.value, "append", False) else [event.text]
+    return "".join(parts)
+
+
+async def cut_often(proxy: Proxy, times: int, chance: random.Random, most_bytes: int) -> None:
+    """Break connections, each after some bytes of the server: in headers, between events, within them."""
+    for _ in range(times):
+        proxy.cut_after(chance.randrange(1, most_bytes), "down")
+        while proxy._left["down"] is not None:  # noqa: ASYNC110 - the proxy tells nobody
+            await asyncio.sleep(0.002)
+
+
+@pytest.mark.parametrize(
+    ("spoken", "chunks", "cuts"),
+    [(COMBINATIONS[0], 1000, 50), *((spoken, 120, 6) for spoken in COMBINATIONS[1:])],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else str(value),
+)
+async def test_a_connection_that_is_cut_again_and_again(
+    spoken: tuple[str, str], chunks: int, cuts: int, tmp_path: Path, full: bool
+) -> None:
+    """Every event comes exactly once and in order, however often the connection breaks."""
+    chunks, cuts = (1000, 50) if full else (chunks, cuts)
+    told: list[Reconnect] = []
+    binding, version = spoken
+    async with our_agent(f"sqlite:///{tmp_path}/agent.db") as direct, Proxy("127.0.0.1", port_of(direct)) as proxy:
+        options: dict[str, Any] = {"bindings": [binding], "versions": [version]}
+        async with A2AClient(proxy.url(direct), on_reconnect=told.append, **options) as client:
+            events: list[Event] = []
+            cutting: asyncio.Task[None] | None = None
+            async with asyncio.timeout(100):
+                async for event in client.stream_message(f"stream {chunks}"):
+                    events.append(event)
+                    if cutting is None:
+                        cutting = asyncio.create_task(cut_often(proxy, cuts, random.Random(7), 3000))
+            assert cutting is not None
+            assert cutting.done(), f"only {len(told)} cuts"
+        async with A2AClient(direct, **options) as client:
+            task_id = str(events[0].task_id)
+            truth = [event async for event in client.subscribe(task_id, after=events[0].id)]
+    assert len(told) >= cuts
+    assert not any(event.snapshot for event in events)
+    assert events[1:] == truth
+    assert gathered(events) == "".join(f"{number} " for number in range(chunks))
+    assert events[-1].state is TaskState.completed
+
+
+async def test_a_cut_at_any_byte_of_the_beginning(tmp_path: Path) -> None:
+    """Before the first event came, the message is sent again: one task, and all that it made."""
+    async with (
+        our_agent(f"sqlite:///{tmp_path}/agent.db") as direct,
+        Proxy("127.0.0.1", port_of(direct)) as proxy,
+        A2AClient(proxy.url(direct)) as client,
+    ):
+        await client.discover()
+        for offset in [*range(1, 200, 37), *range(200, 3000, 310)]:
+            proxy.cut_after(offset, "down")
+            async with asyncio.timeout(20):
+                events = [event async for event in client.stream_message("stream 10", context_id=f"c{offset}")]
+            proxy.allow()
+            assert gathered(events) == "0 1 2 3 4 5 6 7 8 9 ", offset
+            assert len([task async for task in client.list_tasks(f"c{offset}")]) == 1
+
+
+@asynccontextmanager
+async def process(storage: str) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, str(COUNTER), storage, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        assert child.stdout is not None
+        async with asyncio.timeout(30):
+            url = (await child.stdout.readline()).decode().strip()
+        yield url, child
+    finally:
+        if child.returncode is None:
+            child.kill()
+        await child.wait()
+
+
+async def test_servers_that_are_killed_while_others_take_over(tmp_path: Path) -> None:
+    """The client goes on at the next process, which has the task and its log: nothing is lost, nothing repeated."""
+    storage = f"sqlite:///{tmp_path}/agent.db"
+    async with (
+        process(storage) as (first, one),
+        process(storage) as (second, two),
+        process(storage) as (third, _),
+        Proxy("127.0.0.1", port_of(first)) as proxy,
+    ):
+        events: list[Event] = []
+        deaths = {150: (one, second), 400: (two, third)}
+        async with A2AClient(f"http://127.0.0.1:{proxy.port}") as client, asyncio.timeout(100):
+            async for event in client.stream_message("1000"):
+                events.append(event)
+                if len(events) in deaths:
+                    child, following = deaths[len(events)]
+                    child.kill()
+                    proxy._target = ("127.0.0.1", port_of(following))
+                    proxy.cut()
+        async with A2AClient(third) as client:
+            truth = [event async for event in client.subscribe(str(events[0].task_id), after=events[0].id)]
+    assert not any(event.snapshot for event in events)
+    assert events[1:] == truth
+    ids = [int(event.id or 0) for event in events]
+    assert ids == sorted(set(ids))
+    assert gathered(events) == "".join(f"{number} " for number in range(1000))
+    assert [event.state for event in events].count(TaskState.completed) == 1
