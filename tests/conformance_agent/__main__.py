@@ -34,7 +34,9 @@ def card(
     )
 
 
-def server(config: AgentCardConfig, storage: str = "memory:", *, token: str | None = None) -> A2AServer:
+def server(
+    config: AgentCardConfig, storage: str = "memory:", *, token: str | None = None, grpc_port: int | None = None
+) -> A2AServer:
     """The agent; its extended card says one word more."""
     extended = config.model_copy(update={"description": config.description + ", and tells you so"})
     settings = ServerSettings.of(webhook_loopback=True, blocking_seconds=BLOCKING_SECONDS)
@@ -45,6 +47,7 @@ def server(config: AgentCardConfig, storage: str = "memory:", *, token: str | No
         auth=TokenAuthenticator.of({token: "kit"}) if token is not None else None,
         extended_card=lambda _caller: extended,
         settings=settings,
+        grpc_port=grpc_port,
         task_settings=TaskSettings.of(repeated_send="new"),  # the kits send different messages with the same id
     )
 
@@ -53,7 +56,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance_agent", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=9999)
-    parser.add_argument("--grpc-port", type=int, help="not served yet")
+    parser.add_argument("--grpc-port", type=int, help="serve gRPC too, there")
     parser.add_argument("--storage", default="memory:", help="sqlite:///file.db, postgresql://…")
     parser.add_argument("--no-streaming", action="store_true")
     parser.add_argument("--no-push", action="store_true")
@@ -63,8 +66,6 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    if given.grpc_port is not None:
-        print("gRPC is not served yet: --grpc-port is ignored")
     config = card(
         streaming=not given.no_streaming,
         push=not given.no_push,
@@ -72,7 +73,8 @@ def main() -> None:
         required_extension=given.required_extension,
     )
     print(f"http://{given.host}:{given.port}/", flush=True)
-    server(config, given.storage, token=given.token).run(host=given.host, port=given.port, processes=given.processes)
+    agent = server(config, given.storage, token=given.token, grpc_port=given.grpc_port)
+    agent.run(host=given.host, port=given.port, processes=given.processes)
 
 
 if __name__ == "__main__":
