@@ -68,12 +68,13 @@ def card() -> AgentCardConfig:
     return AgentCardConfig(name="Agent", description="Ends as told.", capabilities=capabilities)
 
 
-def agent() -> A2AServer:
+def agent(**more: Any) -> A2AServer:
     return A2AServer(
         worker=Agent(),
         agent_card=card(),
         auth=authenticator(),
         extended_card=lambda caller: card().model_copy(update={"name": caller.principal.owner[:3]}),
+        **more,
     )
 
 

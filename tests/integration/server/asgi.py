@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Message, Scope
 
 Headers = Sequence[tuple[str, str]]
 
-_IDS = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_TIMES = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z")
+IDS = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+TIMES = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Reply:
         body = self.body
         for word in filter(None, sent):
             body = body.replace(json.dumps(word)[1:-1].encode(), b"<sent>")
-        body = _TIMES.sub(b"<time>", _IDS.sub(b"<id>", body))
+        body = TIMES.sub(b"<time>", IDS.sub(b"<id>", body))
         headers = [(name, b"<length>" if name == b"content-length" else value) for name, value in self.headers]
         return self.status, headers, body
 

@@ -55,7 +55,7 @@ class Entry:
         """The arguments of `ask`."""
         params = _params_v1(self.operation, wish) if self.version is Version.v1_0 else _params_v03(self.operation, wish)
         headers = [("content-type", "application/json"), ("a2a-version", self.version.value)]
-        if wish.after:
+        if wish.after and not self.tenant:
             headers.append(("last-event-id", wish.after))
         if not self.path:
             return {"method": "POST", "path": "/", "body": rpc(self.method, params), "headers": headers}
@@ -64,10 +64,12 @@ class Entry:
         if self.tenant:
             params.pop("tenant", None)
         found: dict[str, Any] = {"method": self.method, "path": path, "headers": headers}
+        if wish.after and self.tenant:  # the other way to say it
+            found["query"] = urlencode({"afterSeq": wish.after})
+        elif self.method != "POST":
+            found["query"] = urlencode({name: value for name, value in params.items() if isinstance(value, str)})
         if self.method == "POST":
             found["body"] = json.dumps(params).encode()
-        else:
-            found["query"] = urlencode({name: value for name, value in params.items() if isinstance(value, str)})
         return found
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
@@ -30,59 +30,10 @@ from tests.integration.server.alice import (
 )
 from tests.integration.server.asgi import Headers, Reply, call
 from tests.integration.server.entries import ENTRIES, Entry, Wish, wished
+from tests.integration.server.matrix import MATRIX, TASK, Row
 from tests.integration.server.people import bearer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-Change = Callable[[Alice, Wish], Wish]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Ways to reach for something of alice; ``own``: with a task of the caller's own beside it."""
-
-    reach: Change
-    own: bool = False
-
-
-TASK = Row(lambda alice, wish: replace(wish, task=alice.task))
-TASK_AND_CONFIG = Row(lambda alice, wish: replace(wish, task=alice.task, config=alice.config))
-CONFIG = Row(lambda alice, wish: replace(wish, config=alice.config), own=True)
-CONTEXT = Row(lambda alice, wish: replace(wish, context=alice.context))
-CONTEXT_OF_TASK = Row(lambda alice, wish: replace(wish, context=alice.context), own=True)
-BOTH = Row(lambda alice, wish: replace(wish, task=alice.task, context=alice.context))
-REFERENCE = Row(lambda alice, wish: replace(wish, reference=alice.task))
-PAGE = Row(lambda alice, wish: replace(wish, page=alice.page))
-CONFIGS_PAGE = Row(lambda alice, wish: replace(wish, page=alice.configs_page), own=True)
-CURSOR = Row(lambda alice, wish: replace(wish, task=alice.task, after="1"))
-
-MATRIX: dict[Operation, dict[str, Row]] = {
-    Operation.send_message: {
-        "task": TASK,
-        "context": CONTEXT,
-        "task and context": BOTH,
-        "context of an own task": CONTEXT_OF_TASK,
-        "reference": REFERENCE,
-    },
-    Operation.send_streaming_message: {
-        "task": TASK,
-        "context": CONTEXT,
-        "task and context": BOTH,
-        "context of an own task": CONTEXT_OF_TASK,
-        "reference": REFERENCE,
-        "cursor": CURSOR,
-    },
-    Operation.get_task: {"task": TASK},
-    Operation.list_tasks: {"context": CONTEXT, "page": PAGE},
-    Operation.cancel_task: {"task": TASK},
-    Operation.subscribe_to_task: {"task": TASK, "cursor": CURSOR},
-    Operation.create_push_config: {"task": TASK, "task and config": TASK_AND_CONFIG, "config": CONFIG},
-    Operation.get_push_config: {"task": TASK, "task and config": TASK_AND_CONFIG, "config": CONFIG},
-    Operation.list_push_configs: {"task": TASK, "page": CONFIGS_PAGE},
-    Operation.delete_push_config: {"task": TASK, "task and config": TASK_AND_CONFIG, "config": CONFIG},
-    Operation.get_extended_card: {"nothing": Row(lambda _alice, wish: wish)},
-}
-"""What can be reached for, by operation. An operation without a line fails every test of its entries."""
 
 CASES = [
     pytest.param(entry, name, id=f"{entry} [{name}]")

@@ -1,0 +1,208 @@
+"""A caller sees only its own over gRPC, too: every method of both packages, by the same table as the other bindings."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+import pytest_asyncio
+from google.protobuf.json_format import ParseDict
+from starlette.types import ASGIApp
+
+from holdfast.grpc.library import aio, grpc
+from holdfast.protocol.operations import Operation
+from holdfast.protocol.protobuf.methods import METHODS_V03, METHODS_V1, Method
+from holdfast.protocol.versions import Version
+from holdfast.storage import new_id
+from tests.integration.server.alice import SECRET_WORDS, Alice, agent, alices_things, fresh, invented, started
+from tests.integration.server.asgi import IDS, TIMES, Headers, call
+from tests.integration.server.entries import HOOK, Wish
+from tests.integration.server.matrix import MATRIX, Row
+from tests.integration.server.people import bearer
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+METHODS = (*METHODS_V1.values(), *METHODS_V03.values())
+CASES = [
+    pytest.param(method, name, id=f"{method.path} [{name}]")
+    for method in METHODS
+    for name in MATRIX.get(method.operation, {"missing": None})
+]
+
+
+class Agent(NamedTuple):
+    app: ASGIApp
+    channel: Any
+
+
+class Outcome(NamedTuple):
+    """All that a caller can tell apart."""
+
+    code: Any
+    words: str
+    trailing: tuple[tuple[str, bytes], ...]
+    answer: bytes
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def grpc_agent() -> AsyncIterator[Agent]:
+    async with agent(grpc_port=0) as server:
+        assert server.routes.grpc is not None
+        async with aio.insecure_channel(f"127.0.0.1:{server.routes.grpc.at.port}") as channel:
+            yield Agent(server.app, channel)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def alices(grpc_agent: Agent) -> dict[str, Alice]:
+    return await alices_things(grpc_agent.app)
+
+
+def request(method: Method, wish: Wish) -> bytes:
+    """The wish as a message of this method."""
+    write = _old if method.version is Version.v0_3 else _new
+    data: bytes = ParseDict(write(method.operation, wish), method.request()).SerializeToString()
+    return data
+
+
+def _new(operation: Operation, wish: Wish) -> dict[str, Any]:
+    match operation:
+        case Operation.send_message | Operation.send_streaming_message:
+            message = {"messageId": new_id(), "role": "ROLE_USER", "parts": [{"text": wish.text}]}
+            return {"message": message | {"taskId": wish.task, "contextId": wish.context, **_references(wish)}}
+        case Operation.get_task | Operation.cancel_task | Operation.subscribe_to_task:
+            return {"id": wish.task}
+        case Operation.list_tasks:
+            return {"contextId": wish.context, "pageToken": wish.page}
+        case Operation.create_push_config:
+            return {"taskId": wish.task, "id": wish.config, "url": HOOK}
+        case Operation.list_push_configs:
+            return {"taskId": wish.task, "pageToken": wish.page}
+        case Operation.get_extended_card:
+            return {}
+        case _:
+            return {"taskId": wish.task, "id": wish.config}
+
+
+def _old(operation: Operation, wish: Wish) -> dict[str, Any]:
+    task = f"tasks/{wish.task}"
+    match operation:
+        case Operation.send_message | Operation.send_streaming_message:
+            message = {"messageId": new_id(), "role": "ROLE_USER", "content": [{"text": wish.text}]}
+            return {"request": message | {"taskId": wish.task, "contextId": wish.context}}
+        case Operation.get_task | Operation.cancel_task | Operation.subscribe_to_task:
+            return {"name": task}
+        case Operation.create_push_config:
+            config = {"pushNotificationConfig": {"id": wish.config, "url": HOOK}}
+            return {"parent": task, "configId": wish.config, "config": config}
+        case Operation.list_push_configs:
+            return {"parent": task, "pageToken": wish.page}
+        case Operation.get_extended_card | Operation.list_tasks:
+            return {}
+        case _:
+            return {"name": f"{task}/pushNotificationConfigs/{wish.config}"}
+
+
+def _references(wish: Wish) -> dict[str, Any]:
+    return {"referenceTaskIds": [wish.reference]} if wish.reference else {}
+
+
+async def asked(channel: Any, method: Method, wish: Wish, who: Headers) -> Outcome:
+    """Ask for it there; of a stream, its first event counts."""
+    metadata = [*who, *([("after-seq", wish.after)] if wish.after else [])]
+    data = request(method, wish)
+    try:
+        async with asyncio.timeout(20):
+            if method.operation.streams:
+                stream = channel.unary_stream(method.path)(data, metadata=metadata)
+                answer = await stream.read()
+                stream.cancel()
+            else:
+                answer = await channel.unary_unary(method.path)(data, metadata=metadata)
+    except aio.AioRpcError as error:
+        trailing = tuple((name, _bytes(value)) for name, value in error.trailing_metadata() or ())
+        return Outcome(error.code(), error.details() or "", trailing, b"")
+    assert isinstance(answer, bytes)
+    return Outcome(grpc.StatusCode.OK, "", (), answer)
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+def masked(method: Method, outcome: Outcome, things: Alice) -> tuple[Any, ...]:
+    """Without what the caller sent, new ids and times."""
+    answer = json.dumps(method.read_answer(outcome.answer), sort_keys=True).encode() if outcome.answer else b""
+    parts = [value for _, value in outcome.trailing] + [answer]
+    for word in things.words:
+        parts = [part.replace(word.encode(), b"<sent>") for part in parts]
+    parts = [TIMES.sub(b"<time>", IDS.sub(b"<id>", part)) for part in parts]
+    return outcome.code, outcome.words, [name for name, _ in outcome.trailing], parts
+
+
+async def reach(at: Agent, method: Method, row: Row, things: Alice, who: Headers) -> Outcome:
+    wish = Wish()
+    if row.own:
+        wish = replace(wish, task=(await started(at.app, "input", who))["id"])
+    return await asked(at.channel, method, row.reach(things, wish), who)
+
+
+async def test_every_method_has_a_row() -> None:
+    assert {method.operation for method in METHODS_V1.values()} == set(Operation) == set(MATRIX)
+    assert {method.operation for method in METHODS_V03.values()} <= set(MATRIX)
+
+
+@pytest.mark.parametrize(("method", "name"), CASES)
+async def test_what_another_owns_does_not_exist(
+    grpc_agent: Agent, alices: dict[str, Alice], method: Method, name: str
+) -> None:
+    row = MATRIX[method.operation][name]
+    alice = alices["input"]
+    nobody = invented(alice)
+    for named, housed in (("", "acme"), ("alice", ""), ("", "")):
+        seen = []
+        for things in (alice, nobody):
+            who = bearer(named or fresh("m"), housed or fresh("t"))
+            outcome = await reach(grpc_agent, method, row, things, who)
+            assert SECRET_WORDS.encode() not in outcome.answer
+            seen.append(masked(method, outcome, things))
+        assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("expired", [False, True], ids=["anonymous", "expired"])
+@pytest.mark.parametrize(("method", "name"), CASES)
+async def test_nobody_is_told_to_authenticate_and_nothing_else(
+    grpc_agent: Agent, alices: dict[str, Alice], method: Method, name: str, expired: bool
+) -> None:
+    who = bearer("alice", expires_in=-3600) if expired else []
+    row = replace(MATRIX[method.operation][name], own=False)
+    seen = []
+    for things in (alices["input"], invented(alices["input"])):
+        outcome = await reach(grpc_agent, method, row, things, who)
+        assert outcome.code is grpc.StatusCode.UNAUTHENTICATED
+        assert dict(outcome.trailing)["www-authenticate"].startswith(b"Bearer")
+        seen.append(masked(method, outcome, things))
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.path)
+async def test_the_owner_gets_what_strangers_do_not(grpc_agent: Agent, method: Method) -> None:
+    who = bearer(fresh("m"))
+    task = (await started(grpc_agent.app, "input", who))["id"]
+    hook = {"taskId": task, "id": "config", "url": HOOK}
+    await call(grpc_agent.app, "CreateTaskPushNotificationConfig", hook, headers=who)
+    outcome = await asked(grpc_agent.channel, method, Wish(task=task, config="config"), who)
+    assert outcome.code is grpc.StatusCode.OK, outcome
+
+
+async def test_alice_has_everything_as_it_was(grpc_agent: Agent, alices: dict[str, Alice]) -> None:
+    for alice in alices.values():
+        task = (await call(grpc_agent.app, "GetTask", {"id": alice.task}, headers=bearer("alice"))).json["result"]
+        assert len([message for message in task["history"] if message["role"] == "ROLE_USER"]) == 1
+        configs = await call(
+            grpc_agent.app, "ListTaskPushNotificationConfigs", {"taskId": alice.task}, headers=bearer("alice")
+        )
+        assert len(configs.json["result"]["configs"]) == 2
