@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.faults.processes import Child, Children, Ended
 from tests.faults.task_notes import read_notes
+from tests.faults.task_worker import LEASE_SECONDS
 
 
 class Pool:
@@ -24,6 +25,7 @@ class Pool:
         *,
         seed: int = 1,
         concurrency: int = 8,
+        lease: float = LEASE_SECONDS,
         codes: tuple[int, ...] = (-signal.SIGKILL,),
     ) -> None:
         self.url = url
@@ -34,13 +36,14 @@ class Pool:
         self._children = children
         self._folder = folder
         self._concurrency = concurrency
+        self._lease = lease
         self._number = 0
 
     async def start(self, *, sends: int = 0, crash: str = "") -> Child:
         """A new member; it is ready, unless it crashed before."""
         self._number += 1
         notes = self._folder / f"worker-{self._number}.notes"
-        child = self._children.start("task_worker", self.url, notes, self._concurrency, sends, crash)
+        child = self._children.start("task_worker", self.url, notes, self._concurrency, sends, self._lease, crash)
         self.members.append(child)
         with contextlib.suppress(Ended):
             child.ready = await asyncio.to_thread(child.line) == "ready"

@@ -1,6 +1,6 @@
 """A process of a pool that runs tasks, until it is killed or told to end by SIGTERM.
 
-    python -m tests.faults.task_worker URL NOTES CONCURRENCY SENDS [CRASH]
+    python -m tests.faults.task_worker URL NOTES CONCURRENCY SENDS LEASE [CRASH]
 
 What it does with a task is the first word of its text:
 
@@ -8,7 +8,7 @@ What it does with a task is the first word of its text:
 - *wait*: keeps it until the process is told to end; whoever takes it over completes it;
 - *hold*: the same, but heeds nothing. A line on stdin, ``go on``, makes the first holder try every write there is, and
   say what came of it;
-- *busy*: the first holder does not yield for longer than its lease, then tries to complete it;
+- *busy* FILE: the first holder does not yield until there is such a file, then tries to complete it;
 - *poison*: ends the process;
 - *echo*: completes it.
 
@@ -25,6 +25,7 @@ import random
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import NoReturn
 
 from holdfast.storage import Kernel, open_storage
@@ -35,7 +36,6 @@ from tests.faults.stale import stale_writes
 from tests.faults.task_notes import TaskNotes
 
 LEASE_SECONDS = 1.0
-BUSY_SECONDS = 3 * LEASE_SECONDS
 STEPS = 3
 CHUNKS = 5  # before each step
 SETTINGS = TaskSettings(lease_seconds=LEASE_SECONDS, heartbeat_seconds=0.3, drain_seconds=0.2, cancel_seconds=0.5)
@@ -104,7 +104,9 @@ class Hands:
         if ctx.attempt > 1:
             await ctx.complete(f"pid {os.getpid()}")
             return
-        time.sleep(BUSY_SECONDS)
+        file = Path(ctx.user_text.split()[1])
+        while not file.exists():
+            time.sleep(0.01)
         try:
             await ctx.complete("late")
         except BaseException as error:
@@ -137,7 +139,7 @@ def kernel_of(url: str, crash: str) -> Kernel:
     return open_storage(url)
 
 
-async def main(url: str, notes_path: str, concurrency: str, sends: str, crash: str = "") -> None:
+async def main(url: str, notes_path: str, concurrency: str, sends: str, lease: str, crash: str = "") -> None:
     logging.disable(logging.ERROR)  # it is meant to go wrong
     notes = TaskNotes(notes_path)
     hands = Hands(notes)
@@ -145,8 +147,8 @@ async def main(url: str, notes_path: str, concurrency: str, sends: str, crash: s
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     settings = TaskSettings(
         concurrency=int(concurrency),
-        lease_seconds=SETTINGS.lease_seconds,
-        heartbeat_seconds=SETTINGS.heartbeat_seconds,
+        lease_seconds=float(lease),
+        heartbeat_seconds=0.3 * float(lease),
         drain_seconds=SETTINGS.drain_seconds,
         cancel_seconds=SETTINGS.cancel_seconds,
     )

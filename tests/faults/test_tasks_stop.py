@@ -75,10 +75,12 @@ async def test_a_worker_that_never_yields_loses_its_task_and_not_its_process(
     pool = Pool(children, tmp_path, some_task_url)
     async with open_storage(some_task_url) as kernel, TaskEngine(kernel, settings=SETTINGS) as engine:
         busy = await pool.start()
-        sent = await engine.tasks.send(message("busy", "busy"))
+        done = tmp_path / "done"
+        sent = await engine.tasks.send(message("busy", f"busy {done}"))
         await pool.noted("run", 1)
         other = await pool.start()
         ended = await engine.tasks.settled(sent)
+        done.touch()
         task = await engine.store.task(ended)
         assert task.artifacts[0].parts[0].text == f"pid {other.pid}"
         (late,) = await pool.noted("late", 1)

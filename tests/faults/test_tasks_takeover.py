@@ -124,7 +124,7 @@ async def test_a_process_that_is_told_to_end_hands_its_tasks_over(
     """After SIGTERM it claims nothing more and gives its tasks back without waiting for the lease; no attempt is
     counted for that; then it ends by itself.
     """
-    pool = Pool(children, tmp_path, task_url)
+    pool = Pool(children, tmp_path, task_url, lease=60.0)
     async with open_storage(task_url) as kernel, TaskEngine(kernel, settings=SETTINGS) as engine:
         first = await pool.start()
         held = [await engine.tasks.send(message(f"{number}", "wait")) for number in range(HELD)]
