@@ -25,26 +25,26 @@ class Cursor:
     seq: int = 0
     delivered: int = 0
     failures: int = 0
-    since: int = 0
+    since: float = 0.0
     error: str = ""
     status: Status = "active"
     retry_at: float = 0.0
     late: bool = False
 
     def arrived(self, seq: int, *, counted: bool = True) -> Cursor:
-        return replace(self, seq=seq, delivered=self.delivered + counted, failures=0, since=0, error="", retry_at=0)
+        return replace(self, seq=seq, delivered=self.delivered + counted, failures=0, since=0.0, error="", retry_at=0.0)
 
     def failed(self, error: str, now: float, dice: random.Random) -> Cursor:
-        again = replace(self, failures=self.failures + 1, since=self.since or int(now), error=error[:500])
+        again = replace(self, failures=self.failures + 1, since=self.since or now, error=error[:500])
         return replace(again, retry_at=now + again.wait_seconds(dice))
 
     def given_up(self) -> Cursor:
-        return replace(self, status="failed", retry_at=0)
+        return replace(self, status="failed", retry_at=0.0)
 
     def again(self, after: int | None = None) -> Cursor:
         """Active once more, from where it stands, or after this event."""
         seq = self.seq if after is None else after
-        return replace(self, seq=seq, status="active", failures=0, since=0, error="", retry_at=0)
+        return replace(self, seq=seq, status="active", failures=0, since=0.0, error="", retry_at=0.0)
 
     def wait_seconds(self, dice: random.Random) -> float:
         """How long until the next try: twice as long each time, somewhat scattered."""

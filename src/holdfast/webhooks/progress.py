@@ -1,6 +1,7 @@
 """The cursor of one config in the hands of whoever delivers to it: saved beside the next POST, not before it.
 
-A process that dies repeats what it had not saved: at most so many events, with the same ids.
+A process that dies repeats what it had not saved: at most two events, with the same ids. A config that is deleted or
+replaced may be told one event more than the one under way.
 """
 
 from __future__ import annotations
@@ -11,8 +12,6 @@ from holdfast.storage import Claim, Insert, Kernel, Operation, Record, Replace
 from holdfast.tasks.families import PUSH_CURSORS
 from holdfast.webhooks.cursor import Cursor
 
-MAX_UNSAVED = 16  # events
-
 
 class Progress:
     """``cursor`` is where the delivery stands. Writing it fails when another one, or a replay, has changed it."""
@@ -22,16 +21,12 @@ class Progress:
         self._kernel = kernel
         self._claim = claim
         self._version = stored.version if stored is not None else 0
-        self._unsaved = 0
         self._saving: asyncio.Task[None] | None = None
 
     async def moved(self, cursor: Cursor) -> None:
         """An event arrived. Raises CommitRefused when what was saved before was refused."""
-        self.cursor = cursor
-        self._unsaved += 1
-        if self._saving is not None and not self._saving.done() and self._unsaved < MAX_UNSAVED:
-            return
         await self._saved()
+        self.cursor = cursor
         self._saving = asyncio.create_task(self._save(self._claim.fenced()), name=f"cursor of {self._claim.key}")
         self._saving.add_done_callback(_looked_at)
 
@@ -53,7 +48,6 @@ class Progress:
     async def _save(self, operation: Operation) -> None:
         key, body = self._claim.key, self.cursor.json()
         write = Replace(PUSH_CURSORS, key, self._version, body) if self._version else Insert(PUSH_CURSORS, key, body)
-        self._unsaved = 0
         await self._kernel.commit(self._claim.partition, write, operation)
         self._version += 1
 

@@ -1,0 +1,51 @@
+"""One test, four engines; and little patience, so that what is tried again is tried again soon."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.tasks import runner
+from holdfast.webhooks import cursor, delivery
+from tests.integration.tasks.conftest import ENGINES, store_url
+from tests.integration.webhooks.office import Office
+from tests.integration.webhooks.receiver import Receiver, receiving
+
+pytest_plugins = ["holdfast.testing.pytest"]
+
+
+@pytest.fixture(params=ENGINES)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store of each kind."""
+    return store_url(request.param, request, tmp_path)
+
+
+@pytest.fixture
+async def office(url: str) -> AsyncIterator[Office]:
+    """A store of each kind, an engine on it, and as many deliverers as the test starts."""
+    async with Office(url) as office:
+        yield office
+
+
+@pytest.fixture
+async def quiet_office() -> AsyncIterator[Office]:
+    """The fastest of them, for laws that no store has a part in."""
+    async with Office("memory:") as office:
+        yield office
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with receiving() as receiver:
+        yield receiver
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "POLL_SECONDS", 0.03)
+    monkeypatch.setattr(delivery, "POLL_SECONDS", 0.03)
+    monkeypatch.setattr(delivery, "LOOK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(cursor, "FIRST_SECONDS", 0.02)
+    monkeypatch.setattr(cursor, "LONGEST_SECONDS", 0.05)

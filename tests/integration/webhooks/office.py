@@ -1,0 +1,151 @@
+"""A store with tasks, and processes that deliver their events to webhooks; each of them can also die."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self, cast
+
+from holdfast.auth.principal import ANONYMOUS
+from holdfast.protocol.requests import PushConfig
+from holdfast.protocol.versions import Version
+from holdfast.storage import Entry, Kernel
+from holdfast.tasks import Envelope, Sent, TaskContext, TaskEngine
+from holdfast.tasks.families import WEBHOOKS
+from holdfast.tasks.notes import WIRE_KINDS
+from holdfast.tasks.pushes import push_key
+from holdfast.tasks.store import TaskStore
+from holdfast.webhooks.configs import PushConfigs
+from holdfast.webhooks.cursor import Cursor
+from holdfast.webhooks.delivery import Deliverer, DeliverySettings
+from holdfast.webhooks.post import Poster
+from tests.integration.tasks.stage import Line, Stage, log, message, until
+from tests.integration.webhooks.receiver import Receiver
+
+PARTITION = ANONYMOUS.partition
+
+
+class Office:
+    """``go`` lets the worker write its next chunk; ``free`` lets it write them all."""
+
+    def __init__(self, url: str) -> None:
+        self._stage = Stage(url)
+        self._stack = AsyncExitStack()
+        self._steps: dict[str, asyncio.Semaphore] = {}
+        self.lines: dict[Deliverer, Line] = {}
+        self.engine: TaskEngine
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self._stage)
+        self.engine = await self._stage.engine(self._worker)
+        self.configs = PushConfigs(self.engine.kernel, loopback=True)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        for steps in self._steps.values():
+            for _ in range(100):
+                steps.release()
+        for deliverer, line in self.lines.items():
+            if not line.cut:
+                await deliverer.stop()
+        await self._stack.aclose()
+
+    # ------------------------------------------------------------------------------------------------------- tasks
+
+    async def _worker(self, ctx: TaskContext) -> None:
+        """``chunks N`` writes N chunks; ``slowly N`` writes each when the test says so."""
+        how, _, count = ctx.user_text.partition(" ")
+        for number in range(int(count or 0)):
+            if how == "slowly":
+                await self.steps(ctx.message.message_id).acquire()
+            await ctx.emit_text_artifact(f"chunk {number}", append=number > 0, last_chunk=number == int(count) - 1)
+        await ctx.complete()
+
+    def steps(self, message_id: str) -> asyncio.Semaphore:
+        return self._steps.setdefault(message_id, asyncio.Semaphore(0))
+
+    async def send(
+        self, text: str, config: PushConfig | None = None, *, version: Version = Version.v1_0, **more: Any
+    ) -> Sent:
+        """A new task, with a config of its own."""
+        push = self.configs.new(config, version) if config is not None else None
+        return await self.engine.tasks.send(message(text, **more), Envelope(push=push))
+
+    async def finished(self, sent: Sent) -> str:
+        """The id of the task, when it is over."""
+        await self.engine.tasks.settled(sent, seconds=20)
+        return sent.task.task_id
+
+    async def wire(self, task_id: str) -> list[Entry]:
+        """The events that a webhook is told about."""
+        return [entry for entry in await log(self.engine, task_id) if entry.kind in WIRE_KINDS]
+
+    # ---------------------------------------------------------------------------------------------------- delivery
+
+    async def deliverer(self, **given: Any) -> Deliverer:
+        """A process that delivers, until the end of the test."""
+        seconds = given.pop("seconds", 5.0)
+        more = {name: given.pop(name) for name in ("key", "metrics") if name in given}
+        given.setdefault("heartbeat_seconds", 1.0)
+        line = Line(await self._stage.kernel())
+        poster = Poster(loopback=True, seconds=seconds)
+        store = TaskStore(cast("Kernel", line))
+        deliverer = Deliverer(store, poster, settings=DeliverySettings(**given), **more)
+        self.lines[deliverer] = line
+        await deliverer.start()
+        return deliverer
+
+    async def crash(self, deliverer: Deliverer) -> None:
+        """The process dies: nothing more of it reaches the store, and its lease ends."""
+        line = self.lines[deliverer]
+        line.cut = True
+        assert deliverer._claiming is not None
+        assert deliverer._lease._beating is not None
+        dying = [deliverer._claiming, deliverer._lease._beating, *deliverer._running]
+        for task in dying:
+            task.cancel()
+        await asyncio.wait(dying, timeout=5)
+        await deliverer._poster.aclose()
+        await line.kernel.heartbeat(deliverer._lease.name, lease_seconds=0.001)
+
+    async def told(self, receiver: Receiver, task_id: str, config: str | None = None) -> None:
+        """Wait until the receiver has every event of the task."""
+        wanted = {entry.seq for entry in await self.wire(task_id)}
+        await until(lambda: wanted <= set(self.seqs(receiver, task_id, config)), seconds=30)
+
+    @staticmethod
+    def seqs(receiver: Receiver, task_id: str, config: str | None = None) -> list[int]:
+        return [
+            arrival.seq
+            for arrival in receiver.arrivals
+            if arrival.id.startswith(task_id) and config in (None, arrival.config)
+        ]
+
+    async def cursor(self, task_id: str, config_id: str) -> Cursor:
+        [found] = await self.configs.cursors(PARTITION, task_id, [config_id])
+        return found
+
+    async def work(self, task_id: str, config_id: str) -> str | None:
+        """The state of the work that delivers to it."""
+        item = await self.engine.kernel.work(PARTITION, WEBHOOKS, push_key(task_id, config_id))
+        return item.state if item is not None else None
+
+    async def idle(self, task_id: str, config_id: str) -> None:
+        """Wait until there is nothing to deliver."""
+
+        async def nothing() -> bool:
+            return await self.work(task_id, config_id) in (None, "dead")
+
+        await until(nothing, seconds=30)
+
+
+def in_order(seqs: list[int]) -> bool:
+    """Each event may be repeated, by who did not know that it had arrived; but none comes before one that it follows.
+
+    Without what came already, the numbers grow.
+    """
+    first = list(dict.fromkeys(seqs))
+    return first == sorted(first)

@@ -1,0 +1,326 @@
+"""Events reach webhooks: all of them, in order, at least once, with the same id each time; on every engine."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from holdfast.errors import TaskNotFoundError
+from holdfast.protocol.requests import PushConfig
+from holdfast.storage import Query
+from holdfast.tasks.erase import erase_task
+from holdfast.tasks.families import PUSH_CONFIGS, PUSH_CURSORS, WEBHOOKS
+from holdfast.tasks.pushes import push_key
+from holdfast.webhooks.signing import verify
+from tests.integration.tasks.stage import until
+from tests.integration.webhooks.office import PARTITION, Office, in_order
+from tests.integration.webhooks.receiver import OK, Arrival, Receiver, answer, receiving
+
+
+async def test_a_config_that_comes_with_its_task_is_told_everything(office: Office, receiver: Receiver) -> None:
+    """From the first event on, in order, as a stream would have it; signed by its token."""
+    await office.deliverer()
+    sent = await office.send("chunks 3", PushConfig(id="c", url=receiver.url, token="my token"))
+    task_id = await office.finished(sent)
+    await office.told(receiver, task_id)
+    await office.idle(task_id, "c")
+
+    entries = await office.wire(task_id)
+    assert receiver.seqs() == [entry.seq for entry in entries]
+    kinds = [next(iter(arrival.json)) for arrival in receiver.arrivals]
+    assert kinds == ["statusUpdate"] * 2 + ["artifactUpdate"] * 3 + ["statusUpdate"]
+    states = [arrival.json["statusUpdate"]["status"]["state"] for arrival in receiver.arrivals[:2]]
+    assert states == ["TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"]
+    for arrival in receiver.arrivals:
+        assert arrival.id == f"{task_id}.c.{arrival.seq}"
+        [event] = arrival.json.values()
+        assert event["taskId"] == task_id
+        assert arrival.headers["content-type"] == "application/a2a+json"
+        assert arrival.headers["x-a2a-notification-token"] == "my token"
+        assert verify("my token", arrival.headers, arrival.body)
+    cursor = await office.cursor(task_id, "c")
+    assert (cursor.seq, cursor.delivered, cursor.status) == (entries[-1].seq, len(entries), "active")
+
+
+async def test_a_config_that_is_made_while_the_task_runs_is_told_what_follows(
+    office: Office, receiver: Receiver
+) -> None:
+    """Also chunks, though who runs the task does not know the config yet; and nothing of what was before."""
+    await office.deliverer()
+    sent = await office.send("slowly 4", message_id="slow")
+    steps = office.steps("slow")
+    steps.release()
+    task_id = sent.task.task_id
+
+    async def chunks(count: int) -> bool:
+        return sum(entry.kind == "artifact" for entry in await office.wire(task_id)) == count
+
+    await until(lambda: chunks(1))
+    before = (await office.wire(task_id))[-1].seq
+    await office.configs.create(PARTITION, task_id, PushConfig(id="c", url=receiver.url))
+    steps.release()
+    await until(lambda: len(receiver.arrivals) == 1)  # while the task still runs
+    assert "artifactUpdate" in receiver.arrivals[0].json
+    steps.release()
+    steps.release()
+    await office.finished(sent)
+    wanted = [entry.seq for entry in await office.wire(task_id) if entry.seq > before]
+    await until(lambda: receiver.seqs() == wanted)
+
+
+async def test_a_receiver_that_is_down_is_told_when_it_is_back(office: Office) -> None:
+    async with receiving() as receiver:
+        port = receiver.port
+    deliverer = await office.deliverer()
+    task_id = await office.finished(await office.send("chunks 5", PushConfig(id="c", url=receiver.url)))
+
+    async def failures() -> bool:
+        return (await office.cursor(task_id, "c")).failures >= 2
+
+    await until(failures)
+    cursor = await office.cursor(task_id, "c")
+    assert cursor.error.startswith("no connection")
+    assert cursor.since > 0
+    async with receiving(port=port) as receiver:
+        await office.told(receiver, task_id)
+        assert receiver.seqs() == [entry.seq for entry in await office.wire(task_id)]
+        await office.idle(task_id, "c")
+    cursor = await office.cursor(task_id, "c")
+    assert (cursor.failures, cursor.error) == (0, "")
+    await deliverer.stop()
+
+
+async def test_what_fails_is_repeated_with_the_same_id_before_anything_else(office: Office, receiver: Receiver) -> None:
+    """A receiver that fails in every way, again and again: without repeats, it got every event in order."""
+    dice = random.Random(7)
+
+    async def moody(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
+        match dice.randrange(5):
+            case 0:
+                return answer(500)
+            case 1:
+                return answer(404)
+            case 2:
+                writer.close()
+                return b""
+            case 3:
+                return b"what?"
+            case _:
+                return OK
+
+    receiver.answering = moody
+    await office.deliverer()
+    task_id = await office.finished(await office.send("chunks 6", PushConfig(id="c", url=receiver.url)))
+    await office.idle(task_id, "c")
+    entries = await office.wire(task_id)
+    assert receiver.first_seqs() == [entry.seq for entry in entries]
+    assert in_order(receiver.seqs())
+    bodies: dict[str, set[bytes]] = {}
+    for arrival in receiver.arrivals:
+        bodies.setdefault(arrival.id, set()).add(arrival.body)
+    assert all(len(same) == 1 for same in bodies.values()), "a repeat has the same body"
+
+
+async def test_two_processes_deliver_in_order(office: Office, receiver: Receiver) -> None:
+    """Many tasks with two configs each, two processes: each config is told everything once, in order."""
+    await office.deliverer()
+    await office.deliverer()
+    async with receiving() as other:
+        sent = []
+        for _ in range(8):
+            sent.append(await office.send("slowly 3", PushConfig(id="a", url=receiver.url)))
+            await office.configs.create(PARTITION, sent[-1].task.task_id, PushConfig(id="b", url=other.url), after=0)
+        for each in sent:
+            for _ in range(3):
+                office.steps(each.task.record.turn.message_id).release()
+                await asyncio.sleep(0)
+        for each in sent:
+            task_id = await office.finished(each)
+            wanted = [entry.seq for entry in await office.wire(task_id)]
+            for at, config in ((receiver, "a"), (other, "b")):
+                await office.told(at, task_id)
+                assert office.seqs(at, task_id, config) == wanted
+
+
+async def test_who_takes_over_repeats_what_nobody_knows_to_have_arrived(office: Office, receiver: Receiver) -> None:
+    """A process dies while its POST is under way: the event arrives again, with the same id, and the rest after it."""
+    reached = asyncio.Event()
+
+    async def third(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
+        if len(receiver.arrivals) == 2:
+            receiver.arrivals.append(arrival)  # it arrived, and its answer will not
+            reached.set()
+            await asyncio.sleep(60)
+        return OK
+
+    receiver.answering = third
+    first = await office.deliverer()
+    task_id = await office.finished(await office.send("chunks 4", PushConfig(id="c", url=receiver.url)))
+    await asyncio.wait_for(reached.wait(), 20)
+    await office.crash(first)
+    receiver.answering = Receiver().answering
+    await office.deliverer()
+    await office.told(receiver, task_id)
+    wanted = [entry.seq for entry in await office.wire(task_id)]
+    assert receiver.first_seqs() == wanted
+    assert in_order(receiver.seqs())
+    assert receiver.seqs().count(wanted[2]) == 2
+
+
+async def test_a_restart_goes_on_at_the_cursor(office: Office, receiver: Receiver) -> None:
+    """What arrived before a process stopped in peace is not repeated after the next start."""
+    first = await office.deliverer()
+    sent = await office.send("slowly 4", PushConfig(id="c", url=receiver.url), message_id="slow")
+    steps = office.steps("slow")
+    steps.release()
+    steps.release()
+    await until(lambda: len(receiver.arrivals) == 4)
+    await office.idle(sent.task.task_id, "c")
+    await first.stop()
+    office.lines[first].cut = True
+    steps.release()
+    steps.release()
+    task_id = await office.finished(sent)
+    assert len(receiver.arrivals) == 4
+    await office.deliverer()
+    await office.told(receiver, task_id)
+    assert receiver.seqs() == [entry.seq for entry in await office.wire(task_id)]
+
+
+async def test_410_ends_it_and_a_replay_begins_it_again(office: Office, receiver: Receiver) -> None:
+    """A receiver that wants nothing more is told nothing more; that is visible, and can be undone."""
+    receiver.always(410)
+    await office.deliverer()
+    sent = await office.send("slowly 1", PushConfig(id="c", url=receiver.url), message_id="slow")
+    task_id = sent.task.task_id
+
+    async def failed() -> bool:
+        return (await office.cursor(task_id, "c")).status == "failed"
+
+    await until(failed)
+    office.steps("slow").release()
+    await office.finished(sent)
+    await office.idle(task_id, "c")
+    assert len(receiver.arrivals) == 1
+    assert (await office.cursor(task_id, "c")).error == "HTTP 410"
+    assert await office.work(task_id, "c") == "dead"
+
+    receiver.arrivals.clear()
+    receiver.answering = Receiver().answering
+    await office.configs.replay(PARTITION, task_id, "c")
+    await office.told(receiver, task_id)
+    wanted = [entry.seq for entry in await office.wire(task_id)]
+    assert receiver.seqs() == wanted
+    await office.idle(task_id, "c")
+
+    await office.configs.replay(PARTITION, task_id, "c", after=wanted[0])
+    await until(lambda: receiver.seqs() == [*wanted, *wanted[1:]])
+    ids = [arrival.id for arrival in receiver.arrivals]
+    assert len(set(ids)) == len(wanted)
+
+
+async def test_a_receiver_that_fails_for_too_long_is_given_up(office: Office, receiver: Receiver) -> None:
+    receiver.always(503)
+    await office.deliverer(give_up_seconds=0.2)
+    task_id = await office.finished(await office.send("chunks 1", PushConfig(id="c", url=receiver.url)))
+    await office.idle(task_id, "c")
+    cursor = await office.cursor(task_id, "c")
+    assert (cursor.status, cursor.error) == ("failed", "HTTP 503")
+    assert cursor.failures >= 2
+    assert set(receiver.seqs()) == {(await office.wire(task_id))[0].seq}, "nothing is told before what it follows"
+
+
+async def test_a_new_config_in_the_place_of_one_given_up_is_told_the_rest(office: Office, receiver: Receiver) -> None:
+    receiver.always(410)
+    await office.deliverer()
+    task_id = await office.finished(await office.send("chunks 1", PushConfig(id="c", url=receiver.url)))
+    await office.idle(task_id, "c")
+    async with receiving() as other:
+        await office.configs.create(PARTITION, task_id, PushConfig(id="c", url=other.url))
+        await office.told(other, task_id)
+        assert other.seqs() == [entry.seq for entry in await office.wire(task_id)]
+
+
+async def test_a_config_that_is_replaced_while_it_is_told_goes_on_at_the_new_address(
+    office: Office, receiver: Receiver
+) -> None:
+    """One event may be under way to the old one; nothing is missing, nothing is out of order."""
+    async with receiving() as other:
+        replaced = asyncio.Event()
+
+        async def second(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
+            if len(receiver.arrivals) == 1:
+                await office.configs.create(PARTITION, sent.task.task_id, PushConfig(id="c", url=other.url))
+                replaced.set()
+            return OK
+
+        receiver.answering = second
+        sent = await office.send("chunks 8", PushConfig(id="c", url=receiver.url))
+        task_id = await office.finished(sent)
+        await office.deliverer()
+        await asyncio.wait_for(replaced.wait(), 20)
+        wanted = [entry.seq for entry in await office.wire(task_id)]
+        await until(lambda: wanted[-1] in other.seqs())
+        assert sorted({*receiver.seqs(), *other.seqs()}) == wanted
+        assert in_order(receiver.seqs())
+        assert in_order(other.seqs())
+        assert len(receiver.seqs()) <= 3
+
+
+async def test_a_deleted_config_is_told_nothing_more(office: Office, receiver: Receiver) -> None:
+    """But for what is under way."""
+    deleted = asyncio.Event()
+
+    async def second(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
+        if len(receiver.arrivals) == 1:
+            await office.configs.delete(PARTITION, sent.task.task_id, "c")
+            deleted.set()
+        return OK
+
+    receiver.answering = second
+    sent = await office.send("chunks 20", PushConfig(id="c", url=receiver.url))
+    await office.finished(sent)
+    await office.deliverer()
+    await asyncio.wait_for(deleted.wait(), 20)
+    await office.idle(sent.task.task_id, "c")
+    async with receiving() as other:  # whatever else is told, this one is not
+        later = await office.finished(await office.send("chunks 1", PushConfig(id="d", url=other.url)))
+        await office.told(other, later)
+    assert len(receiver.arrivals) <= 3
+    assert await office.work(sent.task.task_id, "c") is None
+    with pytest.raises(TaskNotFoundError):
+        await office.configs.get(PARTITION, sent.task.task_id, "c")
+    with pytest.raises(TaskNotFoundError):
+        await office.configs.replay(PARTITION, sent.task.task_id, "c")
+
+
+async def test_an_erased_task_leaves_nothing_of_its_webhooks(office: Office, receiver: Receiver) -> None:
+    """Neither configs nor cursors nor work; also of those given up, and of those that are being told."""
+    async with receiving() as gone:
+        gone.always(410)
+        erased = asyncio.Event()
+
+        async def second(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
+            if len(receiver.arrivals) == 1:
+                await erase_task(office.engine.store, PARTITION, task_id)
+                erased.set()
+            return OK
+
+        sent = await office.send("chunks 20", PushConfig(id="a", url=gone.url))
+        task_id = await office.finished(sent)
+        deliverer = await office.deliverer()
+        await office.idle(task_id, "a")
+        receiver.answering = second
+        await office.configs.create(PARTITION, task_id, PushConfig(id="b", url=receiver.url), after=0)
+        await asyncio.wait_for(erased.wait(), 20)
+        await office.idle(task_id, "b")
+        await deliverer.stop()
+        office.lines[deliverer].cut = True
+    kernel = office.engine.kernel
+    assert (await kernel.find(PARTITION, Query(PUSH_CONFIGS, {"task": task_id}))).records == ()
+    for config in ("a", "b"):
+        assert await kernel.get(PARTITION, PUSH_CURSORS, push_key(task_id, config)) is None
+        assert await kernel.work(PARTITION, WEBHOOKS, push_key(task_id, config)) is None
+    assert len(receiver.arrivals) <= 3

@@ -1,0 +1,144 @@
+"""One bad receiver does not hold up the others."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from holdfast.protocol.requests import PushConfig
+from holdfast.webhooks import cursor
+from holdfast.webhooks.receivers import EACH, Receivers
+from tests.integration.tasks.stage import until
+from tests.integration.webhooks.office import Office
+from tests.integration.webhooks.receiver import OK, Arrival, Receiver, receiving
+
+SLOTS = EACH + 4
+
+
+async def test_a_receiver_that_never_answers_leaves_the_slots_to_others(
+    quiet_office: Office, receiver: Receiver
+) -> None:
+    """It has more tasks than there are slots, all of them waiting for it; another receiver is told everything."""
+    office = quiet_office
+
+    async def never(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
+        await asyncio.sleep(600)
+        return b""
+
+    async with receiving(never) as bad:
+        await office.deliverer(concurrency=SLOTS, seconds=600.0)
+        for _ in range(SLOTS * 3):
+            await office.finished(await office.send("chunks 0", PushConfig(id="c", url=bad.url)))
+        await until(lambda: bad.connections == EACH)
+        task_id = await office.finished(await office.send("chunks 5", PushConfig(id="c", url=receiver.url)))
+        await office.told(receiver, task_id)
+        assert bad.connections == EACH
+        assert bad.arrivals == []
+
+
+async def test_a_slow_receiver_gets_everything_in_the_end(quiet_office: Office, receiver: Receiver) -> None:
+    office = quiet_office
+
+    async def slow(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
+        await asyncio.sleep(0.01)
+        return OK
+
+    receiver.answering = slow
+    await office.deliverer(concurrency=SLOTS)
+    tasks = [
+        await office.finished(await office.send("chunks 2", PushConfig(id="c", url=receiver.url)))
+        for _ in range(SLOTS * 2)
+    ]
+    for task_id in tasks:
+        await office.told(receiver, task_id)
+        assert office.seqs(receiver, task_id) == [entry.seq for entry in await office.wire(task_id)]
+
+
+async def test_of_a_silent_receiver_one_delivery_finds_out_whether_it_is_back(
+    quiet_office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are put off at once; when it is back, all of them arrive."""
+    monkeypatch.setattr(cursor, "LONGEST_SECONDS", 0.5)
+    office = quiet_office
+
+    async def never(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
+        await asyncio.sleep(600)
+        return b""
+
+    async with receiving(never) as receiver:
+        await office.deliverer(seconds=0.2)
+        first = await office.finished(await office.send("chunks 0", PushConfig(id="c", url=receiver.url)))
+
+        async def failed() -> bool:
+            return (await office.cursor(first, "c")).failures >= 1
+
+        await until(failed)
+        tasks = [
+            await office.finished(await office.send("chunks 0", PushConfig(id="c", url=receiver.url)))
+            for _ in range(10)
+        ]
+
+        async def all_failed() -> bool:
+            return all([(await office.cursor(task_id, "c")).failures for task_id in tasks])
+
+        await until(all_failed)
+        receiver.answering = Receiver().answering
+        for task_id in [first, *tasks]:
+            await office.told(receiver, task_id)
+
+
+async def test_new_events_do_not_shorten_the_wait_of_a_receiver_that_failed(
+    quiet_office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cursor, "FIRST_SECONDS", 100.0)
+    monkeypatch.setattr(cursor, "LONGEST_SECONDS", 100.0)
+    office = quiet_office
+    receiver.always(500)
+    await office.deliverer()
+    sent = await office.send("slowly 5", PushConfig(id="c", url=receiver.url), message_id="slow")
+    async with receiving() as other:
+        await until(lambda: len(receiver.arrivals) == 1)
+        for number in range(5):
+            office.steps("slow").release()
+            await until(partial(_chunks, office, sent.task.task_id, number + 1))
+        await office.finished(sent)
+        later = await office.finished(await office.send("chunks 0", PushConfig(id="e", url=other.url)))
+        await office.told(other, later)
+    assert len(receiver.arrivals) == 1
+
+
+async def _chunks(office: Office, task_id: str, count: int) -> bool:
+    return sum(entry.kind == "artifact" for entry in await office.wire(task_id)) >= count
+
+
+# ------------------------------------------------------------------------------------------------------------ receivers
+
+
+async def test_a_turn_that_nobody_waits_for_any_more_is_the_next_ones() -> None:
+    receivers = Receivers(lambda: None, each=1)
+    assert await receivers.enter("u")
+    waiting = [asyncio.create_task(receivers.enter("u")) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert receivers.waiting == 3
+    receivers.leave("u", silent=False)
+    waiting[0].cancel()  # it was woken just now
+    assert await waiting[1]
+    receivers.leave("u", silent=False)
+    assert await waiting[2]
+    receivers.leave("u", silent=False)
+    assert receivers.waiting == 0
+    assert receivers._known == {}
+
+
+async def test_all_who_wait_for_a_receiver_that_falls_silent_are_put_off_but_one() -> None:
+    receivers = Receivers(lambda: None, each=1)
+    assert await receivers.enter("u")
+    waiting = [asyncio.create_task(receivers.enter("u")) for _ in range(3)]
+    await asyncio.sleep(0)
+    receivers.leave("u", silent=True)
+    assert [await task for task in waiting] == [True, False, False]
+    assert await receivers.enter("v")
+    receivers.leave("u", silent=False)
+    assert await receivers.enter("u")

@@ -1,0 +1,117 @@
+"""What is posted: in the words of the config's version, with what a receiver can check, and nothing of it in a log."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+
+import jwt
+import pytest
+
+from holdfast.observability.metrics import Metrics
+from holdfast.protocol.requests import Authentication, PushConfig
+from holdfast.protocol.signatures import CardKey
+from holdfast.protocol.versions import Version
+from holdfast.webhooks.delivery import DeliverySettings
+from holdfast.webhooks.signing import verify
+from tests.integration.webhooks.office import Office
+from tests.integration.webhooks.receiver import Receiver, answer
+
+
+async def test_in_0_3_the_task_is_told(quiet_office: Office, receiver: Receiver) -> None:
+    """Once for each status, which it has then; not for each chunk."""
+    office = quiet_office
+    await office.deliverer()
+    config = PushConfig(id="c", url=receiver.url, token="t")
+    task_id = await office.finished(await office.send("chunks 3", config, version=Version.v0_3))
+    await office.idle(task_id, "c")
+    assert [arrival.json["status"]["state"] for arrival in receiver.arrivals] == ["submitted", "working", "completed"]
+    for arrival in receiver.arrivals:
+        assert arrival.json["kind"] == "task"
+        assert arrival.json["id"] == task_id
+        assert arrival.headers["content-type"] == "application/json"
+        assert arrival.headers["x-a2a-notification-token"] == "t"
+    assert [part["text"] for part in receiver.arrivals[-1].json["artifacts"][0]["parts"]] == [
+        "chunk 0",
+        "chunk 1",
+        "chunk 2",
+    ]
+
+
+async def test_a_receiver_can_check_who_it_is(quiet_office: Office, receiver: Receiver) -> None:
+    """By the authentication it asked for, by the secret of the server, by its own token, and by a JWT."""
+    office = quiet_office
+    key, metrics = CardKey.generate("k1"), Metrics()
+    await office.deliverer(secret="whsec_c2VydmVyIHNlY3JldA==", key=key, metrics=metrics)
+    config = PushConfig(
+        id="ü.1",
+        url=receiver.url,
+        token="mine",
+        authentication=Authentication(scheme="Bearer", credentials="let me in"),
+    )
+    task_id = await office.finished(await office.send("chunks 0", config))
+    await office.idle(task_id, "ü.1")
+    assert len(receiver.arrivals) == 3
+    for arrival in receiver.arrivals:
+        headers = arrival.headers
+        assert headers["authorization"] == "Bearer let me in"
+        assert headers["webhook-id"] == f"{task_id}.%C3%BC.1.{arrival.seq}"
+        assert verify("mine", headers, arrival.body)
+        assert verify("whsec_c2VydmVyIHNlY3JldA==", headers, arrival.body)
+        [public] = jwt.PyJWKSet.from_dict(key.jwks()).keys
+        claims = jwt.decode(headers["x-a2a-notification-jwt"], public.key, algorithms=["ES256"], audience=receiver.url)
+        assert claims["jti"] == headers["webhook-id"]
+        assert claims["request_body_sha256"] == hashlib.sha256(arrival.body).hexdigest()
+    assert metrics.webhooks == {"sent": 3}
+
+
+async def test_nothing_secret_is_logged(
+    quiet_office: Office, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither of a delivery that arrives, nor of one that fails, is put off, or is given up."""
+    caplog.set_level(logging.DEBUG)
+    office = quiet_office
+    count = 0
+
+    async def moody(*_: object) -> bytes:
+        nonlocal count
+        count += 1
+        return [answer(500, "x: hidden-answer"), b"hidden-answer", answer(200), answer(410)][min(count, 4) - 1]
+
+    receiver.answering = moody
+    await office.deliverer(secret="hidden-secret")
+    config = PushConfig(
+        id="c",
+        url=f"{receiver.url}?key=hidden-key",
+        token="hidden-token",
+        authentication=Authentication(scheme="Bearer", credentials="hidden-credentials"),
+    )
+    task_id = await office.finished(await office.send("chunks 1", config))
+    await office.idle(task_id, "c")
+    assert (await office.cursor(task_id, "c")).status == "failed"
+    assert "is given up" in caplog.text
+    assert "hidden" not in caplog.text
+    assert "hidden" not in (await office.cursor(task_id, "c")).json().decode()
+    assert "hidden" not in repr(DeliverySettings(secret="hidden-secret"))
+
+
+async def test_a_delivery_that_fails_in_a_way_nobody_thought_of_is_let_go(
+    quiet_office: Office, receiver: Receiver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said in the log and tried again; the others go on."""
+    office = quiet_office
+    monkeypatch.setattr("holdfast.webhooks.delivery.BROKEN_SECONDS", 0.02)
+    deliverer = await office.deliverer()
+    write, broken = deliverer._letters.write, 3
+
+    async def breaking(*given: object) -> object:
+        nonlocal broken
+        broken -= 1
+        if broken >= 0:
+            raise RuntimeError("nobody thought of this")
+        return await write(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(deliverer._letters, "write", breaking)
+    task_id = await office.finished(await office.send("chunks 1", PushConfig(id="c", url=receiver.url)))
+    await office.told(receiver, task_id)
+    assert "nobody thought of this" in caplog.text
