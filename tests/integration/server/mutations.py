@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from holdfast.protocol.operations import METHODS, Operation
 from holdfast.server.operations.table import PREFIX, ROUTES
+from tests.integration.server.calls import METHODS as CALLS
+from tests.integration.server.calls import request
 from tests.integration.server.entries import ENTRIES, Entry, Wish
 
 
@@ -367,3 +369,37 @@ def operations_requests(draw: st.DrawFn, known: dict[str, list[str]]) -> Asked:
     query = "&".join(f"{draw(names)}={quote(draw(values), safe='')}" for _ in range(draw(st.integers(0, 3))))
     method = route.method if draw(st.integers(0, 9)) else draw(METHODS_HTTP)
     return Asked(method, path, query, (JSON_TYPE, *draw(HEADERS)), draw(pieces(body if method == "POST" else b"")))
+
+
+@st.composite
+def calls(draw: st.DrawFn, known: dict[str, list[str]]) -> Asked:
+    """A call of gRPC, bent; its path is that of the method."""
+    method = draw(st.sampled_from(CALLS))
+    data = request(method, draw(wishes(known, method.operation)))
+    match draw(st.integers(0, 7)):
+        case 0:
+            data = data[: draw(st.integers(0, len(data)))]
+        case 1:
+            place = draw(st.integers(0, len(data)))
+            data = data[:place] + draw(st.binary(max_size=6)) + data[place + draw(st.integers(0, 3)) :]
+        case 2:
+            data = draw(st.binary(max_size=60))
+        case 3:
+            data += request(method, draw(wishes(known, method.operation)))  # what is said twice counts the last time
+        case _:
+            pass
+    odd = st.sampled_from(
+        [
+            ("a2a-version", "1.0"),
+            ("a2a-version", "0.3"),
+            ("a2a-version", "9"),
+            ("after-seq", "1"),
+            ("after-seq", "x"),
+            ("after-seq", "99999999"),
+            ("a2a-extensions", "https://holdfast.dev/a2a/extensions/resume/v1"),
+            ("traceparent", "00-zz-zz-01"),
+            ("x-long", "y" * 3000),
+        ]
+    )
+    metadata = draw(st.lists(odd, max_size=2)) if not draw(st.integers(0, 3)) else []
+    return Asked("gRPC", method.path, "", tuple(metadata), (data,))

@@ -16,20 +16,26 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from holdfast.auth import AnyOf, Principal, TokenAuthenticator
+from holdfast.grpc.library import aio, grpc
 from holdfast.server import A2AServer
 from holdfast.server.settings import ServerSettings
 from holdfast.storage import new_id
 from holdfast.tasks import TaskContext
 from tests.integration.server.alice import SECRET_WORDS, alices_things, card
 from tests.integration.server.asgi import Headers, Reply, ask, call
-from tests.integration.server.mutations import Asked, operations_requests, rest_requests, rpc_calls
+from tests.integration.server.calls import METHODS
+from tests.integration.server.mutations import Asked, calls, operations_requests, rest_requests, rpc_calls
 from tests.integration.server.people import authenticator, bearer
 
 T = TypeVar("T")
 
 NOWHERE = "the-token-of-a-caller-without-tenant"
-SHORT, FULL = 260, 3_500  # requests per binding and engine
+SHORT, FULL = 200, 2_750  # requests per binding and engine
 ANSWERS = {200, 204, 304, 400, 401, 404, 408, 413, 415, 431}
+CODES = {
+    grpc.StatusCode[name]
+    for name in ("OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "UNAUTHENTICATED")
+}
 LEAKS = re.compile(
     rb"Traceback|File \"|site-packages|\.py\b|SELECT |INSERT |sqlite|asyncpg|pydantic|asyncio|Exception|0x[0-9a-f]{6}"
     rb"|object at |NoneType|<class "
@@ -74,6 +80,7 @@ class Fuzzed:
             auth=AnyOf(authenticator(), TokenAuthenticator.of({NOWHERE: Principal("mallory")})),
             extended_card=lambda _caller: card(),
             settings=ServerSettings(heartbeat_stream_seconds=3600, blocking_seconds=5),
+            grpc_port=0,
         )
         self.app = self.server.app
         self.known: dict[str, list[str]] = {}
@@ -88,15 +95,19 @@ class Fuzzed:
         logging.getLogger("holdfast").addHandler(self.records)
         self.run(self.server.__aenter__())
         self.run(self._prepare())
+        self.run(self.called(Asked("gRPC", "/nothing", body=(b"",)), []))  # opens the channel
         self.tasks = len(self.run(_tasks()))
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.run(self.channel.close())
         self.run(self.server.__aexit__(None, None, None))
         self.runner.close()
         logging.getLogger("holdfast").removeHandler(self.records)
 
     async def _prepare(self) -> None:
+        assert self.server.routes.grpc is not None
+        self.channel = aio.insecure_channel(f"127.0.0.1:{self.server.routes.grpc.at.port}")
         alices = (await alices_things(self.app)).values()
         self.alice = [alice.task for alice in alices]
         nowhere = [("authorization", f"Bearer {NOWHERE}")]
@@ -127,6 +138,31 @@ class Fuzzed:
             body=asked.body,
             enough=lambda body: body.endswith(b"\n\n"),
         )
+
+    async def called(self, asked: Asked, who: Headers) -> tuple[Any, bytes]:
+        """The code and all bytes of a call's answer, of a stream the first."""
+        metadata = [*asked.headers, *who]
+        try:
+            async with asyncio.timeout(20):
+                if any(method.path == asked.path and method.operation.streams for method in METHODS):
+                    stream = self.channel.unary_stream(asked.path)(asked.body[0], metadata=metadata)
+                    answer = await stream.read()
+                    stream.cancel()
+                else:
+                    answer = await self.channel.unary_unary(asked.path)(asked.body[0], metadata=metadata)
+        except aio.AioRpcError as error:
+            trailing = [value for _, value in error.trailing_metadata() or ()]
+            words = [value if isinstance(value, bytes) else value.encode() for value in trailing]
+            return error.code(), b" ".join([(error.details() or "").encode(), *words])
+        return grpc.StatusCode.OK, answer if isinstance(answer, bytes) else b""
+
+    def check_call(self, asked: Asked, who: Headers) -> None:
+        code, answer = self.run(self.called(asked, who))
+        self.outcomes[200 if code is grpc.StatusCode.OK else code.value[0]] += 1
+        assert code in CODES, (code, answer)
+        assert SECRET_WORDS.encode() not in answer
+        assert code is grpc.StatusCode.OK or LEAKS.search(answer) is None, answer
+        assert not self.records.found, self.records.found[0].getMessage()
 
     def check(self, asked: Asked, who: Headers, *, operator: bool = False) -> None:
         reply = self.run(self.exchange(asked, who))
@@ -183,6 +219,7 @@ BINDINGS: dict[str, Callable[[dict[str, list[str]]], st.SearchStrategy[Asked]]] 
     "JSON-RPC": rpc_calls,
     "REST": rest_requests,
     "operations": operations_requests,
+    "gRPC": calls,
 }
 
 
@@ -206,7 +243,7 @@ def test_whatever_is_sent_is_answered_as_documented(fuzzed: Fuzzed, binding: str
             fuzzed.check(asked, bearer("olga", roles=["operator"]), operator=True)
         else:
             who = [("authorization", f"Bearer {NOWHERE}")] if by_other else bearer("mallory")
-            fuzzed.check(asked, who)
+            (fuzzed.check_call if asked.method == "gRPC" else fuzzed.check)(asked, who)
 
     fuzzed.outcomes.clear()
     answered()
