@@ -87,6 +87,7 @@ class _Uvicorn(uvicorn.Server):
         logger.info("agent %s is stopping", self._agent.agent_card.name)
         self._agent.drain()
         await super().shutdown(sockets)
+        self._captured_signals.clear()  # uvicorn would raise them anew: an agent that was told to stop ends with 0
         logger.info("agent %s has stopped", self._agent.agent_card.name)
 
 

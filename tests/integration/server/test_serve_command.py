@@ -1,0 +1,324 @@
+"""`holdfast serve` as a real process: what it prints works, told to stop it stops, and what can't start says why."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import httpx2
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli.loading import load_worker
+from holdfast.cli.main import main
+from holdfast.cli.serve import _card
+
+ROOT = Path(__file__).parents[3]
+HOLDFAST = [sys.executable, "-c", "from holdfast.cli.main import main; main()"]
+AGENT = '''
+from holdfast import AgentCardConfig, TaskContext
+
+card = AgentCardConfig(name="Carded", description="It has a card.")
+other = AgentCardConfig(name="Other", description="Another card.")
+number = 7
+
+async def parrot(ctx: TaskContext) -> None:
+    """Says it again. And more."""
+    await ctx.complete(ctx.user_text)
+'''
+
+
+class Serving:
+    """A process that serves, what it printed, and where it listens."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self.process = process
+        self._log = log
+        assert process.stdout is not None
+        self.printed = _printed(process.stdout)
+        found = re.match(r"The agent listens at (http://localhost:\d+)", self.printed)
+        assert found, self.printed + self.log
+        self.url = found[1]
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def pids(self) -> list[int]:
+        """Of all processes that have begun to serve."""
+        return [int(pid) for pid in re.findall(r"as process (\d+)", self.log)]
+
+    def until(self, pattern: str, count: int = 1, seconds: float = 20) -> None:
+        """Wait for so many of these in the log."""
+        ends = time.monotonic() + seconds
+        while len(re.findall(pattern, self.log)) < count:
+            assert time.monotonic() < ends, self.log
+            time.sleep(0.02)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(20)
+
+
+def _printed(stdout: IO[str]) -> str:
+    lines = []
+    for line in stdout:
+        lines.append(line)
+        if "Ctrl-C" in line:
+            break
+    return "".join(lines)
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str, cwd: Path | None = None, **environment: str) -> Iterator[Serving]:
+    """Serve at a free port, from this folder."""
+    log = folder / "log.txt"
+    storage = f"sqlite:///{folder}/agent.db"
+    command = [*HOLDFAST, "serve", *arguments, "--port", "0", "--storage", storage]
+    with log.open("a") as stderr:
+        process = subprocess.Popen(
+            command,
+            cwd=cwd or folder,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env={**os.environ, **environment},
+        )
+    with process:
+        try:
+            yield Serving(process, log)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait(20)
+
+
+def refused(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What does not start."""
+    return subprocess.run(
+        [*HOLDFAST, "serve", *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def send(url: str, message_id: str, text: str, *, now: bool = False) -> dict[str, Any]:
+    message = {"messageId": message_id, "role": "ROLE_USER", "parts": [{"text": text}]}
+    body = {"message": message, "configuration": {"returnImmediately": now}}
+    answer = httpx2.post(f"{url}/message:send", json=body, timeout=20)
+    task: dict[str, Any] = answer.json()["task"]
+    return task
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "agent.py").write_text(AGENT)
+    return tmp_path
+
+
+# -------------------------------------------------------------------------------------------------- what is printed
+
+
+def test_the_printed_lines_can_be_pasted(tmp_path: Path) -> None:
+    """Of the agent that `make run` serves: each line, as a shell runs it; also once more."""
+    makefile = (ROOT / "Makefile").read_text()
+    assert "holdfast serve examples.agent:Guide" in makefile
+    with serving(tmp_path, "examples.agent:Guide", cwd=ROOT) as agent:
+        lines = dict(re.findall(r"^  ([\w ]+): +(curl .*)$", agent.printed, re.MULTILINE))
+        assert list(lines) == ["its card", "say hello", "watch it work", "its tasks"]
+        said: dict[str, str] = {}
+        for _ in range(2):
+            said = {
+                name: subprocess.run(["sh", "-c", f"{line} -s"], capture_output=True, text=True, check=True).stdout
+                for name, line in lines.items()
+            }
+            assert json.loads(said["its card"])["name"] == "Guide"
+            task = json.loads(said["say hello"])["result"]["task"]
+            assert task["artifacts"][0]["parts"][0]["text"] == "You said: Hello"
+            assert "TASK_STATE_COMPLETED" in said["watch it work"]
+            assert len(json.loads(said["its tasks"])["tasks"]) == 2  # sent twice, they are one
+        assert said["watch it work"].count("data:") == 1
+
+
+def test_lines_that_were_pasted_before_work_anew_after_a_start(folder: Path) -> None:
+    """The storage remembers message ids; so every start proposes others."""
+    printed = []
+    for _ in range(2):
+        with serving(folder, "agent:parrot") as agent:
+            printed.append(set(re.findall(r'"messageId": "([^"]+)"', agent.printed)))
+    assert len(printed[0] | printed[1]) == 4
+
+
+# --------------------------------------------------------------------------------------------------------- the card
+
+
+@pytest.fixture
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In this process, as if it had been started in that folder."""
+    (folder / "plain.py").write_text("from agent import parrot\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    for name in ("agent", "plain"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("reference", "card", "name", "found"),
+    [
+        ("agent:parrot", None, None, "Carded"),
+        ("agent:parrot", "agent:other", None, "Other"),
+        ("plain:parrot", None, None, "parrot"),
+        ("plain:parrot", None, "Polly", "Polly"),
+    ],
+)
+def test_the_card_is_the_modules_own_or_made(
+    here: None, reference: str, card: str | None, name: str | None, found: str
+) -> None:
+    made = _card(reference, load_worker(reference), card, name)
+    assert made.name == found
+    if reference == "plain:parrot":
+        assert made.description == "Says it again. And more."
+        assert made.capabilities.streaming
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["agent:nothing"], "agent has no nothing"),
+        (["missing:parrot"], "there is no module missing"),
+        (["agent:number"], "agent:number can't work"),
+        (["agent:parrot", "--card", "agent:parrot"], "agent:parrot is no AgentCardConfig"),
+    ],
+)
+def test_what_is_named_wrongly_is_told_in_a_line(here: None, options: list[str], why: str) -> None:
+    ran = CliRunner().invoke(main, ["serve", *options])
+    assert ran.exit_code == 2
+    [line] = ran.stderr.splitlines()
+    assert line.startswith(f"error: {why}")
+
+
+# ---------------------------------------------------------------------------------------------------- ports, storage
+
+
+def test_a_port_that_is_taken_is_told_in_a_line(folder: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        ran = refused(folder, "agent:parrot", "--port", port)
+    assert ran.returncode == 2
+    assert ran.stderr == (
+        f"error: port {port} of 127.0.0.1 can't be used: Address already in use; choose another with --port\n"
+    )
+    assert ran.stdout == ""
+
+
+def test_a_port_that_can_not_be_is_refused(folder: Path) -> None:
+    ran = refused(folder, "agent:parrot", "--port", "99999")
+    assert ran.returncode == 2
+    assert "99999 is not in the range" in ran.stderr
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_an_agent_that_can_not_start_says_why_and_ends(folder: Path, processes: str) -> None:
+    """Once for each process, without a traceback, and before it says that it listens."""
+    ran = refused(
+        folder, "agent:parrot", "--port", "0", "--storage", "sqlite:///none/agent.db", "--processes", processes
+    )
+    assert ran.returncode == 3
+    assert "the agent did not start: the directory of 'agent.db' does not exist; create it first" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert ran.stdout == ""
+
+
+# --------------------------------------------------------------------------------------------------------- processes
+
+
+def test_several_processes_share_the_port_and_one_that_is_killed_is_replaced(folder: Path) -> None:
+    with serving(folder, "agent:parrot", "--processes", "2") as agent:
+        agent.until("as process", 2)
+        parent, first = agent.process.pid, set(agent.pids)
+        assert len(first | {parent}) == 3
+        answered: set[str] = set()
+        ends = time.monotonic() + 20
+        while len(answered) < 2 and time.monotonic() < ends:  # a connection each: the kernel chooses who takes it
+            system = httpx2.get(f"{agent.url}/holdfast/v1/system").json()
+            answered.add(system["process"]["name"])
+        assert len(answered) == 2
+
+        task = send(agent.url, "1", "before")
+        os.kill(min(first), signal.SIGKILL)
+        agent.until("as process", 3)
+        assert f"process {min(first)} ended with -9; another takes its place" in agent.log
+        assert send(agent.url, "1", "before")["id"] == task["id"]
+        assert send(agent.url, "2", "after")["artifacts"][0]["parts"] == [{"text": "after"}]
+
+        assert agent.stop() == 0
+        for pid in set(agent.pids):
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+
+
+def test_it_stops_in_time_with_a_stream_open_and_goes_on_when_it_is_started_again(tmp_path: Path) -> None:
+    """The stream ends with a hint when to come back; the task is handed over and finished by the next process."""
+    message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "count to 12"}]}
+    with serving(tmp_path, "examples.agent:Guide", cwd=ROOT, HOLDFAST_DRAIN_SECONDS="0.5") as agent:
+        with httpx2.stream("POST", f"{agent.url}/message:stream", json={"message": message}, timeout=20) as answer:
+            lines = answer.iter_lines()
+            seen = [next(lines)]
+            while "artifactUpdate" not in seen[-1]:
+                seen.append(next(lines))
+            began = time.monotonic()
+            agent.process.send_signal(signal.SIGTERM)
+            seen += list(lines)
+        assert agent.process.wait(20) == 0
+        assert time.monotonic() - began < 8
+        assert "agent Guide has stopped" in agent.log
+    assert [line for line in seen if line][-1] == "retry: 1000"
+    task_id = json.loads(seen[1].removeprefix("data: "))["task"]["id"]
+    last = [line for line in seen if line.startswith("id: ")][-1].removeprefix("id: ")
+
+    with serving(tmp_path, "examples.agent:Guide", cwd=ROOT) as agent:
+        with httpx2.stream(
+            "GET", f"{agent.url}/tasks/{task_id}:subscribe", headers={"Last-Event-ID": last}, timeout=20
+        ) as answer:
+            rest = [line.removeprefix("id: ") for line in answer.iter_lines() if line.startswith("id: ")]
+        assert int(rest[0]) > int(last)
+        task = httpx2.get(f"{agent.url}/tasks/{task_id}").json()
+        assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+        text = "".join(part["text"] for part in task["artifacts"][0]["parts"])
+        assert text.split() == [str(n) for n in range(1, 13)]
+
+
+# -------------------------------------------------------------------------------------------------------------- logs
+
+
+def test_logs_are_json_when_asked_for_and_tell_operations_at_level_debug(folder: Path) -> None:
+    with serving(folder, "agent:parrot", "--json", "--log-level", "debug", "--cors", "*") as agent:
+        send(agent.url, "1", "a secret of the user")
+        assert agent.stop() == 0
+        lines = [json.loads(line) for line in agent.log.splitlines()]
+    told = [(line["level"], line["message"]) for line in lines]
+    assert ("warning", "CORS: pages of every origin may call this agent") in told
+    assert ("debug", "SendMessage in A2A 1.0") in told
+    assert ("info", f"agent Carded serves at {agent.url}, on sqlite, as process {agent.process.pid}") in told
+    assert told[-1] == ("info", "agent Carded has stopped")
+    assert "a secret of the user" not in agent.log
+
+
+def test_options_are_heeded(folder: Path) -> None:
+    with serving(folder, "agent:parrot", "--metrics", "--url", "https://agent.example/base/") as agent:
+        card = httpx2.get(f"{agent.url}/.well-known/agent-card.json").json()
+        assert (card["name"], card["url"]) == ("Carded", "https://agent.example/base/")
+        assert "holdfast_uptime_seconds" in httpx2.get(f"{agent.url}/metrics").text
+        assert agent.stop(signal.SIGINT) == 0
