@@ -8,7 +8,6 @@ import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import pytest
@@ -24,13 +23,17 @@ from holdfast.tasks import TaskContext
 from tests.integration.server.alice import SECRET_WORDS, alices_things, card
 from tests.integration.server.asgi import Headers, Reply, ask, call
 from tests.integration.server.calls import METHODS
+from tests.integration.server.loopback import served, talked
 from tests.integration.server.mutations import Asked, calls, operations_requests, rest_requests, rpc_calls
 from tests.integration.server.people import authenticator, bearer
+from tests.integration.tasks.conftest import ENGINES, store_url
+
+pytest_plugins = ["holdfast.testing.pytest"]
 
 T = TypeVar("T")
 
 NOWHERE = "the-token-of-a-caller-without-tenant"
-SHORT, FULL = 200, 2_750  # requests per binding and engine
+SHORT, FULL = 200, 1_400  # requests per binding and engine
 ANSWERS = {200, 204, 304, 400, 401, 404, 408, 413, 415, 431}
 CODES = {
     grpc.StatusCode[name]
@@ -208,10 +211,15 @@ def _answers(reply: Reply) -> list[Any]:
     return reply.events if kind.startswith("text/event-stream") else [reply.json]
 
 
-@pytest.fixture(scope="module", params=["memory", "sqlite"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "fuzzed" in metafunc.fixturenames:
+        engines = ENGINES if metafunc.config.getoption("--full") else ENGINES[:2]
+        metafunc.parametrize("fuzzed", engines, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
 def fuzzed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzed]:
-    folder: Path = tmp_path_factory.mktemp("fuzz")
-    with Fuzzed("memory" if request.param == "memory" else f"sqlite:///{folder}/agent.db?durability=relaxed") as found:
+    with Fuzzed(store_url(request.param, request, tmp_path_factory.mktemp("fuzz"))) as found:
         yield found
 
 
@@ -251,3 +259,68 @@ def test_whatever_is_sent_is_answered_as_documented(fuzzed: Fuzzed, binding: str
     if full:
         print(binding, sorted(fuzzed.outcomes.items()))
     assert fuzzed.outcomes[200] > 0.08 * fuzzed.outcomes.total()  # else it shows little
+
+
+LINES = st.sampled_from(
+    [
+        b"GET /tasks HTTP/1.1\r\n",
+        b"POST / HTTP/1.1\r\n",
+        b"POST /message:send HTTP/1.1\r\n",
+        b"GET http://other.example/tasks HTTP/1.1\r\n",
+        b"GET //health HTTP/1.0\r\n",
+        b"OPTIONS * HTTP/1.1\r\n",
+        b"CONNECT host:1 HTTP/1.1\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET /%ff%00 HTTP/1.1\r\n",
+        b"GET /tasks?a=%zz&\xff HTTP/1.1\r\n",
+        b"\x16\x03\x01\x02\x00\x01",
+        b"host: x\r\n",
+        b"content-type: application/json\r\n",
+        b"content-length: 2\r\n",
+        b"content-length: -1\r\n",
+        b"content-length: 2\r\ncontent-length: 3\r\n",
+        b"transfer-encoding: chunked\r\n",
+        b"transfer-encoding: gzip, chunked\r\n",
+        b"upgrade: websocket\r\nconnection: upgrade\r\n",
+        b"expect: 100-continue\r\n",
+        b"connection: close\r\n",
+        b" folded: x\r\n",
+        b"no colon\r\n",
+        b"x: \x00\xff\r\n",
+        b"\r\n",
+        b"{}",
+        b"2\r\n{}\r\n0\r\n\r\n",
+        b"ffffffffffffffff\r\n",
+    ]
+)
+
+
+@pytest.mark.timeout(900)
+def test_whatever_comes_over_a_connection_is_answered_or_cut(full: bool) -> None:
+    """Bytes that are hardly HTTP: each answer is one, none is of 5xx, and the next client is served."""
+    server = A2AServer(worker=work, agent_card=card(), settings=ServerSettings(header_seconds=0.1, body_seconds=0.1))
+    health = b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+
+    async def exchanged(port: int, lines: list[bytes]) -> None:
+        replies = await asyncio.gather(
+            *(talked(port, *lines[place:], patience=0.5) for place in range(min(len(lines), 4))), talked(port, health)
+        )
+        for reply in replies:
+            assert not reply or reply.startswith(b"HTTP/1.1 ")
+            assert re.search(rb"HTTP/1.1 5\d\d", reply) is None
+            assert LEAKS.search(reply) is None
+        assert replies[-1].startswith(b"HTTP/1.1 200 ")
+
+    with asyncio.Runner() as runner:
+        serving = served(server)
+        port = runner.run(serving.__aenter__())
+
+        @settings(max_examples=600 if full else 25, deadline=None, derandomize=not full, database=None)
+        @given(st.lists(LINES | st.binary(max_size=8), min_size=1, max_size=8))
+        def answered(lines: list[bytes]) -> None:
+            runner.run(exchanged(port, lines))
+
+        try:
+            answered()
+        finally:
+            runner.run(serving.__aexit__(None, None, None))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import time
 import tracemalloc
 from collections.abc import AsyncIterator
@@ -12,17 +11,16 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-import uvicorn
 from starlette.types import ASGIApp, Message
 
 from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
 from holdfast.server import A2AServer
-from holdfast.server.connections import connections
 from holdfast.server.http import check_headers, read_body
 from holdfast.server.settings import ServerSettings
 from holdfast.tasks import TaskContext
 from tests.integration.server.asgi import ask, call, rpc
 from tests.integration.server.entries import ENTRIES, Entry, Wish, wished
+from tests.integration.server.loopback import served, talked
 
 CARD = AgentCardConfig(
     name="Agent",
@@ -172,50 +170,8 @@ def test_headers_are_counted_whole() -> None:
 # --------------------------------------------------------------------------------------------- over a real connection
 
 
-@asynccontextmanager
-async def served(**settings: Any) -> AsyncIterator[int]:
-    """An agent at a port of this machine."""
-    chosen = ServerSettings(**settings)
-    server = A2AServer(worker=echo, agent_card=CARD, settings=chosen)
-    config = uvicorn.Config(server.app, http=connections(chosen), ws="none", lifespan="on", log_config=None)
-    listening = uvicorn.Server(config)
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        serving = asyncio.create_task(listening.serve([bound]))
-        try:
-            async with asyncio.timeout(20):
-                while not listening.started:  # noqa: ASYNC110 - uvicorn tells nobody
-                    await asyncio.sleep(0.01)
-            yield bound.getsockname()[1]
-        finally:
-            listening.should_exit = True
-            await serving
-
-
-async def talked(port: int, *pieces: bytes, pause: float = 0.0, patience: float = 10.0) -> bytes:
-    """What comes back until the agent hangs up."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    got = bytearray()
-
-    async def read() -> None:
-        while data := await reader.read(65_536):
-            got.extend(data)
-
-    async def write() -> None:
-        for piece in pieces:
-            writer.write(piece)
-            await writer.drain()
-            await asyncio.sleep(pause)
-
-    reading, writing = asyncio.create_task(read()), asyncio.create_task(write())
-    try:
-        await asyncio.wait([reading], timeout=patience)
-    finally:
-        for task in (reading, writing):
-            task.cancel()
-        writer.close()
-        await asyncio.gather(reading, writing, writer.wait_closed(), return_exceptions=True)
-    return bytes(got)
+def limited(**settings: Any) -> A2AServer:
+    return A2AServer(worker=echo, agent_card=CARD, settings=ServerSettings(**settings))
 
 
 HEAD = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
@@ -223,7 +179,7 @@ HEAD = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 
 async def test_a_connection_that_dawdles_is_closed() -> None:
     """Nothing at all, half of the headers, a header line now and then, empty lines after an answer: all end in time."""
-    async with served(header_seconds=0.5) as port:
+    async with served(limited(header_seconds=0.5)) as port:
         begin = time.monotonic()
         silent, half, dripping, lines = await asyncio.gather(
             talked(port),
@@ -239,7 +195,7 @@ async def test_a_connection_that_dawdles_is_closed() -> None:
 
 
 async def test_endless_headers_are_cut() -> None:
-    async with served(header_bytes=10_000) as port:
+    async with served(limited(header_bytes=10_000)) as port:
         assert (await talked(port, HEAD, b"x: " + b"y" * 200_000)).startswith(b"HTTP/1.1 431 ")
         assert (await talked(port, HEAD, *[b"x: y\r\n" * 100] * 50)).startswith(b"HTTP/1.1 431 ")
         assert (await talked(port, b"GET /" + b"x" * 200_000)).startswith(b"HTTP/1.1 431 ")
@@ -247,7 +203,7 @@ async def test_endless_headers_are_cut() -> None:
 
 async def test_a_slow_body_is_answered_and_the_connection_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.server.connections.LINGER_SECONDS", 0.5)
-    async with served(body_seconds=0.3) as port:
+    async with served(limited(body_seconds=0.3)) as port:
         slow = await talked(port, HEAD + b"content-length: 1000\r\n\r\n", *[b" "] * 100, pause=0.1, patience=9)
         assert slow.startswith(b"HTTP/1.1 408 ")
         chunked = HEAD + b"transfer-encoding: chunked\r\n\r\n"
@@ -258,14 +214,14 @@ async def test_a_connection_goes_on_after_an_error() -> None:
     """Params that are no object, and many requests in one packet: each is answered on the same connection."""
     bodies = [rpc("GetTask", params, id_=number) for number, params in enumerate(([1], "abc", 7, {"id": "x"}, None))]
     requests = b"".join(HEAD + b"content-length: %d\r\n\r\n%b" % (len(body), body) for body in bodies)
-    async with served(header_seconds=1.0) as port:
+    async with served(limited(header_seconds=1.0)) as port:
         got = await talked(port, requests, patience=2)
     answers = [part.partition(b"\r\n\r\n")[2] for part in got.split(b"HTTP/1.1 ")[1:]]
     assert [json.loads(answer)["id"] for answer in answers] == [0, 1, 2, 3, 4]
 
 
 async def test_others_are_served_while_many_dawdle() -> None:
-    async with served(header_seconds=3.0, body_seconds=3.0) as port:
+    async with served(limited(header_seconds=3.0, body_seconds=3.0)) as port:
         dawdling = [asyncio.create_task(talked(port, HEAD)) for _ in range(100)]
         dawdling += [asyncio.create_task(talked(port, HEAD + b"content-length: 9\r\n\r\n{")) for _ in range(100)]
         await asyncio.sleep(0.2)
