@@ -176,7 +176,8 @@ class Calls:
         """Agents say 401 to those who show nothing and to those who show the wrong thing; we know which it was."""
         if isinstance(error, AuthenticationFailed):
             kind = CredentialsRefused if self._secret else CredentialsMissing
-            return kind(str(error), challenge=error.challenge)
+            words = None if str(error) == type(error).__doc__ else str(error)
+            return kind(words, challenge=error.challenge)
         return error
 
     def _last(self, transport: Transport, error: HoldfastError) -> None:
