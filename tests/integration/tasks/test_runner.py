@@ -626,3 +626,40 @@ async def test_a_stop_before_the_first_step(memory: Stage, why: Stop) -> None:
     assert runner is not None
     assert not runner.runs
     assert await asyncio.wait_for(sent.run.settled(), 1.0) is None
+
+
+async def test_a_stop_while_the_turn_ends(memory: Stage) -> None:
+    """A turn is interrupted while its end is on the way to the store: the end is refused, the message has its turn."""
+    begun = []
+    go, gate, held = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def worker(ctx: TaskContext) -> None:
+        begun.append(ctx.user_text)
+        if ctx.user_text == "first":
+            await go.wait()
+        await ctx.respond(f"did {ctx.user_text}")
+
+    engine = await memory.engine(worker, double_text="interrupt")
+    other = await memory.engine(double_text="interrupt")
+    sent = await engine.tasks.send(message("first"))
+    kernel = memory.lines[engine].kernel
+
+    async def slowly(*commit: Any) -> Any:
+        held.set()
+        await gate.wait()
+        return await kernel.commit(*commit)
+
+    memory.lines[engine].commit = lambda *commit: asyncio.shield(asyncio.ensure_future(slowly(*commit)))  # type: ignore[attr-defined]
+    go.set()
+    await asyncio.wait_for(held.wait(), 5.0)
+    second = await other.tasks.send(message("second", task_id=sent.task.record.task_id))
+    assert sent.run is not None
+    sent.run.stop("interrupt")
+    await asyncio.sleep(0.01)
+    gate.set()
+    with at_most(5.0):
+        task = await answer(other, second)
+    assert task.status.state is TaskState.completed
+    assert begun == ["first", "second"]
+    assert [said.text for said in task.history] == ["first", "did first", "second", "did second"]
+    assert await one_end(engine, task.id) is TaskState.completed
