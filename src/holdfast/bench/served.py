@@ -1,6 +1,7 @@
 """The programs that `bench server` measures, each in a process of its own: our agent, and a bare application.
 
     python -m holdfast.bench.served agent STORAGE
+    python -m holdfast.bench.served grpc STORAGE      the same agent, also by gRPC; its card says at which port
     python -m holdfast.bench.served bare STORAGE
 
 The bare one does what nobody can do without: it reads the same request by the same parser, commits one record and one
@@ -92,7 +93,11 @@ async def _respond(send: Send, body: bytes) -> None:
 def main(kind: str, url: str) -> None:
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
-    app: Any = Bare(url) if kind == "bare" else A2AServer(worker=echo, agent_card=CARD, storage=url).app
+    app: Any
+    if kind == "bare":
+        app = Bare(url)
+    else:
+        app = A2AServer(worker=echo, agent_card=CARD, storage=url, grpc_port=0 if kind == "grpc" else None).app
     config = uvicorn.Config(app, http="httptools", ws="none", lifespan="on", access_log=False, log_level="error")
     print(bound.getsockname()[1], flush=True)  # noqa: T201 - the parent reads it
     uvicorn.Server(config).run(sockets=[bound])

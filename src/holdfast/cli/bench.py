@@ -125,6 +125,29 @@ def tasks(json_file: Path | None, quick: bool) -> None:
     _print(report, json_file)
 
 
+@bench.command()
+@click.option("--url", help="The storage to measure on; without it, a SQLite file in a temporary directory.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    help="Write the figures here.",
+)
+@click.option("--quick", is_flag=True, help="Small counts, for a first look; the figures vary more.")
+def grpc(url: str | None, json_file: Path | None, quick: bool) -> None:
+    """Measure gRPC: SendMessage, beside JSON-RPC to the same agent in the same run.
+
+    \b
+    Example:
+      holdfast bench grpc --quick
+    """
+    from holdfast.bench.grpc import run
+
+    with progress("measuring") as tell:
+        report = asyncio.run(run(url, quick=quick, progress=tell))
+    _print(report, json_file)
+
+
 def _print(report: Report, json_file: Path | None) -> None:
     rows = [[each.name, three_digits(each.value), each.unit, each.target, MET[each.met]] for each in report.figures]
     print_table(["figure", ">value", "unit", "target", ""], rows)

@@ -1,0 +1,172 @@
+"""Our conversion does what protobuf's own does: on everything that a codec can say, in both directions."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import InvalidParamsError, ParseError
+from holdfast.protocol import v03_proto, v1
+from holdfast.protocol.card import (
+    AgentCardConfig,
+    CapabilitiesConfig,
+    Interface,
+    SkillConfig,
+    build_card,
+    card_v03_proto,
+)
+from holdfast.protocol.operations import Operation
+from holdfast.protocol.protobuf.methods import METHODS_V03, METHODS_V1, Method
+from holdfast.protocol.protobuf.shapes import shape
+from holdfast.protocol.requests import PushConfig, PushConfigPage, Request, StreamEvent, TaskPage
+from holdfast.protocol.types import Task
+from holdfast.protocol.v1 import MODELS
+from tests.unit.protocol import strategies as some
+
+FORMAT: Any = import_module("google.protobuf.json_format")
+STRUCT: Any = import_module("google.protobuf.struct_pb2")
+
+
+def official(method: Method, json_: bytes) -> Any:
+    return FORMAT.ParseDict(json.loads(json_), method.answer(), ignore_unknown_fields=True)
+
+
+def same(method: Method, json_: bytes) -> None:
+    """Ours and theirs read the same JSON as the same message."""
+    assert method.answer.FromString(method.write_answer(json_)) == official(method, json_)
+
+
+@given(some.events())
+def test_events_of_1_0(event: StreamEvent) -> None:
+    same(METHODS_V1["SendStreamingMessage"], v1.event(event))
+
+
+@given(some.events(references=False))
+def test_events_of_0_3(event: StreamEvent) -> None:
+    same(METHODS_V03["SendStreamingMessage"], v03_proto.event(event))
+
+
+@given(some.tasks(references=False))
+def test_tasks(task: Task) -> None:
+    same(METHODS_V1["GetTask"], v1.task(task))
+    same(METHODS_V03["GetTask"], v03_proto.task(task))
+    same(METHODS_V1["ListTasks"], v1.task_list(TaskPage([task], "next", 1, 7)))
+
+
+@given(st.lists(some.push_configs, max_size=2))
+def test_push_configs(configs: list[PushConfig]) -> None:
+    same(METHODS_V1["ListTaskPushNotificationConfigs"], v1.push_config_list(PushConfigPage(configs, "next")))
+    same(METHODS_V03["ListTaskPushNotificationConfig"], v03_proto.push_config_list(PushConfigPage(configs)))
+
+
+@given(some.requests)
+def test_requests_come_back(request: Request) -> None:
+    """What a client writes as protobuf, a server reads as protobuf's own JSON has it."""
+    operation = next(
+        operation for operation, model in MODELS.items() if type(request) is model and operation.value in METHODS_V1
+    )
+    method = METHODS_V1[operation.value]
+    json_ = v1.encode_request(request)
+    data = method.write_request(json_)
+    theirs = FORMAT.ParseDict(json.loads(json_), method.request(), ignore_unknown_fields=True)
+    assert method.request.FromString(data) == theirs
+    v1.decode(operation, method.read_request(data))
+    assert method.read_request(data) == FORMAT.MessageToDict(theirs)
+
+
+@given(some.tasks())
+def test_answers_come_back_to_clients(task: Task) -> None:
+    method = METHODS_V1["SendMessage"]
+    assert method.read_answer(method.write_answer(v1.sent_task(task))) == FORMAT.MessageToDict(
+        official(method, v1.sent_task(task))
+    )
+
+
+def test_cards() -> None:
+    config = AgentCardConfig(
+        name="A",
+        description="B",
+        skills=[SkillConfig(id="s", name="S", description="does", tags=["t"], security=[{"key": []}])],
+        capabilities=CapabilitiesConfig(streaming=True),
+        security_schemes={"key": {"apiKeySecurityScheme": {"location": "header", "name": "x-key"}}},
+        security=[{"key": ["read"]}, {}],
+    )
+    card = build_card(config, [Interface("localhost:1", "GRPC")])
+    same(METHODS_V1["GetExtendedAgentCard"], json.dumps(card).encode())
+    old = METHODS_V03["GetAgentCard"]
+    json_ = json.dumps(card_v03_proto(card)).encode()
+    same(old, json_)
+    written = old.answer.FromString(old.write_answer(json_))
+    assert list(written.security[0].schemes["key"].list) == ["read"]
+    assert not written.security[1].schemes
+    assert "key" in written.skills[0].security[0].schemes
+    assert written.security_schemes["key"].api_key_security_scheme.name == "x-key"
+
+
+@pytest.mark.parametrize(
+    ("number", "back"),
+    [
+        (0, 0),
+        (-0.0, -0.0),
+        (42, 42),
+        (2**53, 2**53),
+        (2**53 + 1, float(2**53)),
+        (2**63, float(2**63)),
+        (10**400, "1" + "0" * 400),
+        (1e300, 1e300),
+        (2.5, 2.5),
+        (5e-324, 5e-324),
+    ],
+)
+def test_numbers(number: float, back: object) -> None:
+    """Whole numbers within ±2^53 are exact, larger ones the nearest double, what no double can hold a string."""
+    method = METHODS_V1["GetTask"]
+    task = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}, "metadata": {"n": number}}
+    found = method.read_answer(method.write_answer(json.dumps(task).encode()))["metadata"]["n"]
+    assert (found, type(found)) == (back, type(back)) or (found == back == 2**53)
+    assert str(found) == str(back) or found == back
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_numbers_that_json_does_not_have(number: float) -> None:
+    method = METHODS_V1["SendMessage"]
+    request = method.request()
+    request.metadata.fields["n"].number_value = number
+    with pytest.raises(InvalidParamsError):
+        method.read_request(request.SerializeToString())
+
+
+def test_what_is_no_message() -> None:
+    with pytest.raises(ParseError, match=r"no lf\.a2a\.v1\.SendMessageRequest"):
+        METHODS_V1["SendMessage"].read_request(b"\xff\xff\xff")
+
+
+def test_an_enum_of_the_future_is_left_to_validation() -> None:
+    method = METHODS_V1["ListTasks"]
+    request = method.request(status=99)
+    with pytest.raises(InvalidParamsError):
+        v1.decode(Operation.list_tasks, method.read_request(request.SerializeToString()))
+
+
+def test_nesting_is_bounded() -> None:
+    """Protobuf itself refuses what nests deeper than it is allowed to by JSON."""
+    value = STRUCT.Value(string_value="deep")
+    for _ in range(60):
+        outer = STRUCT.Value()
+        outer.list_value.values.add().CopyFrom(value)
+        value = outer
+    method = METHODS_V1["SendMessage"]
+    request = method.request()
+    request.metadata.fields["n"].CopyFrom(value)
+    with pytest.raises(ParseError):
+        method.read_request(request.SerializeToString())
+
+
+def test_null_is_data() -> None:
+    part = shape(METHODS_V1["SendMessage"].request.DESCRIPTOR.file.message_types_by_name["Part"])
+    assert part.parts({"data": None, "filename": None}) == {"data": STRUCT.Value(null_value=0)}
