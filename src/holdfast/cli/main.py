@@ -15,6 +15,7 @@ from holdfast.cli.tasks import tasks
 from holdfast.cli.transfer import backup, copy, restore
 from holdfast.cli.worker import worker
 from holdfast.errors import HoldfastError
+from holdfast.cli.webhooks import webhooks
 
 
 class Failure(click.ClickException):
@@ -59,3 +60,4 @@ main.add_command(tasks)
 main.add_command(dead)
 main.add_command(bench)
 main.add_command(conformance)
+main.add_command(webhooks)

@@ -36,7 +36,7 @@ FAMILIES: tuple[Family, ...] = (
     Collection(SEGMENTS),
     Collection(SENDS),
     Collection(CONTEXTS, indexes=(Index("key"),)),
-    Collection(PUSH_CONFIGS, fields={"task": str}, indexes=(Index("task", equal=("task",)),)),
+    Collection(PUSH_CONFIGS, fields={"task": str}, indexes=(Index("task", equal=("task",)), Index("key"))),
     Collection(PUSH_CURSORS),
     Collection(SWEEPS),
 )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 import pytest_asyncio
@@ -52,7 +53,9 @@ async def test_every_parameter_is_known() -> None:
     for route in ROUTES:
         names = {name for name, _ in (*route.query, *route.body)}
         assert names <= PLAIN | {"context", "pageToken", "tenant", "owner"}, route.name
-        assert route.path.count("{") <= ("{task_id}" in route.path), route.name
+        named = set(re.findall(r"{(\w+)}", route.path))
+        assert named <= {"task_id", "config_id"}, route.name
+        assert "config_id" not in named or "task_id" in named, route.name
 
 
 async def asked(app: ASGIApp, route: OpsRoute, reach: str, things: Alice, who: Headers, owner: str = "") -> Reply:
@@ -70,7 +73,7 @@ async def asked(app: ASGIApp, route: OpsRoute, reach: str, things: Alice, who: H
     return await ask(
         app,
         route.method,
-        PREFIX + route.path.format(task_id=things.task),
+        PREFIX + route.path.format(task_id=things.task, config_id=quote(things.config, safe="")),
         headers=headers,
         query=urlencode(query),
         body=GOOD_BODIES.get(route.name, b"{}") if route.method == "POST" else b"",

@@ -23,6 +23,8 @@ from holdfast.tasks.sweep import trim_log
 from tests.integration.server.actor import act, agent
 from tests.integration.server.people import authenticator, bearer
 from tests.integration.server.serving import talking
+from tests.integration.tasks.stage import until
+from tests.integration.webhooks.receiver import fine, receiving
 
 CARD = AgentCardConfig(name="Actor", description="Does as told")
 MESSAGES = iter(range(1_000_000))
@@ -254,6 +256,36 @@ async def test_webhooks_of_a_task_are_listed() -> None:
         await client.post(f"/tasks/{task['id']}/pushNotificationConfigs", json=hook)
         [found] = (await get(client, f"/tasks/{task['id']}/webhooks"))["webhooks"]
     assert (found["id"], found["url"]) == ("mine", "http://127.0.0.1:9/hook")
+    assert (found["status"], found["delivered"]) == ("active", 0)
+    assert found["cursor"] > 0
+
+
+async def test_a_webhook_is_delivered_to_again() -> None:
+    """One that was given up, from where it stood; or everything after an event, with the same ids."""
+    settings = ServerSettings.of({}, webhook_loopback=True)
+    async with receiving() as receiver, talking(agent(settings=settings)) as client:
+        receiver.always(410)
+        task = await send(client, "ask")
+        path = f"/tasks/{task['id']}/webhooks"
+        hook = {"url": receiver.url, "id": "mine", "token": "secret", "authentication": {"scheme": "Bearer"}}
+        await client.post(f"/tasks/{task['id']}/pushNotificationConfigs", json=hook)
+        await post(client, f"{path}/mine/replay", after=0)
+
+        async def shows(name: str, value: object) -> bool:
+            [found] = (await get(client, path))["webhooks"]
+            assert "secret" not in json.dumps(found)
+            return bool(found[name] == value)
+
+        await until(lambda: shows("status", "failed"))
+        receiver.answering = fine
+        await post(client, f"{path}/mine/replay")
+        await until(lambda: shows("delivered", 3))
+        await client.post(f"{PREFIX}{path}/mine/replay?after=0", json={})
+        await until(lambda: len(receiver.arrivals) == 7)
+        assert receiver.seqs()[1:4] == receiver.seqs()[4:7]
+        for wrong in ({"after": -1}, {"after": "x"}, {"after": True}):
+            assert (await client.post(f"{PREFIX}{path}/mine/replay", json=wrong)).status_code == 400
+        assert (await client.post(f"{PREFIX}{path}/other/replay", json={})).status_code == 404
 
 
 # --------------------------------------------------------------------------------------------------------------- do
@@ -442,19 +474,22 @@ GIVEN = {"steer_task": ("wait", {"kind": "inject"}), "fork_task": ("ask", {"seq"
 
 
 async def test_every_route_answers() -> None:
-    """With what its table says. That no task is dead here, dropping tells."""
+    """With what its table says. That no task is dead here, and none has a webhook, is said too."""
     async with talking(agent()) as client:
         for route in ROUTES:
             text, body = GIVEN.get(route.name, ("ask", {}))
             task = await send(client, text, now=text == "wait")
-            path = PREFIX + route.path.format(task_id=task["id"])
+            path = PREFIX + route.path.format(task_id=task["id"], config_id="none")
             if route.stream:
                 async with client.stream(route.method, path) as answer:
                     assert answer.status_code == 200, route.name
                     assert await anext(answer.aiter_lines())
                 continue
             answer = await client.request(route.method, path, json=body if route.method == "POST" else None)
-            assert answer.status_code == (404 if route.name == "drop_dead" else 200), (route.name, answer.text)
+            assert answer.status_code == (404 if route.name in ("drop_dead", "replay_push") else 200), (
+                route.name,
+                answer.text,
+            )
             assert answer.headers["content-type"] == "application/json"
             assert isinstance(answer.json(), dict)
             if text == "wait":

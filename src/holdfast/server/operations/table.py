@@ -82,7 +82,15 @@ ROUTES: tuple[OpsRoute, ...] = (
     OpsRoute("erase_task", "DELETE", "/tasks/{task_id}", "Erase a task with everything that belongs to it", _WHOSE),
     OpsRoute("list_dead", "GET", "/dead", "Tasks that were given up after their last attempt", (*_PAGE, *_WHOSE)),
     OpsRoute("drop_dead", "DELETE", "/dead/{task_id}", "Forget a dead letter; its task stays failed", _WHOSE),
-    OpsRoute("list_push", "GET", "/tasks/{task_id}/webhooks", "The webhooks of a task", _WHOSE),
+    OpsRoute("list_push", "GET", "/tasks/{task_id}/webhooks", "The webhooks of a task, and how each stands", _WHOSE),
+    OpsRoute(
+        "replay_push",
+        "POST",
+        "/tasks/{task_id}/webhooks/{config_id}/replay",
+        "Deliver to a webhook again, also to one that was given up",
+        _WHOSE,
+        (("after", "the last seq that is not repeated; without it, go on where the webhook stands"),),
+    ),
     OpsRoute("system", "GET", "/system", "Engine, health, queues, workers and storage statistics", operator=True),
     OpsRoute(
         "list_work",

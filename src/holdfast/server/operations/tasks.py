@@ -20,6 +20,7 @@ from holdfast.tasks.families import EVENTS, INBOX, QUEUE, TASKS
 from holdfast.tasks.listing import list_records, record_json
 from holdfast.tasks.queries import ListTasksQuery
 from holdfast.tasks.record import TaskRecord
+from holdfast.webhooks.overview import webhooks
 
 WATCH_SECONDS = 0.5  # how often the list of tasks is looked at for changes
 Frames = AsyncGenerator[tuple[bytes, int | None], None]
@@ -122,9 +123,8 @@ class TaskOperations:
         return partition
 
     async def list_push(self, call: OpsCall) -> bytes:
-        page = await self._service.push.list(await self._partition(call), call.task_id)
-        configs = [config.model_dump(mode="json", by_alias=True, exclude_none=True) for config in page.configs]
-        return to_json({"webhooks": configs})
+        found = webhooks(self._store, await self._partition(call), call.task_id)
+        return to_json({"webhooks": [webhook.json() async for webhook in found]})
 
     # ---------------------------------------------------------------------------------------------------------- do
 
@@ -139,6 +139,12 @@ class TaskOperations:
         kind: Any = call.text("kind")
         reason = call.text("reason")
         await self._tasks.steer(call.task_id, kind, call.principal, reason=reason, payload=payload)
+        return b"{}"
+
+    async def replay_push(self, call: OpsCall) -> bytes:
+        partition = await self._partition(call)
+        after = call.number("after", 0, low=0, high=2**53) if "after" in {*call.body, *call.query} else None
+        await self._service.push.replay(partition, call.task_id, call.names["config_id"], after=after)
         return b"{}"
 
     async def requeue_task(self, call: OpsCall) -> bytes:
