@@ -276,6 +276,14 @@ async def test_a_cancel_just_before_the_sleep(stage: Stage) -> None:
 
     engine = await stage.engine(worker, cancel_seconds=30.0)
     front = await stage.engine()
+    kernel = stage.lines[engine].kernel
+
+    async def late(partition: str, name: str, *args: Any, **more: Any) -> Any:
+        if name == "task_inbox":
+            await asyncio.sleep(0.1)
+        return await kernel.read_log(partition, name, *args, **more)
+
+    stage.lines[engine].read_log = late  # type: ignore[attr-defined]
     sent = await engine.tasks.send(message())
     task_id = sent.task.record.task_id
     cancel = asyncio.create_task(front.tasks.cancel(task_id, seconds=10.0))
