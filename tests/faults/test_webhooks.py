@@ -1,0 +1,161 @@
+"""kill -9 of agents that tell webhooks: between a commit and its POST, between a POST and its commit, and at random."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import signal
+from collections import Counter
+
+import httpx2
+import pytest
+
+from holdfast.storage import new_id, open_storage
+from holdfast.tasks import TaskEngine
+from holdfast.tasks.families import EVENTS, WEBHOOKS
+from holdfast.tasks.notes import WIRE_KINDS
+from holdfast.webhooks.overview import webhooks
+from tests.faults.conftest import Figures
+from tests.faults.processes import Child, Children
+from tests.integration.tasks.stage import until
+from tests.integration.webhooks.receiver import OK, Arrival, Receiver, answer, receiving
+
+LEASE = 1.0
+
+
+class Agents:
+    """Two processes on one storage; whoever is killed is replaced."""
+
+    def __init__(self, children: Children, url: str) -> None:
+        self._children = children
+        self._url = url
+        self.members: list[tuple[Child, str]] = []
+        self.kills = 0
+
+    async def start(self) -> str:
+        child = self._children.start("webhook_server", self._url, LEASE, quiet=True)
+        address = await asyncio.to_thread(child.line)
+        self.members.append((child, address))
+        return address
+
+    async def kill(self, number: int) -> None:
+        child, _ = self.members.pop(number)
+        child.send(signal.SIGKILL)
+        await asyncio.to_thread(child.wait)
+        self.kills += 1
+
+
+async def send(client: httpx2.AsyncClient, address: str, hook: str, config: str) -> None:
+    """A new task, which is told about at this hook. Who does not answer has perhaps taken it all the same."""
+    body = {
+        "message": {"messageId": new_id(), "role": "ROLE_USER", "parts": [{"text": "go"}]},
+        "configuration": {"returnImmediately": True, "taskPushNotificationConfig": {"url": hook, "id": config}},
+    }
+    with contextlib.suppress(httpx2.HTTPError):
+        (await client.post(f"{address}/message:send", json=body)).raise_for_status()
+
+
+async def check(url: str, receivers: dict[str, Receiver]) -> tuple[int, int]:
+    """Every event of every task arrived where its config wanted, in order; how many tasks and events that were."""
+    tasks = events = 0
+    async with open_storage(url) as kernel, TaskEngine(kernel) as engine:
+        [partition] = list(await kernel.partitions())
+
+        async def idle() -> bool:
+            for state in ("waiting", "held"):
+                if (await kernel.list_work(partition, WEBHOOKS, state=state)).items:
+                    return False
+            return True
+
+        await until(idle, seconds=60)
+        async for webhook in webhooks(engine.store, partition):
+            entries = (await kernel.read_log(partition, EVENTS, webhook.task_id, limit=500)).entries
+            wanted = [entry.seq for entry in entries if entry.kind in WIRE_KINDS]
+            arrived = [
+                arrival.seq
+                for arrival in receivers[webhook.config_id].arrivals
+                if arrival.id.startswith(f"{webhook.task_id}.")
+            ]
+            assert list(dict.fromkeys(arrived)) == wanted, webhook.task_id
+            assert webhook.cursor.status == "active"
+            tasks, events = tasks + 1, events + len(wanted)
+    return tasks, events
+
+
+async def settled(url: str) -> None:
+    """Wait until every task is over."""
+    async with open_storage(url) as kernel, TaskEngine(kernel):
+
+        async def over() -> bool:
+            found = list(await kernel.partitions())
+            for partition in found:
+                for state in ("waiting", "held"):
+                    if (await kernel.list_work(partition, "tasks", state=state)).items:
+                        return False
+            return bool(found)
+
+        await until(over, seconds=90)
+
+
+@pytest.mark.timeout(600)
+async def test_every_event_arrives_whoever_is_killed(
+    children: Children, figures: Figures, full: bool, some_task_url: str
+) -> None:
+    """Two agents on one storage, killed at random while tasks stream and receivers fail now and then."""
+    kills = 20 if full else 3
+    dice = random.Random(5)
+
+    async def moody(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
+        if dice.random() < 0.03:
+            return answer(503)
+        await asyncio.sleep(dice.random() * 0.01)
+        return OK
+
+    async with receiving() as fine, receiving(moody) as bad, httpx2.AsyncClient(timeout=10) as client:
+        receivers = {"fine": fine, "bad": bad}
+        agents = Agents(children, some_task_url)
+        await agents.start()
+        while agents.kills < kills:
+            if len(agents.members) < 2:
+                await agents.start()
+            for _ in range(6):
+                config, receiver = dice.choice(list(receivers.items()))
+                await send(client, dice.choice(agents.members)[1], receiver.url, config)
+            await asyncio.sleep(dice.uniform(0, 0.3))
+            await agents.kill(dice.randrange(2))
+        await agents.start()
+        await settled(some_task_url)
+        tasks, events = await check(some_task_url, receivers)
+    repeats = sum(Counter(arrival.id for arrival in [*fine.arrivals, *bad.arrivals]).values()) - events
+    figures("webhooks, agents killed", kills=agents.kills, tasks=tasks, events=events, repeats=repeats)
+    assert tasks >= kills * 3
+
+
+@pytest.mark.timeout(300)
+async def test_an_agent_killed_between_a_commit_and_its_post(
+    children: Children, figures: Figures, some_task_url: str
+) -> None:
+    """The receiver has the POST and did not answer: nobody knows whether it arrived, so it arrives again, the same."""
+    reached = asyncio.Event()
+
+    async def holding(arrival: Arrival, writer: asyncio.StreamWriter) -> bytes:
+        if not reached.is_set():
+            receiver.arrivals.append(arrival)
+            reached.set()
+            await asyncio.sleep(600)
+        return OK
+
+    async with receiving(holding) as receiver, httpx2.AsyncClient(timeout=10) as client:
+        agents = Agents(children, some_task_url)
+        await send(client, await agents.start(), receiver.url, "fine")
+        await asyncio.wait_for(reached.wait(), 30)
+        await settled(some_task_url)  # all is committed, and nothing but the first event was posted
+        await agents.kill(0)
+        await agents.start()
+        tasks, events = await check(some_task_url, {"fine": receiver})
+    assert tasks == 1
+    assert len(receiver.arrivals) == events + 1
+    first, again = receiver.arrivals[:2]
+    assert (first.id, first.body) == (again.id, again.body)
+    figures("webhook, agent killed before its POST was answered", events=events, repeats=1)
