@@ -298,12 +298,12 @@ LINES = st.sampled_from(
 @pytest.mark.timeout(900)
 def test_whatever_comes_over_a_connection_is_answered_or_cut(full: bool) -> None:
     """Bytes that are hardly HTTP: each answer is one, none is of 5xx, and the next client is served."""
-    server = A2AServer(worker=work, agent_card=card(), settings=ServerSettings(header_seconds=0.1, body_seconds=0.1))
+    server = A2AServer(worker=work, agent_card=card(), settings=ServerSettings(header_seconds=1.0, body_seconds=0.1))
     health = b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
 
     async def exchanged(port: int, lines: list[bytes]) -> None:
         replies = await asyncio.gather(
-            *(talked(port, *lines[place:], patience=0.5) for place in range(min(len(lines), 4))), talked(port, health)
+            *(talked(port, *lines[place:], patience=0.1) for place in range(min(len(lines), 4))), talked(port, health)
         )
         for reply in replies:
             assert not reply or reply.startswith(b"HTTP/1.1 ")
@@ -315,7 +315,7 @@ def test_whatever_comes_over_a_connection_is_answered_or_cut(full: bool) -> None
         serving = served(server)
         port = runner.run(serving.__aenter__())
 
-        @settings(max_examples=600 if full else 25, deadline=None, derandomize=not full, database=None)
+        @settings(max_examples=400 if full else 25, deadline=None, derandomize=not full, database=None)
         @given(st.lists(LINES | st.binary(max_size=8), min_size=1, max_size=8))
         def answered(lines: list[bytes]) -> None:
             runner.run(exchanged(port, lines))
