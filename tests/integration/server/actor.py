@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig, ExtensionConfig, SkillConfig
 from holdfast.server import A2AServer
@@ -56,6 +57,7 @@ def agent(
     extensions: tuple[ExtensionConfig, ...] = (),
     task_settings: TaskSettings | None = None,
     settings: ServerSettings | None = None,
+    **more: Any,
 ) -> A2AServer:
     """An agent with everything."""
     card = AgentCardConfig(
@@ -65,12 +67,13 @@ def agent(
         capabilities=CapabilitiesConfig(streaming=streaming, push_notifications=push, extended_agent_card=extended),
         extensions=extensions,
     )
-    more = card.model_copy(update={"description": "Does as told, for you"})
+    other = card.model_copy(update={"description": "Does as told, for you"})
     return A2AServer(
         worker=act,
         agent_card=card,
         storage=storage,
-        extended_card=(lambda _caller: more) if extended else None,
+        extended_card=(lambda _caller: other) if extended else None,
         settings=settings or ServerSettings.of({}),
         task_settings=task_settings or TaskSettings.of({}, drain_seconds=0.2),
+        **more,
     )

@@ -1,0 +1,94 @@
+"""Every operation of 0.3 by its official stubs, in the same channel as 1.0."""
+
+from __future__ import annotations
+
+from tests.integration.grpc.speaking import OLD, PB, refused, talking
+
+HOOK = "https://93.184.216.34/hook"
+BLOCKING = OLD.SendMessageConfiguration(blocking=True)
+AT_ONCE = OLD.SendMessageConfiguration(blocking=False)
+
+
+async def test_send_and_get() -> None:
+    async with talking() as talk:
+        task = (await talk.old.SendMessage(talk.old_request("echo ä", BLOCKING))).task
+        assert task.status.state == OLD.TASK_STATE_COMPLETED
+        assert task.artifacts[0].parts[0].text == "ä"
+        assert task.history[0].content[0].text == "echo ä"
+        assert await talk.old.GetTask(OLD.GetTaskRequest(name=f"tasks/{task.id}")) == task
+        # In this channel the other version sees the same task in its own words.
+        assert (await talk.stub.GetTask(PB.GetTaskRequest(id=task.id))).history[0].parts[0].text == "echo ä"
+
+
+async def test_files_and_data() -> None:
+    async with talking() as talk:
+        task = (await talk.old.SendMessage(talk.old_request("file"))).task
+        file = task.artifacts[0].parts[0].file
+        assert (file.file_with_bytes, file.name, file.mime_type) == (b"\x00\xff", "x.bin", "application/octet-stream")
+        assert task.artifacts[1].parts[0].data.data["a"][0] == 1
+
+
+async def test_answered_at_once_and_canceled() -> None:
+    async with talking() as talk:
+        task = (await talk.old.SendMessage(talk.old_request("wait", AT_ONCE))).task
+        assert task.status.state in {OLD.TASK_STATE_SUBMITTED, OLD.TASK_STATE_WORKING}
+        canceled = await talk.old.CancelTask(OLD.CancelTaskRequest(name=f"tasks/{task.id}"))
+        assert canceled.status.state == OLD.TASK_STATE_CANCELLED
+        again = await refused(talk.old.CancelTask(OLD.CancelTaskRequest(name=f"tasks/{task.id}")))
+        assert (again.code, again.reason) == ("FAILED_PRECONDITION", "TASK_NOT_CANCELABLE")
+
+
+async def test_a_stream_says_final() -> None:
+    async with talking() as talk:
+        events = [event async for event in talk.old.SendStreamingMessage(talk.old_request("count 2"))]
+        assert events[0].WhichOneof("payload") == "task"
+        assert [one.artifact_update.artifact.parts[0].text for one in events if one.HasField("artifact_update")] == [
+            "0 ",
+            "1 ",
+        ]
+        assert events[-1].status_update.final
+        assert events[-1].status_update.status.state == OLD.TASK_STATE_COMPLETED
+
+
+async def test_subscribe() -> None:
+    async with talking() as talk:
+        task = (await talk.old.SendMessage(talk.old_request("count 30 0.01", AT_ONCE))).task
+        stream = talk.old.TaskSubscription(OLD.TaskSubscriptionRequest(name=f"tasks/{task.id}"))
+        events = [event async for event in stream]
+        assert events[0].task.id == task.id
+        assert events[-1].status_update.final
+
+
+async def test_push_configs() -> None:
+    async with talking() as talk:
+        task = (await talk.old.SendMessage(talk.old_request("wait", AT_ONCE))).task
+        parent = f"tasks/{task.id}"
+        config = OLD.TaskPushNotificationConfig(push_notification_config=OLD.PushNotificationConfig(url=HOOK))
+        request = OLD.CreateTaskPushNotificationConfigRequest(parent=parent, config_id="c1", config=config)
+        created = await talk.old.CreateTaskPushNotificationConfig(request)
+        name = f"{parent}/pushNotificationConfigs/c1"
+        assert (created.name, created.push_notification_config.url) == (name, HOOK)
+        got = await talk.old.GetTaskPushNotificationConfig(OLD.GetTaskPushNotificationConfigRequest(name=name))
+        assert got == created
+        listed = OLD.ListTaskPushNotificationConfigRequest(parent=parent)
+        assert [one.name for one in (await talk.old.ListTaskPushNotificationConfig(listed)).configs] == [name]
+        await talk.old.DeleteTaskPushNotificationConfig(OLD.DeleteTaskPushNotificationConfigRequest(name=name))
+        assert not (await talk.old.ListTaskPushNotificationConfig(listed)).configs
+
+
+async def test_the_card() -> None:
+    """The caller's own where there is one, else the public one: 0.3 has one method for both."""
+    for extended, description in ((True, "Does as told, for you"), (False, "Does as told")):
+        async with talking(extended=extended) as talk:
+            card = await talk.old.GetAgentCard(OLD.GetAgentCardRequest())
+            assert (card.description, card.protocol_version) == (description, "0.3.0")
+            assert card.preferred_transport == "GRPC"
+            assert card.url.startswith("http://")
+
+
+async def test_a_task_that_is_not_there() -> None:
+    async with talking() as talk:
+        gone = await refused(talk.old.GetTask(OLD.GetTaskRequest(name="tasks/nobody")))
+        assert (gone.code, gone.reason) == ("NOT_FOUND", "TASK_NOT_FOUND")
+        unnamed = await refused(talk.old.GetTask(OLD.GetTaskRequest(name="people/nobody")))
+        assert (unnamed.code, unnamed.reason) == ("INVALID_ARGUMENT", "INVALID_PARAMS")
