@@ -6,6 +6,7 @@ from typing import IO, Any
 
 import click
 
+from holdfast.cli.agents import cancel, card, get, send, stream
 from holdfast.cli.bench import bench
 from holdfast.cli.conformance import conformance
 from holdfast.cli.dead import dead
@@ -56,6 +57,11 @@ storage.add_command(restore)
 main.add_command(storage)
 main.add_command(migrate)
 main.add_command(worker)
+main.add_command(card)
+main.add_command(send)
+main.add_command(stream)
+main.add_command(get)
+main.add_command(cancel)
 main.add_command(tasks)
 main.add_command(dead)
 main.add_command(bench)
