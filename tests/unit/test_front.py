@@ -299,6 +299,7 @@ BAD: list[tuple[Callable[[Any], Any], type[InvalidRequest], str]] = [
     (lambda k: k.open_blob("p", None), InvalidName, "digest"),
     (lambda k: k.sweep(limit=0), InvalidValue, "limit"),
     (lambda k: k.partitions(after=7), InvalidValue, "after"),
+    (lambda k: k.partitions(after="a\0b"), InvalidName, "without NUL"),
     (lambda k: k.partitions(limit=0), InvalidValue, "limit"),
     (lambda k: k.watch("log"), InvalidValue, "a LogTopic or a QueueTopic, not str"),
     (lambda k: k.declare("note"), InvalidValue, "a Collection or a Log"),

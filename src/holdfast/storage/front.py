@@ -190,6 +190,8 @@ class Front(Hooks):
         check_count(limit, "limit", low=1, high=MAX_PAGE)
         if type(after) is not str:
             raise InvalidValue(f"after must be the name of a partition, not {type(after).__name__}")
+        if after:
+            check_partition(after)
         await self._caught_up()
         return await self._partitions(after, limit)
 

@@ -7,7 +7,7 @@ from typing import cast
 
 from pydantic_core import to_json
 
-from holdfast.errors import InvalidParamsError
+from holdfast.errors import InvalidName, InvalidParamsError
 from holdfast.server.health import Health
 from holdfast.server.operations.call import OpsCall
 from holdfast.storage import Kernel
@@ -97,7 +97,10 @@ class SystemOperations:
         return to_json({"work": items, "nextPageToken": page.cursor or ""})
 
     async def partitions(self, call: OpsCall) -> bytes:
-        found = await self._kernel.partitions(after=call.query.get("after", ""), limit=1000)
+        try:
+            found = await self._kernel.partitions(after=call.query.get("after", ""), limit=1000)
+        except InvalidName:
+            raise InvalidParamsError("after is the name of a partition") from None
         return to_json({"partitions": list(found)})
 
 
