@@ -100,6 +100,7 @@ def _serve(server: A2AServer, bound: socket.socket, tell: Callable[[], object]) 
         access_log=False,
         log_config=None,
         server_header=False,
+        proxy_headers=False,  # whom to believe is our own setting, trust_proxy
         timeout_keep_alive=30,
         timeout_graceful_shutdown=int(server.task_settings.drain_seconds + STOP_SECONDS),
     )

@@ -316,6 +316,15 @@ def test_logs_are_json_when_asked_for_and_tell_operations_at_level_debug(folder:
     assert "a secret of the user" not in agent.log
 
 
+@pytest.mark.parametrize(("trust", "scheme"), [("0", "http"), ("1", "https")])
+def test_a_proxy_is_believed_only_when_that_is_asked_for(folder: Path, trust: str, scheme: str) -> None:
+    """Also one at this machine."""
+    with serving(folder, "agent:parrot", HOLDFAST_TRUST_PROXY=trust) as agent:
+        forwarded = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "192.0.2.7"}
+        card = httpx2.get(f"{agent.url}/.well-known/agent-card.json", headers=forwarded).json()
+    assert card["url"].startswith(f"{scheme}://localhost:")
+
+
 def test_options_are_heeded(folder: Path) -> None:
     with serving(folder, "agent:parrot", "--metrics", "--url", "https://agent.example/base/") as agent:
         card = httpx2.get(f"{agent.url}/.well-known/agent-card.json").json()
