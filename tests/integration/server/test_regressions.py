@@ -49,6 +49,7 @@ TABLE: dict[str, str] = {
     "asking for input fails on some stores": f"{HERE}.test_asking_for_input_or_authentication_works",
     "a cancel of a waiting task does nothing": f"{HERE}.test_a_waiting_task_is_cancelled_at_once",
     "concurrent sends find the store locked": f"{HERE}.test_many_sends_at_once_all_arrive",
+    "a process that was idle is deaf afterwards": f"{HERE}.test_a_process_that_was_idle_still_works",
     "who leaves a stream cancels the task": f"{LIMITS}.test_a_stream_ends_when_its_client_leaves",
     # ------------------------------------------------------------------------------------- wrong on the wire
     "events of 1.0 have names of their own": f"{HERE}.test_events_of_1_0_are_named_as_specified",
@@ -355,6 +356,17 @@ async def test_many_sends_at_once_all_arrive(tmp_path: Path) -> None:
     async with agent(storage=f"sqlite:///{tmp_path}/agent.db") as app:
         replies = await asyncio.gather(*(call(app, "SendMessage", message()) for _ in range(300)))
     assert {task_of(reply)["status"]["state"] for reply in replies} == {"TASK_STATE_COMPLETED"}
+
+
+@pytest.mark.parametrize("engine", ["redis"])
+async def test_a_process_that_was_idle_still_works(request: pytest.FixtureRequest, tmp_path: Path, engine: str) -> None:
+    """Longer than the timeouts of drivers: what comes then is run, whichever process it reaches."""
+    url = store_url(engine, request, tmp_path)
+    async with agent(storage=url) as one, agent(None, storage=url) as other:
+        await asyncio.sleep(5.5)
+        for app in (one, other):
+            task = task_of(await call(app, "SendMessage", message()))
+            assert task["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
 # ----------------------------------------------------------------------------------------------- wrong on the wire
