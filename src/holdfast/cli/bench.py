@@ -148,6 +148,28 @@ def grpc(url: str | None, json_file: Path | None, quick: bool) -> None:
     _print(report, json_file)
 
 
+@bench.command()
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    help="Write the figures here.",
+)
+@click.option("--quick", is_flag=True, help="Small counts, for a first look; the figures vary more.")
+def client(json_file: Path | None, quick: bool) -> None:
+    """Measure the client: calls beside bare calls with the same HTTP library and JSON, a stream, the import.
+
+    \b
+    Example:
+      holdfast bench client --quick
+    """
+    from holdfast.bench.client import run
+
+    with progress("measuring") as tell:
+        report = asyncio.run(run(quick=quick, progress=tell))
+    _print(report, json_file)
+
+
 def _print(report: Report, json_file: Path | None) -> None:
     rows = [[each.name, three_digits(each.value), each.unit, each.target, MET[each.met]] for each in report.figures]
     print_table(["figure", ">value", "unit", "target", ""], rows)
