@@ -90,13 +90,14 @@ class Run:
             logger.info("task %s is run by another process now", self.journal.claim.key)
         except TaskTerminalStateError:  # it was ended from outside
             await self._let_go()
-        except (HoldfastError, asyncio.CancelledError) as error:
+        except (StorageUnavailable, asyncio.CancelledError) as error:
             if self._stop != "lost":
                 logger.warning("task %s is given back: %s", self.journal.claim.key, str(error) or "the process stops")
-                await self._let_go(ready_in=AGAIN_SECONDS if isinstance(error, HoldfastError) else 0.0)
-        except Exception:
-            logger.exception("task %s is given back", self.journal.claim.key)
-            await self._let_go(ready_in=AGAIN_SECONDS)
+                await self._let_go(ready_in=AGAIN_SECONDS if isinstance(error, StorageUnavailable) else 0.0)
+        except Exception as error:
+            logger.exception("task %s could not be run", self.journal.claim.key)
+            self.ended = True
+            await self.runner.attempt_failed(self.journal.claim, str(error))
         finally:
             self._close()
 

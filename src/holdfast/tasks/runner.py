@@ -8,7 +8,7 @@ import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from holdfast.errors import CommitRefused, HoldfastError, LeaseLost, TaskTerminalStateError
+from holdfast.errors import CommitRefused, HoldfastError, LeaseLost, StorageUnavailable, TaskTerminalStateError
 from holdfast.observability.metrics import Metrics
 from holdfast.observability.tracing import Tracing
 from holdfast.protocol.types import Message, TaskState
@@ -32,6 +32,8 @@ logger = logging.getLogger("holdfast.tasks")
 
 CLAIM_BATCH = 16
 LISTEN_AFTER_SECONDS = 0.05  # a turn that is over sooner looks into its inbox only at its end
+AGAIN_SECONDS = 1.0  # a task that could not be run is tried again after so long
+MAX_REASON = 1000
 POLL_SECONDS = 0.5  # delayed items and expired leases give no hint
 RETIRE_SECONDS = 5.0  # if the store does not answer, the lease ends by itself
 EXHAUSTED = "The agent's process died each time it worked on this task; it was given up."
@@ -223,9 +225,12 @@ class Runner:
         except TaskTerminalStateError:  # it was ended meanwhile, from outside
             with contextlib.suppress(HoldfastError):
                 await self.store.kernel.commit(claim.partition, claim.complete())
-        except HoldfastError as error:
+        except StorageUnavailable as error:
             logger.warning("task %s could not be begun: %s", claim.key, error)
             self.give_back_later(claim)
+        except HoldfastError as error:
+            logger.exception("task %s could not be begun", claim.key)
+            await self.attempt_failed(claim, str(error))
         finally:
             self.unreserve()
             key = (claim.partition, claim.key)
@@ -275,6 +280,32 @@ class Runner:
                 await kernel.commit(partition, Release(QUEUE, task_id, item.fence))
         except HoldfastError as error:
             logger.warning("task %s waits for the end of a lease: %s", task_id, error)
+
+    async def attempt_failed(self, claim: Claim, reason: str) -> None:
+        """A task could not be run, and not because the store was away: the attempt counts, and the last one ends it."""
+        try:
+            if claim.attempt < claim.max_attempts:
+                again = claim.retry(reason[:MAX_REASON], ready_in=AGAIN_SECONDS)
+                await self.store.kernel.commit(claim.partition, again)
+            else:
+                await self._give_up(claim, reason[:MAX_REASON])
+        except CommitRefused:
+            pass
+        except HoldfastError as error:
+            logger.warning("task %s could not be given back: %s", claim.key, error)
+            self.give_back_later(claim)
+
+    async def _give_up(self, claim: Claim, reason: str) -> None:
+        try:
+            task = await self.store.load(claim.partition, claim.key)
+            message = agent_message(task.record.task_id, task.record.context_id, text_part(EXHAUSTED))
+            journal = Journal(self.store, self.events, task, claim)
+            await journal.move(End(TaskState.failed, message), claim.bury(reason))
+            self.told(journal.task)
+        except (StorageUnavailable, CommitRefused):
+            raise
+        except HoldfastError:  # not even its end can be written: at least it is among the dead letters
+            await self.store.kernel.commit(claim.partition, claim.bury(reason))
 
     def give_back_later(self, claim: Claim) -> None:
         """Give a claim back once the store answers again; until then the heartbeat would keep it for nobody."""

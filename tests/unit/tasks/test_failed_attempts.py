@@ -1,0 +1,48 @@
+"""A task that can't be run, though the store answers: its attempts count, and the last one ends it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.errors import StorageCorrupt
+from holdfast.protocol.types import Message, Part, Role
+from holdfast.storage import open_storage
+from holdfast.tasks import TaskContext, TaskEngine, TaskSettings, TaskState, runner
+from holdfast.tasks.dead import dead_letters
+from holdfast.tasks.run import Run
+
+
+async def echo(ctx: TaskContext) -> None:
+    await ctx.complete()
+
+
+async def test_a_task_that_can_not_be_read_is_tried_so_often_and_then_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It ends as failed and as a dead letter with the reason, instead of being tried for ever."""
+    tried = []
+
+    async def damaged(self: Run, message: Message) -> TaskContext:
+        tried.append(message.message_id)
+        raise StorageCorrupt("a segment is damaged")
+
+    monkeypatch.setattr(Run, "_context", damaged)
+    monkeypatch.setattr(Run, "_raised", _reraise)
+    monkeypatch.setattr(runner, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(runner, "POLL_SECONDS", 0.02)
+    settings = TaskSettings.of({}, max_attempts=3)
+    async with open_storage("memory:") as kernel, TaskEngine(kernel, echo, settings=settings) as engine:
+        message = Message(message_id="1", role=Role.user, parts=[Part(text="go")])
+        async with asyncio.timeout(20):
+            sent = await engine.tasks.send(message)
+            task = await engine.tasks.settled(sent)
+        assert task.state is TaskState.failed
+        assert len(tried) == 3
+        [letter] = (await dead_letters(engine.store, sent.task.partition)).letters
+        assert letter.reason == "a segment is damaged"
+
+
+async def _reraise(_run: Run, error: BaseException) -> None:
+    raise error
