@@ -325,7 +325,13 @@ class TaskManager:
     # ------------------------------------------------------------------------------------------------------ cancel
 
     async def cancel(
-        self, task_id: str, principal: Principal = ANONYMOUS, *, reason: str = "", seconds: float = 5.0
+        self,
+        task_id: str,
+        principal: Principal = ANONYMOUS,
+        *,
+        source: str = "",
+        reason: str = "",
+        seconds: float = 5.0,
     ) -> StoredTask:
         """Cancel the task, wherever it runs. Waits up to ``seconds`` for a worker that must stop first.
 
@@ -339,10 +345,10 @@ class TaskManager:
             item = await self.kernel.work(partition, QUEUE, task_id)
             try:
                 if item is not None and item.holder is not None:
-                    body = {"source": principal.owner, "reason": reason}
+                    body = {"source": source or principal.owner, "reason": reason}
                     await self._post(task, "cancel", body, FieldIn(TASKS, task_id, "state", RUNNING))
                     break
-                return await self._cancel_idle(task, principal.owner, reason)
+                return await self._cancel_idle(task, source or principal.owner, reason)
             except CommitRefused:
                 continue
         else:

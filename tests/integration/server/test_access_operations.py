@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from holdfast.server.operations.table import PREFIX, ROUTES, OpsRoute
 from holdfast.storage import new_id
-from tests.integration.server.alice import SECRET_WORDS, Alice, agent, alices_things, fresh, invented
+from tests.integration.server.alice import SECRET_WORDS, Alice, agent, alices_things, fresh, invented, started
 from tests.integration.server.asgi import Headers, Reply, ask, call
 from tests.integration.server.people import bearer
 
@@ -186,3 +186,18 @@ async def test_alice_has_everything_as_it_was(app: ASGIApp, alices: dict[str, Al
         assert task["status"]["state"] == f"TASK_STATE_{states[state]}"
         inbox = await ask(app, "GET", f"{PREFIX}/tasks/{alice.task}/inbox", headers=bearer("alice"))
         assert inbox.json["head"] == 0
+
+
+async def test_the_log_tells_an_operator_from_the_owner() -> None:
+    """What an operator does to somebody's task is noted with the operator's name."""
+    async with agent() as server:
+        for state in ("working", "input"):
+            task = await started(server.app, state, bearer("alice"))
+            query = urlencode({"owner": "alice", "tenant": "acme"})
+            who = [("content-type", "application/json"), *bearer("olga", roles=["operator"])]
+            path = f"{PREFIX}/tasks/{task['id']}"
+            reply = await ask(server.app, "POST", f"{path}/cancel", query=query, headers=who, body=b'{"reason":"old"}')
+            assert reply.json["status"]["state"] == "TASK_STATE_CANCELED"
+            log = await ask(server.app, "GET", f"{path}/log", headers=bearer("alice"))
+            assert b'"source":"olga"' in log.body
+            assert b'"source":"alice"' not in log.body

@@ -94,7 +94,7 @@ class OperationsApi:
         operator = OPERATOR in principal.roles or (self._open and _local(scope))
         whose = acting(principal, query, operator=operator, needs_operator=route.operator)
         after = self._gate.caller(principal, scope, query).after
-        return OpsCall(whose, names, query, body, after, self._cards.base(scope))
+        return OpsCall(whose, names, query, body, after, self._cards.base(scope), principal.owner)
 
     def _handler(self, route: OpsRoute) -> Callable[[OpsCall], Any]:
         for handlers in self._handlers:

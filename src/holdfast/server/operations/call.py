@@ -15,7 +15,10 @@ MAX_ID_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class OpsCall:
-    """``principal`` is whose tasks are meant: the caller's own, or those an operator asks for."""
+    """``principal`` is whose tasks are meant: the caller's own, or those an operator asks for.
+
+    ``by`` is the caller's name, which the log keeps: what an operator does is not noted as the owner's own doing.
+    """
 
     principal: Principal
     names: Mapping[str, str]
@@ -23,6 +26,7 @@ class OpsCall:
     body: Mapping[str, Any]
     after: int | None
     base: str
+    by: str = ""
 
     @property
     def task_id(self) -> str:

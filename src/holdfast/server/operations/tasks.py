@@ -129,7 +129,8 @@ class TaskOperations:
     # ---------------------------------------------------------------------------------------------------------- do
 
     async def cancel_task(self, call: OpsCall) -> bytes:
-        task = await self._tasks.cancel(call.task_id, call.principal, reason=call.text("reason"))
+        reason = call.text("reason")
+        task = await self._tasks.cancel(call.task_id, call.principal, source=call.by, reason=reason)
         return await self._store.task_json(task)
 
     async def steer_task(self, call: OpsCall) -> bytes:
@@ -138,7 +139,7 @@ class TaskOperations:
             raise InvalidParamsError("payload is an object")
         kind: Any = call.text("kind")
         reason = call.text("reason")
-        await self._tasks.steer(call.task_id, kind, call.principal, reason=reason, payload=payload)
+        await self._tasks.steer(call.task_id, kind, call.principal, source=call.by, reason=reason, payload=payload)
         return b"{}"
 
     async def replay_push(self, call: OpsCall) -> bytes:
