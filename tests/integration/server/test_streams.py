@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from holdfast.server import A2AServer
 from holdfast.server.settings import ServerSettings
 from tests.integration.server.actor import agent
 from tests.integration.server.reading import events, rpc, sending, streamed
-from tests.integration.server.serving import talking
+from tests.integration.server.serving import served, talking
 
 
 async def until(condition: Any) -> None:
@@ -167,3 +169,48 @@ async def test_a_stream_that_repeats_a_message(tmp_path: Path) -> None:
         assert ends[0] == ends[1]
         again = await streamed(client, f"until {tmp_path}/go")
         assert [next(iter(event)) for _, event in again] == ["task"]
+
+
+async def test_where_leaving_cancels() -> None:
+    """With cancel_on_disconnect, who leaves the stream of its message has canceled it; a mere reader has not."""
+    server = agent(settings=ServerSettings.of({}, cancel_on_disconnect=True))
+    async with talking(server) as client:
+        asked = rpc("SendStreamingMessage", sending("wait"))
+        async with client.stream("POST", "/", json=asked) as response:
+            reading = events(response)
+            task_id = (await anext(reading))[1]["task"]["id"]
+            async with client.stream("GET", f"/tasks/{task_id}:subscribe") as other:
+                await anext(events(other))
+            await until(lambda: open_streams(server) == 1)
+            assert (await client.get(f"/tasks/{task_id}")).json()["status"]["state"] == "TASK_STATE_WORKING"
+        done = (await client.post("/", json=rpc("SendMessage", sending("wait")))).json()["result"]["task"]
+        assert (done["id"], done["status"]["state"]) == (task_id, "TASK_STATE_CANCELED")
+
+
+async def test_a_reader_that_stalls_holds_up_nobody() -> None:
+    """The task ends and others read on while one reader takes nothing; when it reads again, it gets every event."""
+    count = 20_000
+    server = agent()
+    async with served(server) as url, httpx2.AsyncClient(base_url=url, timeout=60) as client:
+        port = int(url.rpartition(":")[2])
+        slow = socket.socket()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(slow, ("127.0.0.1", port))
+        reader, writer = await asyncio.open_connection(sock=slow, limit=4096)
+        body = json.dumps(rpc("SendStreamingMessage", sending(f"count {count}"))).encode()
+        head = f"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        await writer.drain()
+        done = (await client.post("/", json=rpc("SendMessage", sending(f"count {count}")))).json()["result"]["task"]
+        assert done["status"]["state"] == "TASK_STATE_COMPLETED"
+        assert open_streams(server) == 1
+        found = 0
+        async with asyncio.timeout(60):
+            while line := await reader.readline():
+                found += line.startswith(b"data: ") and b"artifactUpdate" in line
+                if b"TASK_STATE_COMPLETED" in line:
+                    break
+        assert found == count
+        writer.close()
+        await writer.wait_closed()
