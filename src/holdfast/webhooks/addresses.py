@@ -70,12 +70,8 @@ class Target:
     scheme: str
     host: str
     port: int
-
     path: str  # with the query
-
-    @property
-    def netloc(self) -> str:
-        return urlsplit(self.url).netloc
+    netloc: str  # host and port as the URL has them
 
     @property
     def certified(self) -> str:
@@ -83,6 +79,7 @@ class Target:
         return self.host.rstrip(".")
 
 
+@functools.lru_cache(4096)
 def check_url(url: str, *, loopback: bool = False) -> Target:
     """The target of this URL. Raises WebhookAddressError. ``loopback`` allows this machine, also by plain HTTP."""
     if len(url) > MAX_URL:
@@ -109,7 +106,7 @@ def check_url(url: str, *, loopback: bool = False) -> Target:
     if port == 0 or (port is not None and port < FIRST_FREE_PORT and port != 443 and not local):
         raise WebhookAddressError(f"a webhook is at port 443, or from {FIRST_FREE_PORT} on")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Target(url, parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path)
+    return Target(url, parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path, parts.netloc)
 
 
 def literal_address(host: str) -> Address | None:

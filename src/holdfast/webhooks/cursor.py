@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pydantic_core import from_json, to_json
@@ -52,7 +52,7 @@ class Cursor:
         return longest * (0.5 + dice.random() / 2)
 
     def json(self) -> bytes:
-        return to_json(asdict(self))
+        return to_json({name: getattr(self, name) for name in self.__slots__})
 
     @classmethod
     def of(cls, record: Record) -> Cursor:

@@ -200,7 +200,11 @@ class Deliverer:
                 if not answer.ok:
                     await self._failed(claim, progress, answer)
                     return
-                await progress.moved(progress.cursor.arrived(entry.seq))
+                arrived = progress.cursor.arrived(entry.seq)
+                if entry.seq < head:
+                    await progress.moved(arrived)
+                else:  # the last one for now: its cursor is saved with the end of this work
+                    progress.cursor = arrived
             if progress.cursor.seq >= head or not entries:
                 break
         now = await self._store.record(claim.partition, record.task_id) if progress.cursor.late else None
@@ -237,7 +241,8 @@ class Deliverer:
             await progress.end(cursor.given_up(), claim.bury(reason))
             return
         wait = cursor.retry_at - now
-        logger.warning("webhook %s failed, and is tried again in %.0f s: %s", claim.key, wait, answer.error)
+        level = logging.WARNING if cursor.failures == 1 else logging.INFO  # who is down for a day is in the log once
+        logger.log(level, "webhook %s failed, and is tried again in %.0f s: %s", claim.key, wait, answer.error)
         await progress.end(cursor, claim.release(ready_in=wait))
 
     def _now(self) -> float:
