@@ -30,7 +30,7 @@ class SyncA2AClient:
 
     def __init__(self, url: str, **options: Any) -> None:
         self._client = A2AClient(url, **options)
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
         self._lock = threading.Lock()
@@ -47,16 +47,18 @@ class SyncA2AClient:
             if self._closed:
                 return
             self._closed = True
-            thread = self._thread
-        if thread is not None:
-            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(CLOSE_SECONDS)
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            thread.join(CLOSE_SECONDS)
-        self._loop.close()
+            thread, loop = self._thread, self._loop
+        if thread is None or loop is None:
+            return
 
-    async def _end(self) -> None:
-        await self._client.close()
-        await self._loop.shutdown_asyncgens()
+        async def end() -> None:
+            await self._client.close()
+            await loop.shutdown_asyncgens()
+
+        asyncio.run_coroutine_threadsafe(end(), loop).result(CLOSE_SECONDS)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(CLOSE_SECONDS)
+        loop.close()
 
     # -------------------------------------------------------------------------------------------------- operations
 
@@ -124,7 +126,8 @@ class SyncA2AClient:
             if self._closed:
                 work.close()
                 raise HoldfastError("this client was closed")
-            if self._thread is None:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-client", daemon=True)
                 self._thread.start()
             return asyncio.run_coroutine_threadsafe(work, self._loop)

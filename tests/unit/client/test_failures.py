@@ -1,0 +1,98 @@
+"""Every error that our server writes comes back as itself, from each of its four bodies."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import errors
+from holdfast.client.failures import from_jsonrpc, from_rest, from_status
+from holdfast.errors import A2AClientError, FieldViolation, HoldfastError
+from holdfast.protocol.errors import describe, jsonrpc_v03, jsonrpc_v1, rest_v03, rest_v1
+
+RAISED: list[HoldfastError] = [
+    errors.TaskNotFoundError("t"),
+    errors.TaskNotCancelableError("t"),
+    errors.PushNotificationNotSupportedError(),
+    errors.UnsupportedOperationError("not so"),
+    errors.ContentTypeNotSupportedError(),
+    errors.ExtendedCardNotConfiguredError(),
+    errors.ExtensionSupportRequiredError(),
+    errors.VersionNotSupportedError(),
+    errors.InvalidParamsError(violations=[FieldViolation("message", "is required")]),
+    errors.InvalidRequestError(),
+    errors.MethodNotFoundError(),
+    errors.ParseError(),
+    errors.RateLimitedError(),
+    errors.TooManyStreamsError(),
+    errors.RequestTooLargeError(),
+]
+ONLY_WITH_REASONS = (errors.RateLimitedError, errors.TooManyStreamsError, errors.RequestTooLargeError)
+
+
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+def test_errors_come_back(error: HoldfastError) -> None:
+    failure = describe(error)
+    status = failure.row.http
+    back = [
+        from_jsonrpc(json.loads(jsonrpc_v1(failure)), status=200, headers={}, task_id="t"),
+        from_rest(json.loads(rest_v1(failure)), status=status, headers={"retry-after": "7"}, task_id="t"),
+    ]
+    if not isinstance(error, ONLY_WITH_REASONS):  # 0.3 has no word of its own for these
+        back += [
+            from_jsonrpc(json.loads(jsonrpc_v03(failure)), status=200, headers={}, task_id="t"),
+            from_rest(json.loads(rest_v03(failure)), status=status, headers={}, task_id="t"),
+        ]
+    for each in back:
+        assert type(each) is type(error)
+        assert str(each) == str(error)
+        assert getattr(each, "task_id", None) == getattr(error, "task_id", None)
+    if isinstance(error, errors.InvalidParamsError):
+        assert getattr(back[0], "violations", None) == getattr(back[1], "violations", None) == error.violations
+    if isinstance(error, errors.BusyError):
+        assert getattr(back[1], "retry_after", None) == 7
+
+
+def test_what_has_no_name_is_a_server_error() -> None:
+    found = from_jsonrpc({"code": -32603, "message": "boom"}, status=200, headers={})
+    assert isinstance(found, errors.A2AServerError)
+    assert (found.code, found.status, str(found)) == (-32603, 200, "boom")
+    assert isinstance(from_status(404, {}), errors.A2AResponseError)
+    assert isinstance(from_status(503, {}), errors.A2AConnectionError)
+    assert isinstance(from_status(429, {"retry-after": "x"}), errors.RateLimitedError)
+    refused = from_status(401, {"www-authenticate": 'Bearer realm="a"'})
+    assert isinstance(refused, errors.CredentialsRefused)
+    assert refused.challenge == 'Bearer realm="a"'
+
+
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["code", "message", "data", "error", "details", "reason", "metadata", "fieldViolations", "x"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(JSON, st.integers(100, 599))
+def test_any_json_becomes_a_typed_error(value: Any, status: int) -> None:
+    for found in (from_jsonrpc(value, status=status, headers={}), from_rest(value, status=status, headers={})):
+        assert isinstance(found, HoldfastError)
+        assert str(found)
+        assert isinstance(found, A2AClientError) or type(found) in {type(error) for error in RAISED} | {
+            errors.CredentialsRefused,
+            errors.BusyError,
+            errors.CredentialsMissing,
+            errors.InvalidAgentResponseError,
+        }

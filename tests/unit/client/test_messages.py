@@ -1,0 +1,47 @@
+"""What can be said, and what becomes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.client.messages import message_of
+from holdfast.errors import InvalidParamsError
+from holdfast.protocol.types import Message, Part, Role
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Hi",
+        [Part(text="Hi")],
+        Message(message_id="x", role=Role.user, parts=[Part(text="Hi")]),
+        {"parts": [{"text": "Hi"}]},
+        {"role": "user", "parts": [{"kind": "text", "text": "Hi"}]},
+        {"role": "user", "parts": [{"type": "text", "text": "Hi"}], "messageId": "y"},
+        {"role": "ROLE_USER", "message_id": "z", "parts": [{"text": "Hi"}]},
+    ],
+)
+def test_ways_to_say_hi(said: Any) -> None:
+    message = message_of(said)
+    assert (message.role, message.text) == (Role.user, "Hi")
+    assert message.message_id
+    given = message_of(said, message_id="m", context_id="c", task_id="t")
+    assert (given.message_id, given.context_id, given.task_id, given.text) == ("m", "c", "t", "Hi")
+
+
+def test_a_message_that_was_given_stays_as_it_was() -> None:
+    said = Message(message_id="x", role=Role.user, parts=[Part(text="Hi")])
+    message_of(said, task_id="t")
+    assert said.task_id is None
+
+
+def test_every_message_has_an_id_of_its_own() -> None:
+    assert message_of("Hi").message_id != message_of("Hi").message_id
+
+
+@pytest.mark.parametrize("said", [[], {}, {"parts": "Hi"}, {"parts": [{"nothing": 1}]}, {"parts": [], "role": "king"}])
+def test_what_is_no_message(said: Any) -> None:
+    with pytest.raises(InvalidParamsError):
+        message_of(said)

@@ -1,0 +1,23 @@
+"""Lists that are longer than one answer."""
+
+from __future__ import annotations
+
+from holdfast.client.pages import TaskList
+from holdfast.protocol.requests import TaskPage
+from holdfast.protocol.types import Task, TaskState, TaskStatus
+
+TASKS = [Task(id=str(n), context_id="c", status=TaskStatus(state=TaskState.working)) for n in range(7)]
+
+
+async def page(token: str | None) -> TaskPage:
+    start = int(token or 0)
+    following = start + 3
+    return TaskPage(TASKS[start:following], str(following) if following < len(TASKS) else "", 3, len(TASKS))
+
+
+async def test_a_list_is_all_pages_and_awaited_it_is_one() -> None:
+    assert [task.id async for task in TaskList(page)] == [task.id for task in TASKS]
+    assert [len(each.tasks) async for each in TaskList(page).pages()] == [3, 3, 1]
+    first = await TaskList(page)
+    assert (len(first.tasks), first.next_page_token) == (3, "3")
+    assert (await TaskList(page, "6")).next_page_token == ""

@@ -1,0 +1,204 @@
+"""Streams of agents without event ids, and the states in which a stream ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from holdfast.client.backoff import Backoff
+from holdfast.client.events import Event
+from holdfast.client.streams import Frames, Stream
+from holdfast.client.transport import Frame, Hints
+from holdfast.errors import A2AConnectionError, A2AResponseError, UnsupportedOperationError
+from holdfast.protocol.types import (
+    Artifact,
+    Message,
+    Part,
+    Role,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
+from holdfast.protocol.versions import Version
+
+
+def task(state: TaskState = TaskState.working, text: str = "") -> Task:
+    artifacts = [Artifact(artifact_id="a", parts=[Part(text=each) for each in text])] if text else []
+    return Task(id="t", context_id="c", status=TaskStatus(state=state), artifacts=artifacts)
+
+
+def status(state: TaskState) -> TaskStatusUpdateEvent:
+    return TaskStatusUpdateEvent(task_id="t", context_id="c", status=TaskStatus(state=state))
+
+
+def chunk(text: str) -> TaskArtifactUpdateEvent:
+    artifact = Artifact(artifact_id="a", parts=[Part(text=text)])
+    return TaskArtifactUpdateEvent(task_id="t", context_id="c", artifact=artifact, append=True)
+
+
+class Agent:
+    """Answers each connection with the next of its scripts: frames, then an exception or a clean end."""
+
+    def __init__(self, *scripts: list[Any], tasks: list[Task] | None = None) -> None:
+        self.scripts = list(scripts)
+        self.tasks = tasks or []
+        self.sent = 0
+        self.subscribed: list[str | None] = []
+
+    async def send(self, _hints: Hints) -> Frames:
+        self.sent += 1
+        return self._next()
+
+    async def subscribe(self, _task_id: str, after: str | None, _hints: Hints) -> Frames:
+        self.subscribed.append(after)
+        return self._next()
+
+    async def get(self, _task_id: str) -> Task:
+        return self.tasks.pop(0)
+
+    @asynccontextmanager
+    async def _next(self) -> AsyncIterator[AsyncGenerator[Frame, None]]:
+        script = self.scripts.pop(0)
+
+        async def frames() -> AsyncGenerator[Frame, None]:
+            for each in script:
+                if isinstance(each, Exception):
+                    raise each
+                yield each if isinstance(each, Frame) else Frame(each)
+
+        yield frames()
+
+    async def events(self, version: Version = Version.v1_0, *, resumes: bool = False) -> list[Event]:
+        now = iter(range(1000))
+        backoff = Backoff(30.0, lambda: float(next(now)), lambda: 0.0)
+        stream = Stream(
+            send=self.send,
+            subscribe=self.subscribe,
+            get=self.get,
+            version=lambda: version,
+            resumes=resumes,
+            again=resumes,
+            backoff=backoff,
+        )
+        return [event async for event in stream.events()]
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def at_once(_seconds: float) -> None:
+        pass
+
+    monkeypatch.setattr("holdfast.client.streams.asyncio.sleep", at_once)
+
+
+CUT = A2AConnectionError("cut")
+
+
+def shown(events: list[Event]) -> list[tuple[str, bool]]:
+    return [(event.text or str(event.state and event.state.name), event.snapshot) for event in events]
+
+
+async def test_after_a_cut_comes_a_snapshot_that_says_so() -> None:
+    agent = Agent([task(), chunk("x"), CUT], [task(text="xy"), chunk("z"), status(TaskState.completed)])
+    assert shown(await agent.events()) == [
+        ("working", False),
+        ("x", False),
+        ("xy", True),
+        ("z", False),
+        ("completed", False),
+    ]
+    assert agent.sent == 1
+
+
+@pytest.mark.parametrize(("first", "comes"), [(chunk("y"), False), (chunk("z"), True)])
+async def test_in_0_3_the_task_is_loaded_and_what_it_shows_does_not_come_again(
+    first: TaskArtifactUpdateEvent, comes: bool
+) -> None:
+    agent = Agent([task(), chunk("x"), CUT], [first, status(TaskState.completed)], tasks=[task(text="xy")])
+    found = shown(await agent.events(Version.v0_3))
+    assert found[:3] == [("working", False), ("x", False), ("xy", True)]
+    assert (found[3] == ("z", False)) is comes
+
+
+async def test_a_task_that_ended_meanwhile_is_loaded() -> None:
+    agent = Agent([task(), CUT], [UnsupportedOperationError("over")], tasks=[task(TaskState.completed, "xyz")])
+    found = await agent.events()
+    assert shown(found)[-1] == ("xyz", True)
+    assert found[-1].last
+
+
+async def test_an_agent_that_lost_its_task_is_given_up() -> None:
+    scripts: list[list[Any]] = [[UnsupportedOperationError("who?")] for _ in range(100)]
+    agent = Agent([task(), CUT], *scripts, tasks=[task() for _ in range(100)])
+    with pytest.raises(A2AConnectionError, match="does not take up"):
+        await agent.events()
+    assert len(agent.subscribed) < 40
+
+
+@pytest.mark.parametrize("ending", [[], [CUT]])
+async def test_a_question_ends_a_stream(ending: list[Exception]) -> None:
+    agent = Agent([task(), status(TaskState.input_required), *ending])
+    assert (await agent.events())[-1].state is TaskState.input_required
+
+
+async def test_a_task_that_waits_for_a_login_may_go_on_by_itself() -> None:
+    agent = Agent([task(), status(TaskState.auth_required), status(TaskState.completed)])
+    assert (await agent.events())[-1].state is TaskState.completed
+    closed = Agent([task(), status(TaskState.auth_required)])
+    assert (await closed.events())[-1].state is TaskState.auth_required
+    cut = Agent([task(), status(TaskState.auth_required), CUT], [task(TaskState.completed)])
+    assert (await cut.events())[-1].state is TaskState.completed
+
+
+async def test_in_0_3_a_question_ends_the_stream_whatever_the_agent_does() -> None:
+    agent = Agent([task(), status(TaskState.input_required), chunk("never read")])
+    assert (await agent.events(Version.v0_3))[-1].state is TaskState.input_required
+
+
+async def test_a_message_is_a_whole_stream() -> None:
+    message = Message(message_id="m", role=Role.agent, parts=[Part(text="Hi")])
+    assert shown(await Agent([message, chunk("never read")]).events()) == [("Hi", False)]
+
+
+async def test_what_was_not_sent_is_sent_again_and_is_no_snapshot() -> None:
+    agent = Agent([A2AConnectionError("refused", sent=False)], [task(TaskState.completed)])
+    assert shown(await agent.events()) == [("completed", False)]
+    lost = Agent([CUT])
+    with pytest.raises(A2AConnectionError):
+        await lost.events()
+    silent = Agent([])
+    with pytest.raises(A2AResponseError):
+        await silent.events()
+
+
+async def test_with_ids_it_goes_on_after_the_last() -> None:
+    agent = Agent(
+        [Frame(task(), "1"), Frame(chunk("x"), "4"), CUT],
+        [CUT],
+        [Frame(chunk("x"), "4"), Frame(chunk("y"), "5")],
+        [Frame(status(TaskState.completed), "6")],
+    )
+    found = await agent.events(resumes=True)
+    assert [event.id for event in found] == ["1", "4", "5", "6"]
+    assert agent.subscribed == ["4", "4", "5"]
+
+
+async def test_a_storage_that_went_back_is_shown_as_a_snapshot() -> None:
+    """As after a restore from a backup: the agent has less than was seen."""
+    agent = Agent(
+        [Frame(task(), "1"), Frame(chunk("x"), "9"), CUT],
+        [Frame(task(), "5"), Frame(chunk("y"), "6"), Frame(status(TaskState.completed), "7")],
+    )
+    found = await agent.events(resumes=True)
+    assert [(event.id, event.snapshot) for event in found] == [
+        ("1", False),
+        ("9", False),
+        ("5", True),
+        ("6", False),
+        ("7", False),
+    ]
