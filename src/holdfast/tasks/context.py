@@ -158,7 +158,7 @@ class TaskContext:
     @property
     def inbox(self) -> AsyncIterator[Steering]:
         """What others steer this task with while it runs: ``async for event in ctx.inbox``."""
-        return self._run.steering()
+        return self._run.ear.steering()
 
     # --------------------------------------------------------------------------------------------- ends of a turn
 

@@ -279,7 +279,7 @@ class TaskManager:
         posted = post(task.record.task_id, kind, body, lane=lane, max_attempts=self.settings.max_attempts)
         await self.kernel.commit(task.partition, *operations, *posted)
         if (run := self._local(task.partition, task.record.task_id)) is not None:
-            run.poke()
+            run.ear.poke()
 
     # -------------------------------------------------------------------------------------------------------- look
 

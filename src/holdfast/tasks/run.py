@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pydantic_core import from_json, to_json
 
 from holdfast.errors import CommitRefused, HoldfastError, LeaseLost, StorageUnavailable, TaskTerminalStateError
 from holdfast.protocol.types import Message, TaskState
-from holdfast.storage import Fence, Head, LogTopic, Watch
+from holdfast.storage import Fence, Head
 from holdfast.tasks.context import TaskContext, agent_message, text_part
+from holdfast.tasks.ear import Ear
 from holdfast.tasks.families import INBOX
-from holdfast.tasks.inbox import Steering, noted, steering
 from holdfast.tasks.journal import InboxHasMore, Journal
 from holdfast.tasks.lifecycle import End, Report
 from holdfast.tasks.notes import MessageNote, Note, OtherNote
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast.tasks")
 
-CHECK_SECONDS = 2.0  # hints of the inbox may be lost; this poll is the guarantee
 STUBBORN_SECONDS = 5.0  # so long after it was stopped, a worker that goes on is overruled
 AGAIN_SECONDS = 1.0  # a task that the store could not take is tried again after so long
 YIELDING = (TaskState.completed, TaskState.input_required, TaskState.auth_required)
@@ -54,16 +52,9 @@ class Run:
         self._next: Turn | None = None
         self._stop: Stop | None = None
         self._task: asyncio.Task[None] | None = None
-        self._poll: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None  # of a worker that was asked, or told, to stop
         self._outcome: StoredTask | None = None
-        self._watch: Watch | None = None
-        self._draining: asyncio.Task[None] | None = None
-        # A run that begins the turn anew hears again what came to the turn before.
-        again = [steering(OtherNote("steer", body)) for body in journal.task.view.steered]
-        self._steering: deque[Steering] = deque(again, maxlen=1000)
-        self._steered: asyncio.Event | None = None
-        self._poked = False
+        self.ear = Ear(self)
         self._begun = False
         self.ending = 0  # more than 0: an end of the turn is being written
         self._stop_after: Stop | None = None
@@ -231,10 +222,10 @@ class Run:
                 drained = Head(INBOX, claim.key, view.inbox)
                 await self.journal.move(command, claim.complete(), drained, before=before, edit=edit)
             except InboxHasMore:
-                await self._drain()
+                await self.ear.drain()
                 continue
             self.ended, self._outcome = True, self.journal.task
-            self._wake_listeners()
+            self.ear.wake()
             self.runner.told(self.journal.task)
             return
 
@@ -242,8 +233,7 @@ class Run:
         """Let the task go until it wakes; what came is looked at first, since nobody looks while it sleeps."""
         claim = self.journal.claim
         while True:
-            if self._draining is not None:  # what is being noted right now has not taken effect yet
-                await asyncio.wait([self._draining])
+            await self.ear.drained()
             view = self.journal.task.view
             if self.cancel_requested:
                 await self._end_quietly(End(TaskState.canceled))
@@ -255,7 +245,7 @@ class Run:
                 drained = Head(INBOX, claim.key, view.inbox)
                 await self.journal.write([], claim.release(ready_in=seconds), drained)
             except InboxHasMore:
-                await self._drain()
+                await self.ear.drain()
                 continue
             self.ended = True
             return
@@ -288,7 +278,7 @@ class Run:
         with self._uninterrupted():
             await self.journal.move(report, before=notes, edit=edit)
             self._next, self.ended = turn, True
-        self._wake_listeners()
+        self.ear.wake()
 
     @contextlib.contextmanager
     def _uninterrupted(self) -> Iterator[None]:
@@ -320,15 +310,9 @@ class Run:
             self.runner.give_back_later(claim)
 
     def _close(self) -> None:
-        if self._poll is not None:
-            self._poll.cancel()
         self._calm()
-        if self._watch is not None:
-            self._watch.__exit__(None, None, None)
-        if self._draining is not None:
-            self._draining.cancel()
         self.ended = True
-        self._wake_listeners()
+        self.ear.close()
         self.runner.finished(self)
         self._settle()
 
@@ -401,79 +385,21 @@ class Run:
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    # ------------------------------------------------------------------------------------------------------- inbox
-
-    def listen(self) -> None:
-        """Hear what comes to the inbox; the runner calls this once the run is not over soon."""
-        topic = LogTopic(self.partition, INBOX, self.journal.claim.key)
-        self._watch = self.store.kernel.watch(topic, self.poke)
-        self._watch.__enter__()
-        self._check()
-
-    def _check(self) -> None:
-        loop = asyncio.get_running_loop()
-        if loop.time() - self.journal.progress > self.settings.no_progress_seconds > 0:
+    def check_progress(self) -> None:
+        """Stop a worker that wrote nothing for too long."""
+        idle = asyncio.get_running_loop().time() - self.journal.progress
+        if idle > self.settings.no_progress_seconds > 0:
             self.stop("no progress")
-        self.poke()
-        self._poll = loop.call_later(CHECK_SECONDS, self._check)
 
-    def poke(self) -> None:
-        """Look into the inbox soon."""
-        self._poked = True
-        if self._draining is None and not self.ended:
-            self._draining = asyncio.create_task(self._drain_soon(), name=f"inbox of {self.journal.claim.key}")
-
-    async def _drain_soon(self) -> None:
-        try:
-            while self._poked and not self.ended:
-                self._poked = False
-                await self._drain()
-        except LeaseLost:
-            self.stop("lost")
-        except HoldfastError as error:
-            logger.warning("the inbox of task %s: %s", self.journal.claim.key, error)
-        finally:
-            self._draining = None
-
-    async def _drain(self) -> None:
-        """Note what came, then let it take effect."""
-        task = self.journal.task
-        page = await self.store.kernel.read_log(self.partition, INBOX, task.record.task_id, after=task.view.inbox)
-        entries = [entry for entry in page.entries if entry.seq > self.journal.task.view.inbox]
-        if not entries or self.ended:
-            return
-        notes = [noted(entry) for entry in entries]
-        await self.journal.write(notes)
-        for note in notes:
-            self._take(note)
-        self._poked = self._poked or entries[-1].seq < page.head
-
-    def _take(self, note: OtherNote) -> None:
+    def take(self, note: OtherNote) -> None:
+        """Something came through the inbox, and is noted."""
         if note.body["kind"] == "cancel":
             self.request_cancel()
         elif note.body.get("policy") == "interrupt" and not self.cancel_requested:
             self.stop("interrupt")
-        self._steering.append(steering(note))
-        self._wake_listeners()
-
-    def _wake_listeners(self) -> None:
-        if self._steered is not None:
-            self._steered.set()
 
     def request_cancel(self) -> None:
         """Ask the worker to stop; stop it if it does not heed that."""
         if not self.cancel_requested:
             self.cancel_requested = True
             self._alarm(self.settings.cancel_seconds, lambda: self.stop("cancel"))
-
-    async def steering(self) -> AsyncIterator[Steering]:
-        """What comes, until the turn ends."""
-        self._steered = self._steered or asyncio.Event()
-        turn = self.journal.task.view.turn
-        self.poke()
-        while not self.ended and self.journal.task.view.turn == turn:
-            if self._steering:
-                yield self._steering.popleft()
-            else:
-                self._steered.clear()
-                await self._steered.wait()

@@ -141,7 +141,7 @@ class Runner:
         young, self._young = self._young, []
         for run in young:
             if self.runs.get(run.key) is run:
-                run.listen()
+                run.ear.listen()
 
     def finished(self, run: Run) -> None:
         if self.runs.get(run.key) is run:
@@ -258,7 +258,7 @@ class Runner:
         else:
             await journal.write([note])
         self.told(journal.task)
-        self.run(journal).poke()
+        self.run(journal).ear.poke()
 
     def attempt_note(self, turn: int, claim: Claim | None, took: int | None = None) -> OtherNote:
         """Notes which process begins the turn, for the how-manieth time."""

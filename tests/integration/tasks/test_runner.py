@@ -16,6 +16,7 @@ from holdfast.errors import StorageUnreachable
 from holdfast.protocol.types import Task, TaskState
 from holdfast.storage import Kernel, open_storage
 from holdfast.tasks import Envelope, LifecycleHooks, TaskContext, TaskEngine, TaskSettings
+from holdfast.tasks import ear as ear_module
 from holdfast.tasks import lease as lease_module
 from holdfast.tasks import run as run_module
 from holdfast.tasks.families import QUEUE
@@ -372,7 +373,7 @@ async def test_a_send_that_the_store_does_not_take(stage: Stage) -> None:
 
 async def test_no_progress(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that writes nothing for too long is stopped, and its task fails; one that writes goes on."""
-    monkeypatch.setattr(run_module, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(ear_module, "CHECK_SECONDS", 0.05)
 
     async def worker(ctx: TaskContext) -> None:
         for _ in range(12):
@@ -390,7 +391,7 @@ async def test_no_progress(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Non
 
 async def test_no_progress_and_no_stopping(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when the worker swallows the stop: its task fails without it."""
-    monkeypatch.setattr(run_module, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(ear_module, "CHECK_SECONDS", 0.05)
     monkeypatch.setattr(run_module, "STUBBORN_SECONDS", 0.15)
     release = asyncio.Event()
 
