@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -167,6 +168,32 @@ def client(json_file: Path | None, quick: bool) -> None:
 
     with progress("measuring") as tell:
         report = asyncio.run(run(quick=quick, progress=tell))
+    _print(report, json_file)
+
+
+@bench.command()
+@click.option("--url", help="The storage to measure on; without it, a SQLite file in a temporary directory.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    help="Write the figures here.",
+)
+@click.option("--quick", is_flag=True, help="Small counts, for a first look; the figures vary more.")
+def webhooks(url: str | None, json_file: Path | None, quick: bool) -> None:
+    """Measure webhooks: deliveries, the way from a commit to its POST, and what a dead receiver does to the others.
+
+    A bare loop of POSTs to the same receivers is measured beside it.
+
+    \b
+    Example:
+      holdfast bench webhooks --quick
+    """
+    from holdfast.bench.webhooks import run
+
+    logging.getLogger("holdfast.webhooks").setLevel(logging.ERROR)  # that a receiver is dead is what is measured
+    with progress("measuring") as tell:
+        report = asyncio.run(run(url, quick=quick, progress=tell))
     _print(report, json_file)
 
 

@@ -1,7 +1,8 @@
 """The cursor of one config in the hands of whoever delivers to it: saved beside the next POST, not before it.
 
-A process that dies repeats what it had not saved: at most two events, with the same ids. A config that is deleted or
-replaced may be told one event more than the one under way.
+It is saved so often and not more: a receiver that takes an event in a millisecond is not to wait for the disk. A
+process that dies repeats what it had not saved, with the same ids; a config that is deleted or replaced is told for so
+long, and one event, more.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import asyncio
 from holdfast.storage import Claim, Insert, Kernel, Operation, Record, Replace
 from holdfast.tasks.families import PUSH_CURSORS
 from holdfast.webhooks.cursor import Cursor
+
+SAVE_SECONDS = 0.05
 
 
 class Progress:
@@ -22,11 +25,17 @@ class Progress:
         self._claim = claim
         self._version = stored.version if stored is not None else 0
         self._saving: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._saved_at = self._loop.time()
 
     async def moved(self, cursor: Cursor) -> None:
         """An event arrived. Raises CommitRefused when what was saved before was refused."""
+        now = self._loop.time()
+        if now - self._saved_at < SAVE_SECONDS:
+            self.cursor = cursor
+            return
         await self._saved()
-        self.cursor = cursor
+        self.cursor, self._saved_at = cursor, now
         self._saving = asyncio.create_task(self._save(self._claim.fenced()), name=f"cursor of {self._claim.key}")
         self._saving.add_done_callback(_looked_at)
 

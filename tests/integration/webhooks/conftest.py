@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.tasks import runner
-from holdfast.webhooks import cursor, delivery
+from holdfast.webhooks import cursor, delivery, progress
 from tests.integration.tasks.conftest import ENGINES, store_url
 from tests.integration.webhooks.office import Office
 from tests.integration.webhooks.receiver import Receiver, receiving
@@ -47,5 +47,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "POLL_SECONDS", 0.03)
     monkeypatch.setattr(delivery, "POLL_SECONDS", 0.03)
     monkeypatch.setattr(delivery, "LOOK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(progress, "SAVE_SECONDS", 0.0)
     monkeypatch.setattr(cursor, "FIRST_SECONDS", 0.02)
     monkeypatch.setattr(cursor, "LONGEST_SECONDS", 0.05)
