@@ -197,6 +197,12 @@ class A2AServer:
             self._routes.streams.closing = True
             self._routes.service.engine.events.close()
 
+    async def hand_over(self) -> None:
+        """Give the tasks that run here their time, and hand over the rest: whoever waits for one is answered then."""
+        self.drain()
+        if self._routes is not None and (runner := self._routes.service.engine.runner) is not None:
+            await runner.stop()
+
     @property
     def routes(self) -> _Routes:
         if self._routes is None:

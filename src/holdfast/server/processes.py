@@ -6,6 +6,7 @@ passes on the signal to stop.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import logging
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("holdfast.server")
 
 RESTART_SECONDS = 1.0  # a child that dies at once is not started more often than this
-STOP_SECONDS = 5.0  # beyond the drain, after which connections are cut
+STOP_SECONDS = 5  # after the drain, until connections are cut
 START_FAILED = 3  # the exit code of a process whose agent could not start
 
 
@@ -85,10 +86,21 @@ class _Uvicorn(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         logger.info("agent %s is stopping", self._agent.agent_card.name)
-        self._agent.drain()
+        await self._hand_over()
         await super().shutdown(sockets)
         self._captured_signals.clear()  # uvicorn would raise them anew: an agent that was told to stop ends with 0
         logger.info("agent %s has stopped", self._agent.agent_card.name)
+
+    async def _hand_over(self) -> None:
+        """Before connections are closed: a client that waits for a task is told how it ended, or how it stands.
+
+        Meanwhile others are still answered; a second Ctrl-C ends it at once.
+        """
+        handing_over = asyncio.ensure_future(self._agent.hand_over())
+        while not handing_over.done() and not self.force_exit:
+            await asyncio.wait([handing_over], timeout=0.1)
+        if handing_over.done():
+            await handing_over
 
 
 def _serve(server: A2AServer, bound: socket.socket, tell: Callable[[], object]) -> None:
@@ -102,7 +114,7 @@ def _serve(server: A2AServer, bound: socket.socket, tell: Callable[[], object]) 
         server_header=False,
         proxy_headers=False,  # whom to believe is our own setting, trust_proxy
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=int(server.task_settings.drain_seconds + STOP_SECONDS),
+        timeout_graceful_shutdown=STOP_SECONDS,
     )
     uvicorn_server = _Uvicorn(config, server, tell)
     with contextlib.suppress(KeyboardInterrupt):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -298,6 +299,30 @@ def test_it_stops_in_time_with_a_stream_open_and_goes_on_when_it_is_started_agai
         assert task["status"]["state"] == "TASK_STATE_COMPLETED"
         text = "".join(part["text"] for part in task["artifacts"][0]["parts"])
         assert text.split() == [str(n) for n in range(1, 13)]
+
+
+SLOW = """
+import asyncio
+
+async def slow(ctx):
+    await asyncio.sleep(1 if ctx.user_text == "short" else 60)
+    await ctx.complete("done")
+"""
+
+
+def test_a_client_that_waits_is_answered_before_it_stops(tmp_path: Path) -> None:
+    """With the end of the task, if that comes in time; otherwise with the task as it is, which others go on with."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    with ThreadPoolExecutor() as threads, serving(tmp_path, "slow:slow", HOLDFAST_DRAIN_SECONDS="2") as agent:
+        waiting = {text: threads.submit(send, agent.url, text, text) for text in ("short", "long")}
+        while len(httpx2.get(f"{agent.url}/tasks?status=TASK_STATE_WORKING").json()["tasks"]) < 2:
+            time.sleep(0.02)
+        began = time.monotonic()
+        assert agent.stop() == 0
+        assert time.monotonic() - began < 10
+        assert waiting["short"].result()["status"]["state"] == "TASK_STATE_COMPLETED"
+        assert waiting["long"].result()["status"]["state"] in ("TASK_STATE_WORKING", "TASK_STATE_SUBMITTED")
+        assert "Traceback" not in agent.log
 
 
 # -------------------------------------------------------------------------------------------------------------- logs
