@@ -27,6 +27,8 @@ from tests.integration.tasks.stage import until
 from tests.integration.webhooks.receiver import fine, receiving
 
 CARD = AgentCardConfig(name="Actor", description="Does as told")
+LOOPBACK = ServerSettings.of({}, webhook_loopback=True)
+HOOK = {"url": "http://127.0.0.1:9/hook", "id": "mine"}  # nobody is there
 MESSAGES = iter(range(1_000_000))
 
 
@@ -249,11 +251,9 @@ async def test_an_inbox_shows_what_came_while_the_task_ran() -> None:
 
 
 async def test_webhooks_of_a_task_are_listed() -> None:
-    settings = ServerSettings.of({}, webhook_loopback=True)
-    async with talking(agent(settings=settings)) as client:
+    async with talking(agent(settings=LOOPBACK)) as client:
         task = await send(client, "ask")
-        hook = {"url": "http://127.0.0.1:9/hook", "id": "mine"}
-        await client.post(f"/tasks/{task['id']}/pushNotificationConfigs", json=hook)
+        await client.post(f"/tasks/{task['id']}/pushNotificationConfigs", json=HOOK)
         [found] = (await get(client, f"/tasks/{task['id']}/webhooks"))["webhooks"]
     assert (found["id"], found["url"]) == ("mine", "http://127.0.0.1:9/hook")
     assert (found["status"], found["delivered"]) == ("active", 0)
@@ -475,7 +475,7 @@ GIVEN = {"steer_task": ("wait", {"kind": "inject"}), "fork_task": ("ask", {"seq"
 
 async def test_every_route_answers() -> None:
     """With what its table says. That no task is dead here, and none has a webhook, is said too."""
-    async with talking(agent()) as client:
+    async with talking(agent(settings=LOOPBACK)) as client:
         for route in ROUTES:
             text, body = GIVEN.get(route.name, ("ask", {}))
             task = await send(client, text, now=text == "wait")

@@ -1,0 +1,145 @@
+"""The tutorial about the first agent, and the agent of the README: typed in, they do what the pages say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TUTORIAL = (ROOT / "docs/tutorial/first-agent.md").read_text()
+HOLDFAST = f"{shlex.quote(sys.executable)} -c 'from holdfast.cli.main import main; main()'"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+
+
+def block(words: str, language: str = "sh") -> str:
+    """The one block of the tutorial that has these words."""
+    found = {text for text in blocks(TUTORIAL, language) if words in text}
+    assert len(found) == 1, words
+    return found.pop()
+
+
+@pytest.fixture
+def port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
+class Terminal:
+    """A shell that keeps its variables, in a directory; localhost:8000 is at another port."""
+
+    def __init__(self, folder: Path, port: str) -> None:
+        self.folder = folder
+        self.port = port
+        self.shell = subprocess.Popen(
+            ["sh"], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert self.shell.stdin is not None
+        assert self.shell.stdout is not None
+        self.stdin: IO[str] = self.shell.stdin
+        self.stdout: IO[str] = self.shell.stdout
+
+    def type(self, lines: str) -> Iterator[str]:
+        """Type lines in; what they print, line by line, as it comes."""
+        self.stdin.write(lines.replace("localhost:8000", f"localhost:{self.port}") + "\necho; echo --over--\n")
+        self.stdin.flush()
+        for line in self.stdout:
+            if line == "--over--\n":
+                return
+            yield line
+
+    def run(self, lines: str) -> str:
+        return "".join(self.type(lines)).strip()
+
+    @contextmanager
+    def serving(self, line: str) -> Iterator[subprocess.Popen[str]]:
+        """The first terminal, which serves; the process, once it listens."""
+        assert "holdfast serve" in line
+        command = f"{line.strip().replace('holdfast', HOLDFAST)} --port {self.port}"
+        with serving(f"exec env {command}", self.folder) as process:
+            yield process
+
+    def close(self) -> None:
+        self.stdin.close()
+        self.stdout.close()
+        self.shell.wait(20)
+
+
+@contextmanager
+def serving(command: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(["sh", "-c", command], cwd=folder, stderr=subprocess.PIPE, text=True)
+    with process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert f"as process {process.pid}" in line, line
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, port: str) -> Iterator[Terminal]:
+    found = Terminal(tmp_path, port)
+    yield found
+    found.close()
+
+
+def test_the_tutorial_can_be_typed_in(terminal: Terminal) -> None:
+    first, second, _ = blocks(TUTORIAL, "python")
+    agent = terminal.folder / "agent.py"
+
+    agent.write_text(first)
+    with terminal.serving("holdfast serve agent:Baker"):
+        said = [json.loads(terminal.run(block("poppy roll")))["task"] for _ in range(2)]
+        assert said[0]["artifacts"][0]["parts"] == [{"text": "One poppy roll, fresh from the oven."}]
+        assert said[0] == said[1]
+        assert json.loads(terminal.run(block("agent-card.json")))["description"] == "Bakes what you ask for."
+    assert (terminal.folder / "holdfast.db").exists()
+
+    agent.write_text(second)
+    serve = block("HOLDFAST_LEASE_SECONDS=3")
+    with terminal.serving(serve) as process:
+        task_id = terminal.run(block("TASK=$("))
+        asked = json.loads(terminal.run("curl -s localhost:8000/tasks/$TASK"))
+        assert (asked["id"], asked["status"]["state"]) == (task_id, "TASK_STATE_INPUT_REQUIRED")
+        assert asked["status"]["message"]["parts"] == [{"text": "How many?"}]
+        seen = []
+        for line in terminal.type(block("message:stream").replace('"20"', '"4"')):
+            seen.append(line)
+            if line == "id: 14\n":
+                assert block("kill -9").split()[:2] == ["kill", "-9"]
+                os.kill(process.pid, 9)
+        assert "".join(seen).count("artifactUpdate") in (2, 3)  # the rest of the event may not have come through
+        assert process.wait(20) == -9
+
+    with terminal.serving(serve):
+        began = time.monotonic()
+        rest = terminal.run(block("Last-Event-ID: 14"))
+        assert time.monotonic() - began < 20
+        assert rest.count("TASK_STATE_COMPLETED") == 1
+        assert "rye bread 4. " in rest
+        assert terminal.run(block("cat orders.txt")) == "flour for rye bread"
+        shown = json.loads(terminal.run(block("holdfast/v1/tasks/$TASK")))
+        assert shown["runs"] == 2
+        assert shown["steps"] == {"order flour": {"state": "done", "result": "a sack of flour"}}
+        assert len(shown["task"]["artifacts"][0]["parts"]) == 4
+
+
+def test_the_tutorial_installs_what_it_uses() -> None:
+    assert blocks(TUTORIAL, "sh")[0].splitlines()[-1] == "pip install holdfast"
