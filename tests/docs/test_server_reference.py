@@ -42,7 +42,7 @@ def test_every_argument_is_documented(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in vars(A2AServer) if not name.startswith("_") and name != "routes"])
 def test_every_member_is_documented(name: str) -> None:
-    assert f"`server.{name}" in section("## A2AServer")
+    assert re.search(rf"`(await )?server\.{name}\b", section("## A2AServer"))
 
 
 def test_the_defaults_of_run_are_documented() -> None:
