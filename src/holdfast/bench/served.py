@@ -23,6 +23,7 @@ from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
 from holdfast.protocol.requests import SendMessageRequest
 from holdfast.protocol.types import encode
 from holdfast.server import A2AServer
+from holdfast.server.tuning import settle_memory
 from holdfast.storage import Append, Collection, Draft, Insert, Kernel, new_id, open_storage
 from holdfast.tasks import TaskContext
 
@@ -90,6 +91,14 @@ async def _respond(send: Send, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+class _Server(uvicorn.Server):
+    """As `holdfast serve` does it, for both."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        settle_memory()
+
+
 def main(kind: str, url: str) -> None:
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
@@ -100,7 +109,7 @@ def main(kind: str, url: str) -> None:
         app = A2AServer(worker=echo, agent_card=CARD, storage=url, grpc_port=0 if kind == "grpc" else None).app
     config = uvicorn.Config(app, http="httptools", ws="none", lifespan="on", access_log=False, log_level="error")
     print(bound.getsockname()[1], flush=True)  # noqa: T201 - the parent reads it
-    uvicorn.Server(config).run(sockets=[bound])
+    _Server(config).run(sockets=[bound])
 
 
 if __name__ == "__main__":

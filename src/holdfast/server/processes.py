@@ -22,6 +22,7 @@ import uvicorn
 from holdfast.errors import HoldfastError
 from holdfast.grpc.address import reserved
 from holdfast.server.connections import connections
+from holdfast.server.tuning import settle_memory
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -80,6 +81,7 @@ class _Uvicorn(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            settle_memory()
             name, engine = self._agent.agent_card.name, self._agent.routes.service.engine.kernel.engine
             logger.info("agent %s serves at %s, on %s, as process %d", name, self._agent.address, engine, os.getpid())
             self._tell()
