@@ -76,7 +76,6 @@ class Calls:
         self._clock = clock
         self._card: dict[str, Any] | None = None
         self._transports: list[Transport] = []
-        self._transport: Transport | None = None
         self.streams = False
         self._resumes = False
         self._asked: tuple[str, ...] = ()
@@ -199,7 +198,7 @@ class Calls:
         """The frames of a stream, from the first endpoint that opens it."""
         transports = await self.transports()
         for transport in tuple(transports):
-            self._transport = transport
+            options.hints.version = transport.endpoint.version
             async with AsyncExitStack() as stack:
                 frames = await stack.enter_async_context(transport.stream(operation, make(transport.endpoint), options))
                 try:
@@ -211,11 +210,6 @@ class Calls:
                     continue
                 yield _with_first(first, frames)
                 return
-
-    @property
-    def version(self) -> Version:
-        """That of the stream that was opened last."""
-        return self._transport.endpoint.version if self._transport is not None else Version.v1_0
 
     async def close(self) -> None:
         await self._http.close()

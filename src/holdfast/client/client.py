@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -278,7 +279,6 @@ class A2AClient:
             send=None if send is None else sent,
             subscribe=subscribed,
             get=self.get_task,
-            version=lambda: calls.version,
             resumes=calls.resumes,
             again=calls.resumes,
             backoff=Backoff(self._reconnect_seconds, self._clock),
@@ -306,6 +306,7 @@ class A2AClient:
         *,
         status: TaskState | str | None = None,
         history_length: int | None = None,
+        status_timestamp_after: datetime | None = None,
         include_artifacts: bool | None = None,
         page_token: str | None = None,
     ) -> TaskList:
@@ -323,6 +324,7 @@ class A2AClient:
                 page_size=limit,
                 page_token=token,
                 history_length=history_length,
+                status_timestamp_after=status_timestamp_after and status_timestamp_after.isoformat(),
                 include_artifacts=include_artifacts,
             )
             return cast("TaskPage", await self._opened().call(Operation.list_tasks, make))

@@ -42,11 +42,7 @@ class RestTransport:
         self._v1 = endpoint.version is Version.v1_0
         self._codec: Any = v1 if self._v1 else _Either
         base = endpoint.url.rstrip("/")
-        if not self._v1:
-            base += "" if base.endswith("/v1") else "/v1"
-        elif endpoint.tenant is not None:
-            base += "/" + quote(endpoint.tenant, safe="")
-        self._base = base
+        self._base = base if self._v1 or base.endswith("/v1") else f"{base}/v1"
 
     async def call(self, operation: Operation, request: Request, options: Options) -> Any:
         method, url, body = self._request(operation, request)
@@ -88,39 +84,45 @@ class RestTransport:
                 options.hints.retry_seconds = parser.retry_seconds or 0.0
 
     def _request(self, operation: Operation, request: Request) -> tuple[str, str, bytes | None]:
-        """Method, URL and body."""
+        """Method, URL and body. A tenant is the first part of the path."""
+        base = self._base
+        if self._v1 and request.tenant is not None:
+            base += "/" + quote(request.tenant, safe="")
+        tasks = f"{base}/tasks"
         match request:
             case SendMessageRequest():
                 name = "stream" if operation is Operation.send_streaming_message else "send"
                 body = v1.encode_request(request) if self._v1 else v03_proto.encode_request(request)
-                return "POST", f"{self._base}/message:{name}", body
+                return "POST", f"{base}/message:{name}", body
             case GetTaskRequest():
-                return "GET", self._task(request.id) + _query(request), None
+                return "GET", _task(tasks, request.id) + _query(request), None
             case ListTasksRequest():
-                return "GET", f"{self._base}/tasks{_query(request)}", None
+                return "GET", tasks + _query(request), None
             case CancelTaskRequest():
                 body = b"{}" if request.metadata is None else v1.encode_request(request)
-                return "POST", self._task(request.id) + ":cancel", body
+                return "POST", _task(tasks, request.id) + ":cancel", body
             case SubscribeToTaskRequest():
-                return "GET", self._task(request.id) + ":subscribe", None
+                return "GET", _task(tasks, request.id) + ":subscribe", None
             case CreatePushConfigRequest():
                 body = v1.encode_request(request) if self._v1 else v03_proto.encode_request(request)
-                return "POST", self._configs(request.task_id), body
+                return "POST", _configs(tasks, request.task_id), body
             case ListPushConfigsRequest():
-                return "GET", self._configs(request.task_id) + _query(request), None
+                return "GET", _configs(tasks, request.task_id) + _query(request), None
             case GetPushConfigRequest():
-                return "GET", self._configs(request.task_id, request.id), None
+                return "GET", _configs(tasks, request.task_id, request.id), None
             case DeletePushConfigRequest():
-                return "DELETE", self._configs(request.task_id, request.id), None
+                return "DELETE", _configs(tasks, request.task_id, request.id), None
             case _:
-                return "GET", f"{self._base}/{'extendedAgentCard' if self._v1 else 'card'}", None
+                return "GET", f"{base}/{'extendedAgentCard' if self._v1 else 'card'}", None
 
-    def _task(self, task_id: str) -> str:
-        return f"{self._base}/tasks/{quote(task_id, safe='')}"
 
-    def _configs(self, task_id: str, config_id: str | None = None) -> str:
-        configs = f"{self._task(task_id)}/pushNotificationConfigs"
-        return configs if config_id is None else f"{configs}/{quote(config_id, safe='')}"
+def _task(tasks: str, task_id: str) -> str:
+    return f"{tasks}/{quote(task_id, safe='')}"
+
+
+def _configs(tasks: str, task_id: str, config_id: str | None = None) -> str:
+    configs = f"{_task(tasks, task_id)}/pushNotificationConfigs"
+    return configs if config_id is None else f"{configs}/{quote(config_id, safe='')}"
 
 
 class _Either:

@@ -44,7 +44,6 @@ class Stream:
         send: Callable[[Hints], Awaitable[Frames]] | None,
         subscribe: Callable[[str, str | None, Hints], Awaitable[Frames]],
         get: Callable[[str], Awaitable[Task]],
-        version: Callable[[], Version],
         resumes: bool,
         again: bool,
         backoff: Backoff,
@@ -55,7 +54,6 @@ class Stream:
         self._send = send
         self._subscribe = subscribe
         self._get = get
-        self._version = version
         self._resumes = resumes
         self._again = again
         self._backoff = backoff
@@ -179,7 +177,7 @@ class Stream:
     def _ends(self, event: Event) -> bool:
         """In 0.3 a stream is over when the task waits for its user, whether or not the agent closes it."""
         waits = isinstance(event.value, TaskStatusUpdateEvent) and event.value.status.state.paused
-        return waits and self._version() is Version.v0_3
+        return waits and self._hints.version is Version.v0_3
 
     async def _caught_up(self, frame: Frame) -> AsyncGenerator[Event, None]:
         """0.3 need not begin with the task: it is loaded, and the event that came is left out if the task shows it."""

@@ -29,9 +29,10 @@ class Frame:
 
 @dataclass(slots=True)
 class Hints:
-    """What an agent asked for beside its events."""
+    """What is known of a stream beside its events: the pause that the agent asks for, the version that is spoken."""
 
     retry_seconds: float = 0.0
+    version: Version = Version.v1_0
 
 
 @dataclass(frozen=True, slots=True)

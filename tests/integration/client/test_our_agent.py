@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -177,6 +178,33 @@ async def test_credentials_and_the_extended_card(spoken: dict[str, Any]) -> None
         async with A2AClient(url, headers={"X-API-Key": "wrong"}, **spoken) as client:
             with pytest.raises(CredentialsRefused):
                 await anext(client.stream_message("Hi"))
+
+
+async def test_tenants(client: A2AClient) -> None:
+    """In 1.0 every operation can name a tenant; a task of one is not there for another."""
+    if client._versions == ["0.3"]:
+        return
+    async with A2AClient(client._url, bindings=client._bindings, versions=["1.0"], tenant="acme") as acme:
+        task = await acme.send_message("Hi")
+        assert isinstance(task, Task)
+        assert (await acme.get_task(task.id)).id == task.id
+        assert [each.id async for each in acme.list_tasks()] == [task.id]
+        streamed = [event async for event in acme.stream_message("stream 2")]
+        assert streamed[-1].last
+    with pytest.raises(TaskNotFoundError):
+        await client.get_task(task.id)
+
+
+async def test_lists_are_filtered(client: A2AClient) -> None:
+    began = datetime.now(UTC)
+    task = await client.send_message("Hi", context_id="filtered")
+    assert isinstance(task, Task)
+    await client.send_message("fail", context_id="filtered")
+    done = [each async for each in client.list_tasks("filtered", status="completed", status_timestamp_after=began)]
+    assert [each.id for each in done] == [task.id]
+    assert [
+        each async for each in client.list_tasks("filtered", status_timestamp_after=began + timedelta(days=1))
+    ] == []
 
 
 async def test_the_choice_follows_the_card() -> None:

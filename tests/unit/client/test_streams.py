@@ -50,12 +50,16 @@ class Agent:
         self.sent = 0
         self.subscribed: list[str | None] = []
 
-    async def send(self, _hints: Hints) -> Frames:
+        self.version = Version.v1_0
+
+    async def send(self, hints: Hints) -> Frames:
         self.sent += 1
+        hints.version = self.version
         return self._next()
 
-    async def subscribe(self, _task_id: str, after: str | None, _hints: Hints) -> Frames:
+    async def subscribe(self, _task_id: str, after: str | None, hints: Hints) -> Frames:
         self.subscribed.append(after)
+        hints.version = self.version
         return self._next()
 
     async def get(self, _task_id: str) -> Task:
@@ -74,13 +78,13 @@ class Agent:
         yield frames()
 
     async def events(self, version: Version = Version.v1_0, *, resumes: bool = False) -> list[Event]:
+        self.version = version
         now = iter(range(1000))
         backoff = Backoff(30.0, lambda: float(next(now)), lambda: 0.0)
         stream = Stream(
             send=self.send,
             subscribe=self.subscribe,
             get=self.get,
-            version=lambda: version,
             resumes=resumes,
             again=resumes,
             backoff=backoff,
