@@ -148,8 +148,10 @@ async def _latency(
     async with delivering(engine):
         for round_ in range(counts.rounds + 1):
             progress(f"latencies, round {round_ + 1} of {counts.rounds + 1}")
-            fine = await _streams(engine, sink, counts, None)
-            bad = await _streams(engine, sink, counts, sink.dead)
+            found = {}
+            for other in (None, sink.dead) if round_ % 2 else (sink.dead, None):
+                found[other] = await _streams(engine, sink, counts, other)
+            fine, bad = found[None], found[sink.dead]
             if round_ > 0:
                 alone += fine
                 beside += bad
@@ -176,6 +178,7 @@ async def _streams(engine: TaskEngine, sink: Sinks, counts: Counts, other: str |
     await asyncio.gather(*map(follow, sent))
     for each in others:
         await engine.tasks.settled(each)
+        await PushConfigs(engine.kernel).delete(each.task.partition, each.task.task_id, None)  # so that nothing is left
     times = await sink.arrivals(len(committed), set(committed))
     # The first events are there before anybody follows them.
     followed = [name for name in committed if int(name.rpartition(".")[2]) > 4]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 from collections.abc import Sequence
@@ -104,12 +105,20 @@ class PushConfigs:
             known = push_of(task)
             if config.id not in known and len(known) >= MAX_CONFIGS:
                 raise InvalidTaskRequest(f"a task has at most {MAX_CONFIGS} push configs; delete one first")
+            stored = StoredConfig(config, version).json()
+            stood = None
+            if config.id in known:
+                kept, stood = await asyncio.gather(
+                    self._kernel.get(partition, PUSH_CONFIGS, key), self._kernel.get(partition, PUSH_CURSORS, key)
+                )
+                active = stood is None or Cursor.of(stood).status == "active"
+                if kept is not None and kept.body == stored and active:
+                    return shown(config, task_id)  # nothing new: whoever delivers to it is not disturbed
             operations: list[Operation] = [
-                Put(PUSH_CONFIGS, key, StoredConfig(config, version).json(), {"task": task_id}),
+                Put(PUSH_CONFIGS, key, stored, {"task": task_id}),
                 self._names(task, [*known, config.id]),
                 nudge(partition, task_id, config.id),
             ]
-            stood = await self._kernel.get(partition, PUSH_CURSORS, key) if config.id in known else None
             if config.id not in known:
                 begin = after if after is not None else (await self._kernel.log_state(partition, EVENTS, task_id)).head
                 operations.append(Put(PUSH_CURSORS, key, Cursor(begin, late=True).json()))

@@ -33,6 +33,7 @@ logger = logging.getLogger("holdfast.webhooks")
 POLL_SECONDS = 0.5
 LOOK_AGAIN_SECONDS = 2.0  # who runs a task may not know yet of a config that was made meanwhile
 BROKEN_SECONDS = 60.0  # a delivery that fails in a way nobody thought of is tried again, not at once
+CLAIMS = 16  # at once
 MAX_WAITING = 5_000  # deliveries that wait for the turn of their receiver
 RETRIES = 20
 
@@ -108,7 +109,7 @@ class Deliverer:
                 if free <= 0:
                     self._freed.clear()
                     await self._freed.wait()
-                elif not await self._claim(min(free, 16)):
+                elif not await self._claim(min(free, CLAIMS)):
                     await watch.wait(POLL_SECONDS)
 
     def _free(self) -> int:
@@ -123,6 +124,10 @@ class Deliverer:
         except HoldfastError as error:
             logger.warning("no webhook could be claimed, trying again soon: %s", error)
             await asyncio.sleep(POLL_SECONDS)
+            return 0
+        except Exception:
+            logger.exception("no webhook could be claimed, trying again soon")
+            await asyncio.sleep(BROKEN_SECONDS)
             return 0
         for claim in claims:
             task = asyncio.create_task(self._work(claim), name=f"webhook {claim.key}")
