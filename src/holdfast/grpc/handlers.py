@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
@@ -35,12 +36,25 @@ class Handlers:
         self._dispatcher = dispatcher
         self._streams = streams
         self._limits = dispatcher.service.settings.limits
+        self._calls = 0
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    def _begin(self) -> None:
+        self._calls += 1
+        self.idle.clear()
+
+    def _end(self) -> None:
+        self._calls -= 1
+        if not self._calls:
+            self.idle.set()
 
     def unary(self, method: Method) -> Unary:
         """A method with one answer."""
         old_card = method.operation is Operation.get_extended_card and method.version is Version.v0_3
 
         async def call(data: bytes, context: Any) -> bytes:
+            self._begin()
             try:
                 request, caller = await self._admit(method, data, context)
                 if old_card:
@@ -49,6 +63,8 @@ class Handlers:
                 return method.write_answer(answer)
             except Exception as error:  # noqa: BLE001 - every failure has an answer
                 await fail(context, error)
+            finally:
+                self._end()
 
         return call
 
@@ -56,6 +72,7 @@ class Handlers:
         """A method that is answered with events."""
 
         async def call(data: bytes, context: Any) -> None:
+            self._begin()
             try:
                 request, caller = await self._admit(method, data, context)
                 with self._streams.one():
@@ -63,6 +80,8 @@ class Handlers:
                     await self._stream(method, events, context)
             except Exception as error:  # noqa: BLE001 - every failure has an answer
                 await fail(context, error)
+            finally:
+                self._end()
 
         return call
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from holdfast.protocol.protobuf.extra import load
+
+# Else it remarks on stderr, past all logging, whenever a worker starts a program. Who wants its remarks sets it.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 grpc: Any = load("grpc")
 aio: Any = load("grpc.aio")

@@ -19,6 +19,8 @@ from holdfast.server.sse import Streams
 
 SERVICES = (SERVICE_V1, SERVICE_V03)
 KEEPALIVE_TIMEOUT_SECONDS = 20.0  # until a client that does not answer is gone
+FLUSH_SECONDS = 0.05  # for an answer that was just given to go out
+STOP_SECONDS = 5.0  # after the grace of tasks, for calls that wait for one
 LEAST_PING_SECONDS = 5.0  # a client may ask whether we are there as often
 
 
@@ -70,7 +72,16 @@ class GrpcServer:
 
     async def _stop(self) -> None:
         await self._health.enter_graceful_shutdown()
-        await self._server.stop(self._grace)
+        stopping = asyncio.ensure_future(self._server.stop(self._grace + STOP_SECONDS))
+        idle = asyncio.ensure_future(self._idle())
+        await asyncio.wait((stopping, idle), return_when=asyncio.FIRST_COMPLETED)
+        idle.cancel()
+        await self._server.stop(None)  # who only watches the health is not waited for
+        await stopping
+
+    async def _idle(self) -> None:
+        await self._handlers.idle.wait()
+        await asyncio.sleep(FLUSH_SECONDS)
 
     def _service(self, name: str, methods: Mapping[str, Method]) -> Any:
         return grpc.method_handlers_generic_handler(

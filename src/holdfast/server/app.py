@@ -134,7 +134,7 @@ class A2AServer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        self.drain()
+        await self.hand_over()
         if self._stack is not None:
             await self._stack.aclose()
         self._stack = self._routes = None

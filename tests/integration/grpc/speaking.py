@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
@@ -38,6 +39,18 @@ class Talk:
     @property
     def open_streams(self) -> int:
         return self.server.routes.streams.open
+
+    async def no_stream(self) -> None:
+        """Wait until no stream is open any more."""
+
+        async def closed() -> bool:
+            return not self.open_streams
+
+        await until(closed)
+
+    async def is_in(self, task_id: str, state: int) -> bool:
+        task = await self.stub.GetTask(PB.GetTaskRequest(id=task_id))
+        return bool(task.status.state == state)
 
     def message(self, text: str, **more: Any) -> Any:
         self.sent += 1
@@ -79,6 +92,13 @@ async def talking(**more: Any) -> AsyncIterator[Talk]:
         assert server.routes.grpc is not None
         async with aio.insecure_channel(str(server.routes.grpc.at)) as channel:
             yield Talk(server, channel)
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until it does."""
+    async with asyncio.timeout(10):
+        while not await holds():  # noqa: ASYNC110 - what is waited for happens elsewhere
+            await asyncio.sleep(0.01)
 
 
 @dataclass(frozen=True)

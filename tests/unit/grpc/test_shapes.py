@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidParamsError, ParseError
@@ -51,6 +51,7 @@ def test_events_of_0_3(event: StreamEvent) -> None:
     same(METHODS_V03["SendStreamingMessage"], v03_proto.event(event))
 
 
+@settings(max_examples=40)
 @given(some.tasks(references=False))
 def test_tasks(task: Task) -> None:
     same(METHODS_V1["GetTask"], v1.task(task))
@@ -58,12 +59,14 @@ def test_tasks(task: Task) -> None:
     same(METHODS_V1["ListTasks"], v1.task_list(TaskPage([task], "next", 1, 7)))
 
 
+@settings(max_examples=40)
 @given(st.lists(some.push_configs, max_size=2))
 def test_push_configs(configs: list[PushConfig]) -> None:
     same(METHODS_V1["ListTaskPushNotificationConfigs"], v1.push_config_list(PushConfigPage(configs, "next")))
     same(METHODS_V03["ListTaskPushNotificationConfig"], v03_proto.push_config_list(PushConfigPage(configs)))
 
 
+@settings(max_examples=40)
 @given(some.requests)
 def test_requests_come_back(request: Request) -> None:
     """What a client writes as protobuf, a server reads as protobuf's own JSON has it."""
@@ -79,6 +82,7 @@ def test_requests_come_back(request: Request) -> None:
     assert method.read_request(data) == FORMAT.MessageToDict(theirs)
 
 
+@settings(max_examples=40)
 @given(some.tasks())
 def test_answers_come_back_to_clients(task: Task) -> None:
     method = METHODS_V1["SendMessage"]
