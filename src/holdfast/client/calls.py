@@ -109,15 +109,21 @@ class Calls:
                 f"the card names no interface that is spoken here: {' or '.join(self._bindings)} in A2A "
                 f"{' or '.join(sorted(self._versions))}"
             )
-        # Credentials are for the place that the caller named; a card must not lead them elsewhere.
-        usable = [each for each in spoken if not self._secret or each.origin in self._origins]
+        usable = [each for each in spoken if self._allowed(each)]
         if not usable:
             places = ", ".join(sorted({each.origin for each in spoken}))
             raise A2ADiscoveryError(
-                f"the card leads to {places}, which is not where it was found; to send the credentials there, pass "
-                "trusted_origins"
+                f"the card leads to {places}, which is not where the agent was said to be; if that is right, pass it "
+                "as trusted_origins"
             )
         return usable
+
+    def _allowed(self, endpoint: Endpoint) -> bool:
+        """Credentials are for the place that the caller named: no card leads them elsewhere, nor https to http."""
+        if endpoint.origin in self._origins:
+            return True
+        secure = all(origin.startswith("https:") for origin in self._origins)
+        return not self._secret and (endpoint.origin.startswith("https:") or not secure)
 
     def _opened(self, endpoint: Endpoint) -> Transport:
         from holdfast.client.jsonrpc import JsonRpcTransport  # noqa: PLC0415 - these load httpx2

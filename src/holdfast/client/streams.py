@@ -103,7 +103,10 @@ class Stream:
 
     async def _nothing_follows(self, task_id: str) -> bool:
         """Whether the agent ended the stream at once since the task was over at the event that came last."""
-        return self._resumes and (await self._get(task_id)).status.state.terminal
+        try:
+            return self._resumes and (await self._get(task_id)).status.state.terminal
+        except (A2AConnectionError, BusyError):
+            return False
 
     async def _pause(self, cause: Exception) -> None:
         at_least = max(self._hints.retry_seconds, float(getattr(cause, "retry_after", 0)))

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast.client import A2AClient, Event, Reconnect, TaskState
+from holdfast.server import A2AServer
 from holdfast.testing.proxy import Proxy
-from tests.integration.client.serving import COMBINATIONS, our_agent
+from tests.integration.client.serving import CARD, COMBINATIONS, echo, our_agent, serving
 
 COUNTER = Path(__file__).with_name("agent_process.py")
 
@@ -94,6 +95,29 @@ async def test_a_cut_at_any_byte_of_the_beginning(tmp_path: Path) -> None:
             proxy.allow()
             assert gathered(events) == "0 1 2 3 4 5 6 7 8 9 ", offset
             assert len([task async for task in client.list_tasks(f"c{offset}")]) == 1
+
+
+async def test_a_server_that_stops_sends_its_streams_to_another(tmp_path: Path) -> None:
+    """A server that drains ends its streams before their tasks: the client waits as it is asked to, and goes on."""
+    storage = f"sqlite:///{tmp_path}/agent.db"
+    servers = [A2AServer(worker=echo, agent_card=CARD, storage=storage) for _ in range(2)]
+    told: list[Reconnect] = []
+    async with (
+        serving(servers[0].app) as first,
+        serving(servers[1].app) as second,
+        Proxy("127.0.0.1", port_of(first)) as proxy,
+        A2AClient(proxy.url(first), on_reconnect=told.append) as client,
+        asyncio.timeout(60),
+    ):
+        events: list[Event] = []
+        async for event in client.stream_message("stream 100 0.005"):
+            events.append(event)
+            if len(events) == 20:
+                proxy._target = ("127.0.0.1", port_of(second))
+                servers[0].drain()
+    assert [each.seconds >= 1.0 for each in told] == [True]
+    assert not any(event.snapshot for event in events)
+    assert gathered(events) == "".join(f"{number} " for number in range(100))
 
 
 @asynccontextmanager
