@@ -9,6 +9,8 @@ from typing import Any
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
+pytest_plugins = ["holdfast.testing.pytest"]  # throw-away servers; pytest takes plugins from here alone
+
 
 def enter_directory(namespace: dict[str, Any]) -> None:
     namespace["_home"] = os.getcwd()  # noqa: PTH109

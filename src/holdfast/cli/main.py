@@ -11,12 +11,13 @@ from holdfast.cli.bench import bench
 from holdfast.cli.conformance import conformance
 from holdfast.cli.dead import dead
 from holdfast.cli.migrate import migrate
+from holdfast.cli.serve import serve
 from holdfast.cli.storage import storage
 from holdfast.cli.tasks import tasks
 from holdfast.cli.transfer import backup, copy, restore
+from holdfast.cli.webhooks import webhooks
 from holdfast.cli.worker import worker
 from holdfast.errors import HoldfastError
-from holdfast.cli.webhooks import webhooks
 
 
 class Failure(click.ClickException):
@@ -56,6 +57,7 @@ storage.add_command(backup)
 storage.add_command(restore)
 main.add_command(storage)
 main.add_command(migrate)
+main.add_command(serve)
 main.add_command(worker)
 main.add_command(card)
 main.add_command(send)
@@ -64,6 +66,6 @@ main.add_command(get)
 main.add_command(cancel)
 main.add_command(tasks)
 main.add_command(dead)
+main.add_command(webhooks)
 main.add_command(bench)
 main.add_command(conformance)
-main.add_command(webhooks)

@@ -13,8 +13,6 @@ from holdfast.testing.postgres import PostgresServer
 from holdfast.testing.valkey import ValkeyServer
 from tests.integration.tasks.stage import Stage
 
-pytest_plugins = ["holdfast.testing.pytest"]
-
 ENGINES = ["memory", "sqlite", "postgres", "redis"]
 
 

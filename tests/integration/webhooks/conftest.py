@@ -13,8 +13,6 @@ from tests.integration.tasks.conftest import ENGINES, store_url
 from tests.integration.webhooks.office import Office
 from tests.integration.webhooks.receiver import Receiver, receiving
 
-pytest_plugins = ["holdfast.testing.pytest"]
-
 
 @pytest.fixture(params=ENGINES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
