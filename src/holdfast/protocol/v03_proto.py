@@ -184,7 +184,7 @@ def encode_request(request: Request) -> bytes:
     """The REST body of a request; requests that are all path and query have an empty object."""
     match request:
         case SendMessageRequest():
-            down: Object = {"message": {**_message(_value(request.message)), "role": request.message.role.value}}
+            down: Object = {"message": _message(_value(request.message))}
             if request.metadata is not None:
                 down["metadata"] = request.metadata
             if request.configuration is not None:
