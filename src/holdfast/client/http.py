@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
@@ -74,7 +76,7 @@ class Http:
         self.answer_bytes = answer_bytes
         self._owned = client is None
         self._client = client or httpx2.AsyncClient(
-            verify=verify,
+            verify=_authorities() if verify is True else verify,
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
             limits=httpx2.Limits(
                 max_connections=None, max_keepalive_connections=20, keepalive_expiry=IDLE_CONNECTION_SECONDS
@@ -167,6 +169,12 @@ class Http:
             await response.aclose()
             raise
         return response
+
+
+@lru_cache(maxsize=1)
+def _authorities() -> ssl.SSLContext:
+    """The certificate authorities that are trusted; reading them takes longer than many a call."""
+    return httpx2.create_ssl_context()
 
 
 def _check(response: httpx2.Response) -> None:
