@@ -81,13 +81,14 @@ class Terminal:
 
 
 @contextmanager
-def serving(command: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+def serving(command: str, folder: Path, begins: str = "as process") -> Iterator[subprocess.Popen[str]]:
+    """A process that serves, once it says so."""
     process = subprocess.Popen(["sh", "-c", command], cwd=folder, stderr=subprocess.PIPE, text=True)
     with process:
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        assert f"as process {process.pid}" in line, line
         try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            assert begins in line, line
             yield process
         finally:
             process.terminate()
@@ -143,3 +144,16 @@ def test_the_tutorial_can_be_typed_in(terminal: Terminal) -> None:
 
 def test_the_tutorial_installs_what_it_uses() -> None:
     assert blocks(TUTORIAL, "sh")[0].splitlines()[-1] == "pip install holdfast"
+
+
+def test_the_agent_of_the_readme_serves(terminal: Terminal) -> None:
+    """Run by Python, and by the command."""
+    [program] = [text for text in blocks((ROOT / "README.md").read_text(), "python") if "# agent.py" in text]
+    (terminal.folder / "agent.py").write_text(program.replace("port=8000", f"port={terminal.port}"))
+    line = block("poppy roll").replace("poppy roll", "well said")
+    listens = f"The agent listens at http://localhost:{terminal.port}; stop it with Ctrl-C"
+    with serving(f"exec {shlex.quote(sys.executable)} agent.py", terminal.folder, listens):
+        first = json.loads(terminal.run(line))["task"]
+        assert [part["text"] for part in first["artifacts"][0]["parts"]] == ["well ", "said "]
+    with terminal.serving("holdfast serve agent:echo --storage sqlite:///agent.db"):
+        assert json.loads(terminal.run(line))["task"]["id"] == first["id"]

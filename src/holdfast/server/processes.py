@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -48,11 +49,17 @@ def serve(
         if server.grpc_at is not None:
             address = reserved(server.grpc_host or host, server.grpc_at.port, shared=processes > 1)
             server.grpc_at = stack.enter_context(address)
-        tell = functools.partial(ready or (lambda _address: None), server.address)
+        tell = functools.partial(ready or _announce, server.address)
         if processes == 1:
             _serve(server, bound, tell)
         else:
             _Pool(server, bound, processes).run(tell)
+
+
+def _announce(address: str) -> None:
+    """For who runs a program and has set up no logging: else it would serve in silence."""
+    if not logger.isEnabledFor(logging.INFO):
+        sys.stderr.write(f"The agent listens at {address}; stop it with Ctrl-C\n")
 
 
 def _bind(host: str, port: int) -> socket.socket:
