@@ -48,7 +48,7 @@ def message(record: logging.LogRecord) -> str:
         text %= {name: _cut(value) for name, value in given.items()}
     elif given:
         text %= tuple(map(_cut, given))
-    return visible(text)
+    return visible(text.rstrip())
 
 
 def visible(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -238,7 +239,10 @@ class A2AServer:
             await send({"type": "lifespan.startup.failed"})
             return
         await send({"type": "lifespan.startup.complete"})
-        await receive()
+        try:
+            await receive()
+        except asyncio.CancelledError:  # a second Ctrl-C: nobody waits until the agent has stopped
+            return
         await self.__aexit__(None, None, None)
         await send({"type": "lifespan.shutdown.complete"})
 

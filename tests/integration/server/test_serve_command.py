@@ -325,6 +325,18 @@ def test_a_client_that_waits_is_answered_before_it_stops(tmp_path: Path) -> None
         assert "Traceback" not in agent.log
 
 
+def test_a_second_interrupt_ends_it_at_once(tmp_path: Path) -> None:
+    """Without a traceback; the task is given back, and not lost until its lease ends."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    with serving(tmp_path, "slow:slow", HOLDFAST_DRAIN_SECONDS="60") as agent:
+        send(agent.url, "1", "long", now=True)
+        agent.process.send_signal(signal.SIGINT)
+        agent.until("is stopping")
+        assert agent.stop(signal.SIGINT) == 0
+        assert "is given back" in agent.log
+        assert "Traceback" not in agent.log
+
+
 # -------------------------------------------------------------------------------------------------------------- logs
 
 
