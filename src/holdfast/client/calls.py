@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from holdfast.client.http import Http
 
 logger = logging.getLogger("holdfast.client")
+
+Failed = tuple[Transport, HoldfastError]
 
 READS = frozenset(
     {
@@ -165,17 +167,18 @@ class Calls:
         make: Callable[[Endpoint], Request],
         seconds: float | None,
     ) -> Any:
-        for transport in tuple(transports):
-            options = Options(seconds, self._asked)
+        failed: list[Failed] = []
+        for transport in untried(transports, failed):
             try:
-                answer = await transport.call(operation, make(transport.endpoint), options)
+                answer = await transport.call(operation, make(transport.endpoint), Options(seconds, self._asked))
             except HoldfastError as error:
-                if transport is transports[-1] or not elsewhere(error):
+                if not elsewhere(error):
                     raise self._seen(error) from error.__cause__
-                self._last(transport, error)
+                failed.append((transport, error))
             else:
+                self._works(failed)
                 return answer
-        raise AssertionError  # the last one answers or raises
+        raise self._seen(failed[0][1]) from failed[0][1].__cause__
 
     def _seen(self, error: HoldfastError) -> HoldfastError:
         """Agents say 401 to those who show nothing and to those who show the wrong thing; we know which it was."""
@@ -185,40 +188,55 @@ class Calls:
             return kind(words, challenge=error.challenge)
         return error
 
-    def _last(self, transport: Transport, error: HoldfastError) -> None:
-        """Another endpoint goes first from now on."""
-        endpoint = transport.endpoint
-        logger.warning(
-            "%s in A2A %s at %s does not work (%s); another interface of the card is tried",
-            endpoint.binding,
-            endpoint.version,
-            endpoint.origin,
-            error,
-        )
-        self._transports = [*(each for each in self._transports if each is not transport), transport]
+    def _works(self, failed: list[Failed]) -> None:
+        """Another endpoint worked: those that did not go last from now on, unless they only lack an operation."""
+        last = []
+        for transport, error in failed:
+            if not isinstance(error, MethodNotFoundError):
+                last.append(transport)
+                logger.warning(
+                    "%s in A2A %s at %s does not work (%s); another interface of the card is used",
+                    transport.endpoint.binding,
+                    transport.endpoint.version,
+                    transport.endpoint.origin,
+                    error,
+                )
+        if last:
+            self._transports = [*(each for each in self._transports if each not in last), *last]
 
     @asynccontextmanager
     async def open(
         self, operation: Operation, make: Callable[[Endpoint], Request], options: Options
     ) -> AsyncIterator[AsyncGenerator[Frame, None]]:
         """The frames of a stream, from the first endpoint that opens it."""
-        transports = await self.transports()
-        for transport in tuple(transports):
+        failed: list[Failed] = []
+        for transport in untried(await self.transports(), failed):
             options.hints.version = transport.endpoint.version
             async with AsyncExitStack() as stack:
-                frames = await stack.enter_async_context(transport.stream(operation, make(transport.endpoint), options))
+                request = make(transport.endpoint)
                 try:
+                    frames = await stack.enter_async_context(transport.stream(operation, request, options))
                     first = await anext(frames, None)
                 except HoldfastError as error:
-                    if transport is transports[-1] or not elsewhere(error):
+                    if not elsewhere(error):
                         raise self._seen(error) from error.__cause__
-                    self._last(transport, error)
+                    failed.append((transport, error))
                     continue
+                self._works(failed)
                 yield _with_first(first, frames)
                 return
+        raise self._seen(failed[0][1]) from failed[0][1].__cause__
 
     async def close(self) -> None:
         await self._http.close()
+
+
+def untried(transports: Sequence[Transport], failed: list[Failed]) -> Iterator[Transport]:
+    """One after the other; a place that can't be reached is not tried again under another name."""
+    for transport in tuple(transports):
+        origin = transport.endpoint.origin
+        if not any(each.endpoint.origin == origin and isinstance(error, A2AConnectionError) for each, error in failed):
+            yield transport
 
 
 def elsewhere(error: HoldfastError) -> bool:

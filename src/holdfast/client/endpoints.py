@@ -25,7 +25,11 @@ class Endpoint:
 
     @property
     def origin(self) -> str:
-        return origin_of(self.url)
+        """Where it is. What is no address on the web, such as host:port, is a place of its own."""
+        try:
+            return origin_of(self.url)
+        except ValueError:
+            return self.url
 
 
 def endpoints(card: Mapping[str, Any]) -> list[Endpoint]:

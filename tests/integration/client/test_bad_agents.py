@@ -25,6 +25,7 @@ from holdfast.errors import (
     CardSignatureError,
     CredentialsMissing,
     HoldfastError,
+    MethodNotFoundError,
     RateLimitedError,
     TaskNotFoundError,
     VersionNotSupportedError,
@@ -459,3 +460,31 @@ async def test_another_interface_when_the_first_does_not_work(agent: BadAgent) -
         before = len(agent.asked)
         assert (await client.get_task("t")).id == "t"
         assert len(agent.asked) == before + 1  # the one that worked is remembered
+    agent.calls[:] = [events((1, task("COMPLETED")))]
+    async with A2AClient(agent.url) as client:
+        assert [event.last for event in await all_of(client)] == [True]
+
+
+async def test_an_agent_that_was_away_is_spoken_to_as_before(agent: BadAgent) -> None:
+    """Neither an outage nor an operation that is missing changes what is preferred."""
+    interfaces = [
+        {"url": agent.url + "/", "protocolBinding": "JSONRPC", "protocolVersion": version} for version in ("1.0", "0.3")
+    ]
+    agent.answers[CARD_PATH] = agent.card(supportedInterfaces=interfaces)
+
+    async def answered(asked: Any, writer: asyncio.StreamWriter) -> None:
+        known = asked.json["method"] == "GetTask"
+        writer.write(result(TASK, asked.json["id"]) if known else rpc_error(-32601))
+        await writer.drain()
+
+    agent.calls.append(answered)
+    async with A2AClient(agent.url, retry_seconds=0.0) as client:
+        await client.get_task("t")
+        with pytest.raises(MethodNotFoundError):
+            await client.cancel_task("t")
+        transports = await client._opened().transports()
+        for transport in transports:
+            object.__setattr__(transport.endpoint, "url", "http://127.0.0.1:9/")  # nobody listens there
+        with pytest.raises(A2AConnectionError):
+            await client.get_task("t")
+        assert await client._opened().transports() == transports
