@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from holdfast.errors import CommitRefused, HoldfastError, LogTrimmed, TaskNotFoundError
 from holdfast.observability.metrics import Metrics
 from holdfast.protocol.signatures import CardKey
-from holdfast.storage import Claim, Entry, QueueTopic
+from holdfast.storage import Claim, Entry, QueueTopic, Version
 from holdfast.tasks.families import EVENTS, PUSH_CONFIGS, PUSH_CURSORS, WEBHOOKS
 from holdfast.tasks.lease import Lease, cancelled
 from holdfast.tasks.record import TaskRecord
@@ -34,6 +34,7 @@ POLL_SECONDS = 0.5
 LOOK_AGAIN_SECONDS = 2.0  # who runs a task may not know yet of a config that was made meanwhile
 BROKEN_SECONDS = 60.0  # a delivery that fails in a way nobody thought of is tried again, not at once
 CLAIMS = 16  # at once
+HOLD_SECONDS = 2.0  # who failed is not woken by each new event, only so often
 MAX_WAITING = 5_000  # deliveries that wait for the turn of their receiver
 RETRIES = 20
 
@@ -73,6 +74,7 @@ class Deliverer:
         self._running: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._receivers = Receivers(self._freed.set)
+        self._held = 0  # those that wait for their next try
         self._claiming: asyncio.Task[None] | None = None
         self._lease = Lease(
             self._kernel,
@@ -113,7 +115,7 @@ class Deliverer:
                     await watch.wait(POLL_SECONDS)
 
     def _free(self) -> int:
-        waiting = self._receivers.waiting
+        waiting = self._receivers.waiting + self._held
         return self.settings.concurrency + waiting - len(self._running) if waiting < MAX_WAITING else 0
 
     async def _claim(self, limit: int) -> int:
@@ -141,14 +143,15 @@ class Deliverer:
 
     async def _work(self, claim: Claim) -> None:
         try:
-            for _ in range(RETRIES):
+            refused = 0
+            while refused < RETRIES:
                 try:
-                    await self._deliver(claim)
+                    if await self._deliver(claim):
+                        return
                 except CommitRefused as refusal:
                     if refusal.reason == "fence":  # another process has it, or the config is gone
                         return
-                    continue  # it was replaced, or is replayed: look again
-                return
+                    refused += 1  # it was replaced, or is replayed: look again
             await self._let_go(claim, POLL_SECONDS)
         except TaskNotFoundError:  # erased meanwhile, with the config
             await self._let_go(claim, POLL_SECONDS)
@@ -169,8 +172,8 @@ class Deliverer:
 
     # ---------------------------------------------------------------------------------------------------- delivery
 
-    async def _deliver(self, claim: Claim) -> None:
-        """One look at a config and its task: deliver what is new, and say what becomes of the work."""
+    async def _deliver(self, claim: Claim) -> bool:
+        """One look at a config and its task: deliver what is new, say what becomes of the work. False: look again."""
         task_id = claim.key.rpartition("/")[0]
         found, record, stored = await asyncio.gather(
             self._kernel.get(claim.partition, PUSH_CONFIGS, claim.key),
@@ -179,19 +182,34 @@ class Deliverer:
         )
         if found is None or record is None:
             await self._kernel.commit(claim.partition, claim.complete())
-            return
+            return True
         progress = Progress(self._kernel, claim, stored)
         cursor = progress.cursor
         wait = cursor.retry_at - self._now()
-        if cursor.status == "failed":  # events go on to nudge; only a replay makes it active again
-            await self._kernel.commit(claim.partition, claim.bury(cursor.error or "given up"))
-        elif wait > 0:  # so does a receiver that failed, whose time has not come
+        if cursor.status == "failed" and stored is not None:  # events wake it; only a replay makes it active again
+            await self._hold(HOLD_SECONDS)
+            unchanged = Version(PUSH_CURSORS, claim.key, stored.version)
+            await self._kernel.commit(claim.partition, unchanged, claim.bury(cursor.error or "given up"))
+        elif wait > 0:  # events wake also one that failed, whose time has not come
+            if self._held < MAX_WAITING:
+                await self._hold(min(wait, HOLD_SECONDS))
+                return False
             await self._kernel.commit(claim.partition, claim.release(ready_in=min(wait, LONGEST_SECONDS)))
         else:
             try:
                 await self._tell(claim, StoredConfig.of(found), record, progress)
             finally:
                 progress.abandon()
+        return True
+
+    async def _hold(self, seconds: float) -> None:
+        """Wait without a slot. While the work is held, new events don't wake anybody."""
+        self._held += 1
+        self._freed.set()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._held -= 1
 
     async def _tell(self, claim: Claim, config: StoredConfig, record: TaskRecord, progress: Progress) -> None:
         while True:

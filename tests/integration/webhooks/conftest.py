@@ -45,6 +45,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "POLL_SECONDS", 0.03)
     monkeypatch.setattr(delivery, "POLL_SECONDS", 0.03)
     monkeypatch.setattr(delivery, "LOOK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(delivery, "HOLD_SECONDS", 0.05)
     monkeypatch.setattr(progress, "SAVE_SECONDS", 0.0)
     monkeypatch.setattr(cursor, "FIRST_SECONDS", 0.02)
     monkeypatch.setattr(cursor, "LONGEST_SECONDS", 0.05)
