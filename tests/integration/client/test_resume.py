@@ -120,29 +120,48 @@ async def test_a_server_that_stops_sends_its_streams_to_another(tmp_path: Path) 
     assert gathered(events) == "".join(f"{number} " for number in range(100))
 
 
+async def listening(port: int) -> None:
+    """A port is told before it is listened at."""
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except ConnectionRefusedError:
+            await asyncio.sleep(0.02)
+        else:
+            writer.close()
+            return
+
+
 @asynccontextmanager
-async def process(storage: str) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, str(COUNTER), storage, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
+async def processes(count: int, storage: str) -> AsyncIterator[list[tuple[str, asyncio.subprocess.Process]]]:
+    """Agents in processes of their own, on one storage, each with its URL."""
+    children = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, str(COUNTER), storage, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        )
+        for _ in range(count)
+    ]
     try:
-        assert child.stdout is not None
-        async with asyncio.timeout(30):
-            url = (await child.stdout.readline()).decode().strip()
-        yield url, child
+        found = []
+        for child in children:
+            assert child.stdout is not None
+            async with asyncio.timeout(60):
+                url = (await child.stdout.readline()).decode().strip()
+                await listening(port_of(url))
+            found.append((url, child))
+        yield found
     finally:
-        if child.returncode is None:
-            child.kill()
-        await child.wait()
+        for child in children:
+            if child.returncode is None:
+                child.kill()
+            await child.wait()
 
 
 async def test_servers_that_are_killed_while_others_take_over(tmp_path: Path) -> None:
     """The client goes on at the next process, which has the task and its log: nothing is lost, nothing repeated."""
     storage = f"sqlite:///{tmp_path}/agent.db"
     async with (
-        process(storage) as (first, one),
-        process(storage) as (second, two),
-        process(storage) as (third, _),
+        processes(3, storage) as ((first, one), (second, two), (third, _)),
         Proxy("127.0.0.1", port_of(first)) as proxy,
     ):
         events: list[Event] = []
