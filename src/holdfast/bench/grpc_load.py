@@ -49,20 +49,26 @@ async def call_all(
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-    """The data of one answer, up to its trailers."""
-    found = b""
+    """The data of one answer, up to its trailers. Only one call is under way, so nothing comes behind them but pings."""
+    found, rest = b"", b""
     while True:
-        head = await reader.readexactly(9)
-        size, kind, flags = int.from_bytes(head[:3], "big"), head[3], head[4]
-        body = await reader.readexactly(size)
-        if kind == _DATA:
-            found += body
-        elif kind == _HEADERS and flags & _END_STREAM:
+        arrived = await reader.read(65_536)
+        if not arrived:
+            raise RuntimeError("the server hung up")
+        rest += arrived
+        over = False
+        while len(rest) >= 9 and len(rest) >= (end := 9 + int.from_bytes(rest[:3], "big")):
+            kind, flags, body, rest = rest[3], rest[4], rest[9:end], rest[end:]
+            if kind == _DATA:
+                found += body
+            elif kind == _HEADERS:
+                over = over or bool(flags & _END_STREAM)
+            elif kind in {_SETTINGS, _PING} and not flags & _ACK:
+                writer.write(_frame(kind, _ACK, 0, body if kind == _PING else b""))
+            elif kind in {_GOAWAY, _RESET}:
+                raise RuntimeError(f"the server broke off: {body[:60]!r}")
+        if over and not rest:
             return found
-        elif kind in {_SETTINGS, _PING} and not flags & _ACK:
-            writer.write(_frame(kind, _ACK, 0, body if kind == _PING else b""))
-        elif kind in {_GOAWAY, _RESET}:
-            raise RuntimeError(f"the server broke off: {body[:60]!r}")
 
 
 def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
