@@ -49,7 +49,7 @@ async def call_all(
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-    """The data of one answer, up to its trailers. Only one call is under way, so nothing comes behind them but pings."""
+    """The data of one answer, up to its trailers. One call is under way at a time: only pings come behind them."""
     found, rest = b"", b""
     while True:
         arrived = await reader.read(65_536)
