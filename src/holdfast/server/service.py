@@ -36,6 +36,7 @@ from holdfast.server.settings import ServerSettings
 from holdfast.storage import Entry
 from holdfast.tasks.engine import TaskEngine
 from holdfast.tasks.events import Snapshot
+from holdfast.tasks.families import INBOX
 from holdfast.tasks.manager import Envelope, Sent
 from holdfast.tasks.notes import WIRE_KINDS
 from holdfast.tasks.queries import ListTasksQuery
@@ -87,7 +88,10 @@ class AgentService:
         sent = await self._send(request, caller)
         configuration = request.configuration
         task = sent.task
-        if configuration is None or not configuration.return_immediately:
+        if configuration is not None and configuration.return_immediately:
+            if request.message.task_id is not None:  # a run of this task here may have written on in the other copy
+                task = await self.engine.store.load(task.partition, task.record.task_id)
+        else:
             task = await self.tasks.settled(sent, seconds=self.settings.blocking_seconds or None)
             if task.record.direct and task.view.state.terminal:
                 return Answer(to_json(from_json(task.view.status)["message"]), message=True)
@@ -149,7 +153,7 @@ class AgentService:
             json, seq = await self.engine.store.task_json(task, history_length=length), task.version
         try:
             yield Item("task", json, seq)
-            if opening is not None or not task.view.state.terminal:
+            if opening is not None or not await self._rests(task, ends_at):
                 async with contextlib.aclosing(self._events(task, seq, ends_at)) as events:
                     async for item in events:
                         yield item
@@ -157,6 +161,14 @@ class AgentService:
             if self.settings.cancel_on_disconnect and not self.engine.events.closing:
                 self._abandon(task.record.task_id, caller)
             raise
+
+    async def _rests(self, task: StoredTask, ends_at: Collection[TaskState]) -> bool:
+        """Whether nothing comes of this task by itself: it is over, or waits for its user and has no message left."""
+        view = task.view
+        if view.state.terminal or view.state not in ends_at:
+            return view.state.terminal
+        inbox = await self.engine.kernel.read_log(task.partition, INBOX, task.record.task_id, limit=1)
+        return not view.pending and inbox.head <= view.inbox
 
     def _abandon(self, task_id: str, caller: Caller) -> None:
         task = asyncio.create_task(self._cancel_quietly(task_id, caller))

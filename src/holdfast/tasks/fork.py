@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic_core import from_json
 
-from holdfast.errors import InvalidTaskRequest, LogTrimmed, UnsupportedOperationError
+from holdfast.errors import InvalidTaskRequest, LogTrimmed, TaskNotFoundError, UnsupportedOperationError
 from holdfast.protocol.types import Message, Role
 from holdfast.storage import new_id
 from holdfast.tasks.families import EVENTS
@@ -33,6 +33,8 @@ async def _notes(store: TaskStore, task: StoredTask, seq: int) -> list[Note]:
             )
         except LogTrimmed:
             raise UnsupportedOperationError("the beginning of this task's log is no longer kept") from None
+        if not page.entries:  # erased meanwhile
+            raise TaskNotFoundError(task.record.task_id)
         notes += map(read_note, page.entries)
     return notes
 

@@ -6,9 +6,11 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from holdfast.auth.principal import ANONYMOUS
@@ -18,7 +20,8 @@ from holdfast.server.operations.table import PREFIX, ROUTES
 from holdfast.server.settings import ServerSettings
 from holdfast.storage import open_storage
 from holdfast.tasks import Message, Part, Role, TaskContext, TaskEngine
-from holdfast.tasks.families import QUEUE
+from holdfast.tasks.families import QUEUE, TASKS
+from holdfast.tasks.record import TaskRecord
 from holdfast.tasks.sweep import trim_log
 from tests.integration.server.actor import act, agent
 from tests.integration.server.people import authenticator, bearer
@@ -30,6 +33,12 @@ CARD = AgentCardConfig(name="Actor", description="Does as told")
 LOOPBACK = ServerSettings.of({}, webhook_loopback=True)
 HOOK = {"url": "http://127.0.0.1:9/hook", "id": "mine"}  # nobody is there
 MESSAGES = iter(range(1_000_000))
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Where it matters that it is on disk."""
+    return f"sqlite:///{tmp_path}/agent.db"
 
 
 async def send(
@@ -236,6 +245,22 @@ async def test_each_task_whose_status_changes_is_told() -> None:
                 if seen[-1] == (asked["id"], "TASK_STATE_COMPLETED"):
                     break
         assert (asked["id"], "TASK_STATE_INPUT_REQUIRED") in seen
+
+
+async def test_a_change_that_shows_up_late_is_told() -> None:
+    """A slow commit, or one of a process whose clock is behind, has an older moment than what was told before."""
+    server = agent()
+    async with asyncio.timeout(20), talking(server) as client, followed(client, "/events") as events:
+        newer = await send(client, "ask")
+        while (await anext(events))[1]["status"]["state"] != "TASK_STATE_INPUT_REQUIRED":
+            pass
+        kernel = server.routes.service.engine.kernel
+        stored = await kernel.get(ANONYMOUS.partition, TASKS, newer["id"])
+        assert stored is not None
+        record = TaskRecord.of(stored)
+        record.task_id, record.updated = "late", record.updated - 500_000
+        await kernel.commit(ANONYMOUS.partition, record.insert())
+        assert (await anext(events))[1]["id"] == "late"
 
 
 async def test_an_inbox_shows_what_came_while_the_task_ran() -> None:

@@ -159,6 +159,24 @@ async def test_a_message_to_a_task_at_work_waits_for_its_turn(app: ASGIApp, tmp_
     assert state_of(reply) == "WORKING"
 
 
+async def test_a_follow_up_that_does_not_wait_shows_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run writes on in its own copy of the task, before that is committed: the answer is not made of it."""
+    async with agent() as server:
+        asked = task_of(await send(server.app, "ask"))
+        tasks = server.routes.service.tasks
+        send_it = tasks.send
+
+        async def sent(*args: Any) -> Any:
+            found = await send_it(*args)
+            found.task.view.metadata["uncommitted"] = True
+            return found
+
+        monkeypatch.setattr(tasks, "send", sent)
+        reply = await send(server.app, "Ada", "m2", taskId=asked["id"], configuration={"returnImmediately": True})
+        assert task_of(reply)["id"] == asked["id"]
+        assert b"uncommitted" not in reply.body
+
+
 async def test_where_running_tasks_take_no_message() -> None:
     async with agent(task_settings=TaskSettings.of({}, double_text="reject", drain_seconds=0.2)) as server:
         working = task_of(await send(server.app, "wait", configuration={"returnImmediately": True}))

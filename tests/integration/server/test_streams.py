@@ -171,6 +171,16 @@ async def test_a_stream_that_repeats_a_message(tmp_path: Path) -> None:
         assert [next(iter(event)) for _, event in again] == ["task"]
 
 
+async def test_a_stream_that_repeats_a_message_of_a_task_that_waits() -> None:
+    """It shows the task and ends, as the first one did: nothing comes before the user answers."""
+    async with asyncio.timeout(20), talking(agent()) as client:
+        first = await streamed(client, "ask")
+        again = await streamed(client, "ask")
+        assert [next(iter(event)) for _, event in again] == ["task"]
+        task = again[0][1]["task"]
+        assert (task["id"], task["status"]["state"]) == (first[0][1]["task"]["id"], "TASK_STATE_INPUT_REQUIRED")
+
+
 async def test_where_leaving_cancels() -> None:
     """With cancel_on_disconnect, who leaves the stream of its message has canceled it; a mere reader has not."""
     server = agent(settings=ServerSettings.of({}, cancel_on_disconnect=True))

@@ -23,6 +23,7 @@ from holdfast.tasks.record import TaskRecord
 from holdfast.webhooks.overview import webhooks
 
 WATCH_SECONDS = 0.5  # how often the list of tasks is looked at for changes
+OVERLAP_MICROSECONDS = 5_000_000  # so much later than its moment a change may show up, and is still told
 Frames = AsyncGenerator[tuple[bytes, int | None], None]
 
 
@@ -200,24 +201,29 @@ class TaskOperations:
     async def watch_tasks(self, call: OpsCall) -> Frames:
         """Looks at the index of the newest statuses: one short read per look, whatever happens."""
         partition = call.principal.partition
-        since, told = self._store.clock.wall() - 1_000_000, set[tuple[str, int]]()
-        quiet = 0.0
+        since = start = self._store.clock.wall() - 1_000_000
+        told: dict[tuple[str, int], None] = {}
+        newest, quiet = since, 0.0
+        cursor: str | None = None
         yield b"", None
         while not self._service.engine.events.closing:
             query = Query(TASKS, order="updated", since=since)
-            page = await self._kernel.find(partition, query, limit=100)
+            page = await self._kernel.find(partition, query, limit=100, cursor=cursor)
             records = [TaskRecord.of(record) for record in page.records]
             news = [record for record in records if (record.task_id, record.updated) not in told]
             for record in news:
+                told[record.task_id, record.updated] = None
                 yield _summary(record), None
-            if records:  # what has the same moment as the last one may still come
-                since = records[-1].updated
-                told = {(record.task_id, record.updated) for record in records if record.updated >= since}
+            newest = max([newest, *[record.updated for record in records]])
+            cursor = page.cursor
+            if cursor is None:  # a commit may show up later than one with a later moment, of this process or another
+                since = max(start, newest - OVERLAP_MICROSECONDS)
+                told = {key: None for key in told if key[1] >= since}
             quiet = 0.0 if news else quiet + WATCH_SECONDS
             if quiet >= self._service.settings.heartbeat_stream_seconds:
                 yield b"", None
                 quiet = 0.0
-            if page.cursor is None:
+            if cursor is None:
                 await asyncio.sleep(WATCH_SECONDS)
 
 

@@ -1,0 +1,38 @@
+"""Forks: what is read of the old task's log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.errors import TaskNotFoundError
+from holdfast.tasks import TaskContext, TaskEngine
+from holdfast.tasks.erase import erase_task
+from holdfast.tasks.fork import forked
+from tests.integration.tasks.stage import message
+
+
+async def worker(ctx: TaskContext) -> None:
+    await ctx.complete("done")
+
+
+async def test_a_task_that_is_erased_meanwhile_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its log is empty then, and reading on would never end."""
+    async with TaskEngine.on("memory:", worker) as engine:
+        sent = await engine.tasks.send(message())
+        await engine.tasks.settled(sent)
+        task = await engine.store.load(sent.task.partition, sent.task.task_id)
+        await erase_task(engine.store, task.partition, task.task_id)
+        reads = 0
+        read_log = engine.kernel.read_log
+
+        async def counted(*args: Any, **more: Any) -> Any:
+            nonlocal reads
+            reads += 1
+            assert reads < 10, "it reads for ever"
+            return await read_log(*args, **more)
+
+        monkeypatch.setattr(engine.kernel, "read_log", counted)
+        with pytest.raises(TaskNotFoundError):
+            await forked(engine.store, task, task.version)
