@@ -62,7 +62,7 @@ class Handlers:
                 answer = await self._dispatcher.answer(method.operation, request, caller, method.codec, "")
                 return method.write_answer(answer)
             except Exception as error:  # noqa: BLE001 - every failure has an answer
-                await fail(context, error)
+                await fail(context, error, method.version)
             finally:
                 self._end()
 
@@ -79,7 +79,7 @@ class Handlers:
                     events = self._dispatcher.events(request, caller, method.codec)
                     await self._stream(method, events, context)
             except Exception as error:  # noqa: BLE001 - every failure has an answer
-                await fail(context, error)
+                await fail(context, error, method.version)
             finally:
                 self._end()
 

@@ -8,6 +8,7 @@ from holdfast.grpc.library import grpc
 from holdfast.grpc.metadata import pairs
 from holdfast.protocol.errors import DOMAIN, Failure
 from holdfast.protocol.protobuf.official import error_details_pb2, status_pb2
+from holdfast.protocol.versions import Version
 from holdfast.server.failures import explain, failure_headers
 
 DETAILS = "grpc-status-details-bin"
@@ -18,10 +19,11 @@ MAX_DETAILS_BYTES = 4096  # clients take 8 kB of metadata and drop an answer tha
 _CODES = {"METHOD_NOT_FOUND": "UNIMPLEMENTED"}
 
 
-async def fail(context: Any, error: Exception) -> NoReturn:
-    """End a call with what went wrong. Raises always."""
+async def fail(context: Any, error: Exception, version: Version = Version.v1_0) -> NoReturn:
+    """End a call with what went wrong. Raises always. Clients of 0.3 know an error by its name before the words."""
     failure = explain(error)
-    message = failure.message[:MAX_MESSAGE_CHARACTERS]
+    message = failure.message if version is Version.v1_0 else f"{failure.row.name}: {failure.message}"
+    message = message[:MAX_MESSAGE_CHARACTERS]
     code = grpc.StatusCode[_CODES.get(failure.row.reason, failure.row.grpc)]
     trailing = ((DETAILS, details(failure, code.value[0], message)), *pairs(failure_headers(error)))
     await context.abort(code, message, trailing)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from holdfast.grpc.library import aio
 from tests.integration.grpc.speaking import OLD, PB, refused, talking
 
 HOOK = "https://93.184.216.34/hook"
+CLIENT: Any = import_module("a2a.client")
+ERRORS: Any = import_module("a2a.utils.errors")
 BLOCKING = OLD.SendMessageConfiguration(blocking=True)
 AT_ONCE = OLD.SendMessageConfiguration(blocking=False)
 
@@ -86,9 +94,39 @@ async def test_the_card() -> None:
             assert card.url.startswith("http://")
 
 
+async def test_the_official_client_of_0_3() -> None:
+    """The SDK's own transport for agents of 0.3: every operation, and errors by their names."""
+    async with talking() as talk:
+        assert talk.server.routes.grpc is not None
+        where = PB.AgentInterface(url=str(talk.server.routes.grpc.at), protocol_binding="GRPC", protocol_version="0.3")
+        can = PB.AgentCapabilities(streaming=True, push_notifications=True, extended_agent_card=True)
+        card = PB.AgentCard(name="A", supported_interfaces=[where], capabilities=can)
+        config = CLIENT.ClientConfig(grpc_channel_factory=aio.insecure_channel, supported_protocol_bindings=["GRPC"])
+        client = CLIENT.ClientFactory(config).create(card)
+        events = [event async for event in client.send_message(talk.request("count 3"))]
+        assert [event.WhichOneof("payload") for event in events].count("artifact_update") == 3
+        task = events[0].task
+        got = await client.get_task(PB.GetTaskRequest(id=task.id))
+        assert got.status.state == PB.TASK_STATE_COMPLETED
+        with pytest.raises(ERRORS.TaskNotFoundError):
+            await client.get_task(PB.GetTaskRequest(id="nobody"))
+        with pytest.raises(ERRORS.TaskNotCancelableError):
+            await client.cancel_task(PB.CancelTaskRequest(id=task.id))
+        created = await client.create_task_push_notification_config(
+            PB.TaskPushNotificationConfig(task_id=task.id, id="c1", url=HOOK)
+        )
+        assert (created.id, created.task_id, created.url) == ("c1", task.id, HOOK)
+        listed = PB.ListTaskPushNotificationConfigsRequest(task_id=task.id)
+        assert [one.id for one in (await client.list_task_push_notification_configs(listed)).configs] == ["c1"]
+        extended = await client.get_extended_agent_card(PB.GetExtendedAgentCardRequest())
+        assert extended.description == "Does as told, for you"
+        await client.close()
+
+
 async def test_a_task_that_is_not_there() -> None:
     async with talking() as talk:
         gone = await refused(talk.old.GetTask(OLD.GetTaskRequest(name="tasks/nobody")))
         assert (gone.code, gone.reason) == ("NOT_FOUND", "TASK_NOT_FOUND")
+        assert gone.message.startswith("TaskNotFoundError: ")
         unnamed = await refused(talk.old.GetTask(OLD.GetTaskRequest(name="people/nobody")))
         assert (unnamed.code, unnamed.reason) == ("INVALID_ARGUMENT", "INVALID_PARAMS")
