@@ -100,7 +100,7 @@ class _Server(uvicorn.Server):
 
 
 def main(kind: str, url: str) -> None:
-    bound = socket.socket()
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.bind(("127.0.0.1", 0))
     app: Any
     if kind == "bare":

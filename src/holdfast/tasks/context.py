@@ -357,7 +357,8 @@ class TaskContext:
     # -------------------------------------------------------------------------------------------------- internals
 
     def _check(self) -> None:
-        if self._run.ended or self._run.ending:
+        current = self._run.journal.task.record.turn.number
+        if self._run.ended or self._run.ending or current != self._turn.number:
             raise TurnEnded
 
     def _say(self, text: str | None, data: Any = None) -> bytes:

@@ -32,6 +32,7 @@ class Ear:
         self._poll: asyncio.TimerHandle | None = None
         self._draining: asyncio.Task[None] | None = None
         self._poked = False
+        self._noting = asyncio.Lock()
         # A run that begins the turn anew hears again what came to the turn before.
         again = [steering(OtherNote("steer", body)) for body in run.journal.task.view.steered]
         self._heard: deque[Steering] = deque(again, maxlen=STEERING_MAX)
@@ -82,7 +83,11 @@ class Ear:
             await asyncio.wait([self._draining])
 
     async def drain(self) -> None:
-        """Note what came, then let it take effect."""
+        """Note what came, then let it take effect; one after the other, so that nothing is noted twice."""
+        async with self._noting:
+            await self._drain()
+
+    async def _drain(self) -> None:
         journal = self._run.journal
         task_id, known = journal.task.record.task_id, journal.task.view.inbox
         page = await self._run.store.kernel.read_log(self._run.partition, INBOX, task_id, after=known)

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
-from holdfast.errors import HoldfastError, LogTrimmed, TaskNotFoundError
+from holdfast.errors import LogTrimmed, TaskNotFoundError
 from holdfast.storage import Entry, Kernel, LogTopic, Watch
 from holdfast.tasks.families import EVENTS
 from holdfast.tasks.notes import StatusNote, read_note
@@ -153,10 +153,10 @@ class Events:
                 if not entries:
                     if feed.erased:
                         raise TaskNotFoundError(task_id)
-                    if not await feed.more(seq, beat_seconds):
-                        yield BEAT
                     if self.closing:
                         return
+                    if not await feed.more(seq, beat_seconds):
+                        yield BEAT
         finally:
             await self._leave(feed)
 
@@ -192,7 +192,7 @@ class Events:
                     feed.head = trimmed.head
                     feed.wake()
                     behind = False
-                except HoldfastError as error:
+                except Exception as error:  # noqa: BLE001 - readers wait for this: it must not end
                     logger.warning("reading the log of task %s again soon: %s", feed.task_id, error)
                     await asyncio.sleep(POLL_SECONDS)
                     behind = True

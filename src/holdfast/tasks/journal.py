@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from holdfast.errors import CommitRefused, HoldfastError, LeaseLost, StorageBusy, TaskTerminalStateError
+from holdfast.errors import CommitRefused, HoldfastError, LeaseLost, StorageBusy, TaskError, TaskTerminalStateError
 from holdfast.protocol.types import timestamp
 from holdfast.storage import Append, Claim, Entry, Head, Operation, Receipt
 from holdfast.tasks.events import Events
@@ -23,7 +23,6 @@ from holdfast.tasks.store import StoredTask, TaskStore, snapshot_operations
 
 BUFFER_ENTRIES = 1024
 BUFFER_BYTES = 1024 * 1024
-COMMIT_BYTES = 4 * 1024 * 1024
 RETRIES = 20
 
 
@@ -46,7 +45,8 @@ class Journal:
         self._error: Exception | None = None
         self._room: asyncio.Event | None = None
         self._pen = asyncio.Lock()  # worker and inbox write one after the other
-        self.unsure = False  # a write was under way when its writer was cancelled
+        self.unsure = False  # the task as it is known here may not be what is stored: it must be read again
+        self._limbo: tuple[list[Note], int] | None = None  # what a cancelled writer took along, and the head after it
 
     # ---------------------------------------------------------------------------------------------------- streams
 
@@ -108,7 +108,10 @@ class Journal:
             try:
                 await self._commit([*buffered, *notes], operations)
             except InboxHasMore:
-                self._buffer = buffered + self._buffer
+                self._put_back(buffered)
+                raise
+            except asyncio.CancelledError:
+                self._limbo = (buffered, self.task.view.head)
                 raise
 
     async def move(
@@ -139,29 +142,44 @@ class Journal:
         for _ in range(RETRIES):
             record, view = self.task.record, self.task.view
             now = self.store.clock.wall()
-            decision = apply(record.task_id, view.state, command, now=timestamp(now))
-            record.stand(decision, now, view.metadata)
-            if edit is not None:
-                edit(record)
             try:
+                decision = apply(record.task_id, view.state, command, now=timestamp(now))
+                record.stand(decision, now, view.metadata)
+                if edit is not None:
+                    edit(record)
                 await self._try([*buffered, *before, *decision.notes], (record.replace(), *operations))
             except _Overtaken:
                 continue
-            except InboxHasMore:
-                self._buffer = buffered + self._buffer
+            except (InboxHasMore, TaskError):
+                self._put_back(buffered)
+                raise
+            except asyncio.CancelledError:
+                self._limbo = (buffered, view.head)
                 raise
             record.version += 1
             return
-        raise StorageBusy("the task is written by others all the time; try again later")
+        raise self._given_up()
+
+    def _put_back(self, notes: list[Note]) -> None:
+        self._buffer = notes + self._buffer
+
+    def _given_up(self) -> StorageBusy:
+        """What was noted is lost with this: the run must begin anew."""
+        error = StorageBusy("the task is written by others all the time; try again later")
+        self._error = error
+        return error
 
     async def sure(self) -> None:
         """Find out what came of a write whose writer was cancelled meanwhile: until then, the task as it is known here
-        is what it was meant to be.
+        is what it was meant to be. What a write that did not happen took along is written with the next one.
         """
         if self.unsure:
             await self.store.kernel.flush()
             await self._reload()
-            self.unsure = False
+        if self._limbo is not None:
+            (notes, head), self._limbo = self._limbo, None
+            if self.task.view.head < head:
+                self._put_back(notes)
 
     # ---------------------------------------------------------------------------------------------------- commits
 
@@ -171,7 +189,7 @@ class Journal:
                 return await self._try(notes, operations)
             except _Overtaken:
                 continue
-        raise StorageBusy("the task is written by others all the time; try again later")
+        raise self._given_up()
 
     async def _try(self, notes: list[Note], operations: Sequence[Operation]) -> None:
         view, claim = self.task.view, self.claim
@@ -179,8 +197,8 @@ class Journal:
         drafts = tuple([draft(note) for note in notes])
         view.apply(notes)
         more: list[Operation] = list(operations)
-        if view.snapshot_due():
-            more += [Head(EVENTS, view.task_id, first - 1), *snapshot_operations(view)]
+        if view.snapshot_due() and (snapshot := snapshot_operations(view)):
+            more += [Head(EVENTS, view.task_id, first - 1), *snapshot]
         if not any(getattr(operation, "fence", None) for operation in more):
             more.append(claim.fenced())
         if drafts:
@@ -226,7 +244,9 @@ class Journal:
             raise _Overtaken from None
 
     async def _reload(self) -> None:
+        self.unsure = True  # also if this fails: nobody may believe what was meant to be
         self.task = await self.store.load(self.task.partition, self.task.record.task_id)
+        self.unsure = False
 
 
 class _Overtaken(HoldfastError):

@@ -52,7 +52,7 @@ class Lease:
             try:
                 async with asyncio.timeout(max(0.1, self._left())):
                     await self._renew()
-            except (HoldfastError, TimeoutError) as error:
+            except Exception as error:  # noqa: BLE001 - without a heartbeat nobody would notice that the lease ends
                 logger.warning("the heartbeat failed (%.1f s left): %s", self._left(), str(error) or "no answer")
                 await asyncio.sleep(min(0.2, self._heartbeat))
             if self._left() <= 0 and loop.time() > self._renewed:

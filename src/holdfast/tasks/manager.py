@@ -158,7 +158,7 @@ class TaskManager:
                 self._orphaned(partition, task_id)
                 raise
             record.version = 1
-            run = self._run(task, receipt.fence(QUEUE, task_id), envelope, message) if worker is not None else None
+            run = self._run(task, receipt.fence(QUEUE, task_id), envelope, message, worker)
         finally:
             if worker is not None and runner is not None:
                 runner.unreserve()
@@ -175,11 +175,19 @@ class TaskManager:
     def _enqueue(self, task_id: str, envelope: Envelope, worker: str | None) -> Enqueue:
         return Enqueue(QUEUE, task_id, lane=envelope.lane, max_attempts=self.settings.max_attempts, worker=worker)
 
-    def _run(self, task: StoredTask, fence: int, envelope: Envelope, message: Message | None) -> Run:
+    def _run(
+        self, task: StoredTask, fence: int, envelope: Envelope, message: Message, worker: str | None
+    ) -> Run | None:
+        """Run what was claimed as ``worker``; nothing, where nothing was."""
+        if worker is None:
+            return None
         assert self.runner is not None
         claim = Claim(
             task.partition, QUEUE, task.record.task_id, fence, 1, self.settings.max_attempts, envelope.lane, 0
         )
+        if worker != self.runner.name:  # the lease was given up meanwhile: nobody would renew it for this task
+            self.runner.give_back_later(claim)
+            return None
         self.runner.told(task)
         return self.runner.run(Journal(self.store, self.events, task, claim), message)
 
@@ -202,6 +210,7 @@ class TaskManager:
 
     async def _continue(self, partition: str, message: Message, send: Send, envelope: Envelope) -> Sent:
         assert message.task_id is not None
+        here = True  # whether it may be begun in this process at once
         for _ in range(RETRIES):
             task = await self.store.load(partition, message.task_id)
             if await send.reached(self.kernel, partition) is not None:
@@ -213,13 +222,15 @@ class TaskManager:
                 if state.terminal:
                     raise TaskTerminalStateError(message.task_id, state)
                 if state.paused:
-                    return await self._answer(task, message, send, envelope)
+                    return await self._answer(task, message, send, envelope, here=here)
                 return await self._double_text(task, message, send, envelope)
-            except CommitRefused:
-                continue  # the task moved on, or the same message came at the same time: look again
+            except CommitRefused as refusal:
+                # The task moved on, or the same message came at the same time: look again. If somebody else still
+                # holds its work item (a nudge that came late), that one, or whoever follows it, begins the turn.
+                here = here and refusal.reason != "held"
         raise StorageBusy("the task changes all the time; send the message again")
 
-    async def _answer(self, task: StoredTask, message: Message, send: Send, envelope: Envelope) -> Sent:
+    async def _answer(self, task: StoredTask, message: Message, send: Send, envelope: Envelope, *, here: bool) -> Sent:
         record, view = task.record, task.view
         text = _bound(message, send.text, record.task_id, record.context_id)
         now = self.store.clock.wall()
@@ -233,7 +244,7 @@ class TaskManager:
             record.turn = envelope.turn(record.turn.number + 1, message.message_id)
         record.stand(decision, now, view.metadata)
         runner = self.runner
-        worker = runner.reserve() if runner is not None and asked is None else None
+        worker = runner.reserve() if runner is not None and asked is None and here else None
         try:
             if worker is not None:
                 self._start(task, notes, now)
@@ -253,7 +264,7 @@ class TaskManager:
             view.apply(notes)
             record.version += 1
             fence = receipt.fence(QUEUE, record.task_id)
-            run = self._run(task, fence, envelope, message) if worker is not None else None
+            run = self._run(task, fence, envelope, message, worker)
         finally:
             if worker is not None and runner is not None:
                 runner.unreserve()

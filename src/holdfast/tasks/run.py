@@ -99,7 +99,7 @@ class Run:
                 return
             await self._turn(message or await self._message())
             message = None
-            if self._next is None:
+            if self._next is None or self._over:
                 return
             self._next, self.ended, self._stop = None, False, None
             self._calm()  # what was meant for the turn before is not meant for this one
@@ -373,6 +373,7 @@ class Run:
                 await self._end_quietly(self._failed("The agent made no progress for too long."))
             elif self._stop == "interrupt" and self.journal.task.view.pending:
                 await self._next_turn(Report(), ())
+                self._next = None
                 await self._let_go()  # the message has its turn where a handler can be stopped
             else:
                 await self._end_quietly(End(TaskState.canceled))

@@ -36,6 +36,7 @@ AGAIN_SECONDS = 1.0  # a task that could not be run is tried again after so long
 MAX_REASON = 1000
 POLL_SECONDS = 0.5  # delayed items and expired leases give no hint
 RETIRE_SECONDS = 5.0  # if the store does not answer, the lease ends by itself
+GIVEN_UP = "The agent could not work on this task; it was given up after its last attempt."
 EXHAUSTED = "The agent's process died each time it worked on this task; it was given up."
 
 
@@ -183,16 +184,19 @@ class Runner:
     async def _claim(self) -> int:
         limit = min(self.free, CLAIM_BATCH)
         self._reserved += limit
+        name = self.name
         try:
-            claims = await self.store.kernel.claim(
-                QUEUE, self.name, limit=limit, lease_seconds=self.settings.lease_seconds
-            )
-        except HoldfastError as error:
+            claims = await self.store.kernel.claim(QUEUE, name, limit=limit, lease_seconds=self.settings.lease_seconds)
+        except Exception as error:  # noqa: BLE001 - a process that claims nothing more would look healthy
             logger.warning("no task could be claimed, trying again soon: %s", error)
             claims = ()
             await asyncio.sleep(POLL_SECONDS)
         finally:
             self._reserved -= limit
+        if name != self.name:  # the lease was given up meanwhile: nobody would renew it for these
+            for claim in claims:
+                self.give_back_later(claim)
+            return len(claims)
         for claim in await self._one_suspect(claims):
             self._reserved += 1
             self._spawn(self._begin(claim))
@@ -228,7 +232,7 @@ class Runner:
         except StorageUnavailable as error:
             logger.warning("task %s could not be begun: %s", claim.key, error)
             self.give_back_later(claim)
-        except HoldfastError as error:
+        except Exception as error:
             logger.exception("task %s could not be begun", claim.key)
             await self.attempt_failed(claim, str(error))
         finally:
@@ -298,7 +302,7 @@ class Runner:
     async def _give_up(self, claim: Claim, reason: str) -> None:
         try:
             task = await self.store.load(claim.partition, claim.key)
-            message = agent_message(task.record.task_id, task.record.context_id, text_part(EXHAUSTED))
+            message = agent_message(task.record.task_id, task.record.context_id, text_part(GIVEN_UP))
             journal = Journal(self.store, self.events, task, claim)
             await journal.move(End(TaskState.failed, message), claim.bury(reason))
             self.told(journal.task)

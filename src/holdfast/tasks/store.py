@@ -207,6 +207,8 @@ class TaskStore:
 def snapshot_operations(view: TaskView) -> list[Operation]:
     """What writes the snapshot that is due, beside the entries that made it due."""
     snapshot = view.snapshot()
+    if snapshot is None:
+        return []
     # Segments repeat what the log holds until it is trimmed: packed, they cost a third of that for ordinary text.
     written: Sequence[Operation] = [
         Put(SEGMENTS, key, zlib.compress(body, 1)) for key, body in snapshot.segments.items()

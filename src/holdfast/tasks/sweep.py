@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from pydantic_core import from_json
 
-from holdfast.errors import CommitRefused, HoldfastError, StorageCorrupt
+from holdfast.errors import CommitRefused, HoldfastError, StorageCorrupt, StorageUnavailable
 from holdfast.protocol.types import TERMINAL
 from holdfast.storage import Delete, FieldIn, Head, Put, Query, Record, Trim
 from holdfast.tasks.erase import erase_task, finish_erasures
@@ -137,7 +137,9 @@ class _Sweep:
             return log.floor < log.head
         try:
             return await trim_log(self.store, self.partition, task_id)
-        except StorageCorrupt as error:
+        except StorageUnavailable:
+            raise
+        except HoldfastError as error:  # one task must not keep the others from being swept
             logger.error("a log could not be trimmed: %s", error)  # noqa: TRY400
             return False
 
@@ -151,12 +153,15 @@ async def trim_log(store: TaskStore, partition: str, task_id: str) -> bool:
         task = await store.find(partition, task_id)
         if task is None or not task.view.state.terminal:
             return False
+        snapshot = snapshot_operations(task.view)
+        if not snapshot:  # too much for a snapshot: its log is all there is
+            return False
         try:
             await store.kernel.commit(
                 partition,
                 Head(EVENTS, task_id, task.view.head),
                 FieldIn(TASKS, task_id, "state", TERMINAL_NAMES),
-                *snapshot_operations(task.view),
+                *snapshot,
                 Trim(EVENTS, task_id, task.view.head),
             )
         except CommitRefused:  # something was appended, or it was erased: look again

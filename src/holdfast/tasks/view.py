@@ -23,10 +23,14 @@ from holdfast.tasks.notes import ArtifactNote, MessageNote, Note, OtherNote, Sta
 
 SNAPSHOT_ENTRIES = 256
 SNAPSHOT_BYTES = 64 * 1024  # ... if it has a few dozen entries; a task of two large messages needs no snapshot
+SEALED_PARTS = 8
 SNAPSHOT_MAX_BYTES = 4 * 1024 * 1024
 SEGMENT_MIN_BYTES = 16 * 1024  # a tail below this stays in the snapshot itself
 SEGMENT_MAX_BYTES = 1024 * 1024
-STEP_INLINE_BYTES = 4 * 1024  # the result of a step above this gets a segment of its own
+STEP_INLINE_BYTES = 512  # the result of a step above this gets a segment of its own
+PACK_SPOOLS = 200  # at most, in one snapshot: a commit has its limits
+PACK_BYTES = 8 * 1024 * 1024
+INDEX_MAX_BYTES = 8 * 1024 * 1024  # a task of so many artifacts goes on without new snapshots
 STEERED_MAX = 1000
 TRANSITIONS_MAX = 100
 
@@ -118,6 +122,7 @@ class TaskView:
     transitions: list[tuple[str, str]] = field(default_factory=list)  # states and when each began, the last ones
     steered: list[dict[str, Any]] = field(default_factory=list)  # what came to this turn, for a run that begins it anew
     _obsolete: list[str] = field(default_factory=list)  # segments of replaced artifacts, until the next snapshot
+    _sealed: bool = False  # a long stream was finished since the last snapshot
     _since: int = 0  # notes since the last snapshot
     _since_bytes: int = 0
     _index_bytes: int = 0
@@ -138,7 +143,7 @@ class TaskView:
                     self._since_bytes += len(note.data)
                     self.history.add(note.data)
                 case OtherNote():
-                    self._since_bytes += 100
+                    self._since_bytes += len(note.data)
                     self._other(note)
 
     def _artifact(self, note: ArtifactNote) -> None:
@@ -157,6 +162,8 @@ class TaskView:
         if note.parts:
             artifact.parts.add(note.parts)
         artifact.turn, artifact.run, artifact.sealed = self.turn, self.run, note.last
+        if note.last and len(artifact.parts.tail) >= SEALED_PARTS and artifact.parts.tail_bytes >= SEGMENT_MIN_BYTES:
+            self._sealed = True  # a stream that is finished is put together, so that it is read in one piece
 
     def _status(self, note: StatusNote) -> None:
         self._since_bytes += len(note.status)
@@ -197,16 +204,36 @@ class TaskView:
         """Whether enough was noted since the last one. It waits until that is as large as the snapshot's own index,
         so that the cost per note stays flat, however many artifacts there are.
         """
+        if self._sealed:
+            return True
         size = self._since_bytes
         enough = self._since >= SNAPSHOT_ENTRIES or (self._since >= 32 and size >= SNAPSHOT_BYTES)
         return (enough and size >= self._index_bytes) or size >= max(SNAPSHOT_MAX_BYTES, self._index_bytes)
 
-    def snapshot(self) -> Snapshot:
-        """Move the long tails into segments, and say what must be written. The view goes on from here."""
+    def snapshot(self) -> Snapshot | None:
+        """Move the long tails into segments, and say what must be written. The view goes on from here.
+
+        None: the index would be too large. Then the log says everything, as before.
+        """
+        self._sealed = False
+        long = sorted(
+            (spool for spool in self._spools() if spool.tail_bytes >= SEGMENT_MIN_BYTES),
+            key=lambda spool: spool.tail_bytes,
+            reverse=True,
+        )[:PACK_SPOOLS]
+        packed: list[Spool] = []
+        size = 0
+        for spool in long:
+            size += spool.tail_bytes
+            if packed and size > PACK_BYTES:
+                break
+            packed.append(spool)
+        if self._index_estimate(packed) > INDEX_MAX_BYTES:
+            self._index_bytes, self._since, self._since_bytes = INDEX_MAX_BYTES, 0, 0
+            return None
         segments: dict[str, bytes] = {}
-        for spool in self._spools():
-            if spool.tail_bytes >= SEGMENT_MIN_BYTES:
-                self._pack(spool, segments)
+        for spool in packed:
+            self._pack(spool, segments)
         for key, step in self.steps.items():
             if not step.stored and step.result is not None:
                 result = to_json(step.result)
@@ -218,6 +245,12 @@ class TaskView:
         self._since = self._since_bytes = 0
         self._index_bytes = len(index)
         return Snapshot(index, segments, obsolete)
+
+    def _index_estimate(self, packed: list[Spool]) -> int:
+        tails = sum(spool.tail_bytes for spool in self._spools()) - sum(spool.tail_bytes for spool in packed)
+        waiting = len(to_json([*self.pending.values(), *self.steered])) if self.pending or self.steered else 0
+        abouts = sum(len(artifact.about) for artifact in self.artifacts.values())
+        return tails + waiting + abouts + 200 * (len(self.artifacts) + len(self.steps)) + len(self.status)
 
     def _pack(self, spool: Spool, segments: dict[str, bytes]) -> None:
         """Move a tail into segments; none of them lies on both sides of the mark."""

@@ -92,6 +92,12 @@ OTHERS = st.one_of(
 NOTES: st.SearchStrategy[Note] = st.one_of(artifacts(), artifacts(), statuses(), MESSAGES.map(MessageNote), OTHERS)
 
 
+def taken_of(view: TaskView) -> view_module.Snapshot:
+    taken = view.snapshot()
+    assert taken is not None
+    return taken
+
+
 class Disk:
     """Where snapshots and segments lie, and what is read back from there."""
 
@@ -100,7 +106,7 @@ class Disk:
         self.index = b""
 
     def snapshot(self, view: TaskView) -> None:
-        taken = view.snapshot()
+        taken = taken_of(view)
         assert not set(taken.segments) & set(self.segments), "a segment is written once"
         for key in taken.obsolete:
             self.segments.pop(key, None)
@@ -325,7 +331,7 @@ def test_the_cost_of_snapshots_is_flat() -> None:
         noted += len(note.data)
         view.apply([note])
         if view.snapshot_due():
-            snapshot = view.snapshot()
+            snapshot = taken_of(view)
             written += len(snapshot.index) + sum(map(len, snapshot.segments.values()))
             taken.append(view.head)
     assert written < 6 * noted
@@ -352,7 +358,7 @@ def test_a_stream_is_written_once_more_and_no_oftener() -> None:
 def test_a_loaded_view_knows_when_the_next_is_due() -> None:
     """Whoever loads a snapshot counts on from there."""
     view = fold([chunk(200)] * view_module.SNAPSHOT_ENTRIES)
-    loaded = TaskView.from_index(TASK, CONTEXT, view.snapshot().index)
+    loaded = TaskView.from_index(TASK, CONTEXT, taken_of(view).index)
     for side in (view, loaded):
         assert not side.snapshot_due()
         fold([chunk(200)] * (view_module.SNAPSHOT_ENTRIES - 1), side)
@@ -372,7 +378,7 @@ def test_the_states_that_a_task_went_through_are_known_with_their_moments() -> N
         ("input_required", "2026-01-01T00:00:03.000Z"),
         ("submitted", "2026-01-01T00:00:04.000Z"),
     ]
-    assert TaskView.from_index("t", "c", view.snapshot().index).transitions == view.transitions
+    assert TaskView.from_index("t", "c", taken_of(view).index).transitions == view.transitions
     for _ in range(100):
         view.apply(StatusNote.of(state, "2026-01-01T00:00:09.000Z") for state in states)
     assert len(view.transitions) <= 100

@@ -1,0 +1,146 @@
+"""What goes wrong for a moment must not lose a task, nor run it twice."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.errors import StorageUnreachable
+from holdfast.protocol.types import Message, Part, Role
+from holdfast.storage import Patch, open_storage
+from holdfast.tasks import TaskContext, TaskEngine, TaskSettings, TaskState
+from holdfast.tasks import run as run_module
+from holdfast.tasks import runner as runner_module
+from holdfast.tasks import view as view_module
+from holdfast.tasks.store import StoredTask
+
+
+def message(message_id: str = "m1", **ids: Any) -> Message:
+    return Message(message_id=message_id, role=Role.user, parts=[Part(text="hi")], **ids)
+
+
+async def test_a_refused_end_whose_reading_fails_is_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody believes an end that was refused: the task goes back to the queue, and ends there."""
+    monkeypatch.setattr(run_module, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(runner_module, "POLL_SECONDS", 0.02)
+    go = asyncio.Event()
+
+    async def worker(ctx: TaskContext) -> None:
+        await go.wait()
+        await ctx.complete("done")
+
+    async with open_storage("memory:") as kernel, TaskEngine(kernel, worker) as engine:
+        sent = await engine.tasks.send(message())
+        partition, task_id = sent.task.partition, sent.task.task_id
+        await kernel.commit(partition, Patch("tasks", task_id, {"push": '["c"]'}))  # the record moves on
+        load, failed = engine.store.load, False
+
+        async def flaky(partition: str, task_id: str) -> StoredTask:
+            nonlocal failed
+            if not failed:
+                failed = True
+                raise StorageUnreachable("blip")
+            return await load(partition, task_id)
+
+        monkeypatch.setattr(engine.store, "load", flaky)
+        go.set()
+        async with asyncio.timeout(20):
+            task = await engine.tasks.settled(sent)
+        assert failed
+        assert task.state is TaskState.completed
+
+
+async def test_a_turn_that_overruled_its_handler_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handler that did not stop does not begin the next turn when it ends at last."""
+    monkeypatch.setattr(run_module, "STUBBORN_SECONDS", 0.05)
+    begun: list[str] = []
+    released = asyncio.Event()
+
+    async def worker(ctx: TaskContext) -> None:
+        begun.append(ctx.message_id)
+        if ctx.message_id == "m1":
+            while not released.is_set():
+                try:
+                    await released.wait()
+                except asyncio.CancelledError:
+                    continue
+            return
+        await asyncio.sleep(0.3)
+        await ctx.complete("done")
+
+    settings = TaskSettings.of({}, double_text="interrupt")
+    async with open_storage("memory:") as kernel, TaskEngine(kernel, worker, settings=settings) as engine:
+        sent = await engine.tasks.send(message())
+        await asyncio.sleep(0.1)
+        await engine.tasks.send(message("m2", task_id=sent.task.task_id))
+        async with asyncio.timeout(20):
+            while begun != ["m1", "m2"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            released.set()
+            while (await engine.tasks.load(sent.task.task_id)).state is not TaskState.completed:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert begun == ["m1", "m2"]
+
+
+async def test_a_task_that_was_made_while_the_lease_was_given_up_is_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim in the name of an incarnation that is gone is given back: nobody would renew it."""
+    monkeypatch.setattr(runner_module, "POLL_SECONDS", 0.02)
+    begun: list[int] = []
+
+    async def worker(ctx: TaskContext) -> None:
+        begun.append(ctx.attempt)
+        await ctx.complete("done")
+
+    async with open_storage("memory:") as kernel, TaskEngine(kernel, worker) as engine:
+        commit = kernel.commit
+        assert engine.runner is not None
+        lease = engine.runner._lease
+
+        async def slow(partition: str, *operations: Any) -> Any:
+            monkeypatch.setattr(kernel, "commit", commit)
+            lease._fence()
+            return await commit(partition, *operations)
+
+        monkeypatch.setattr(kernel, "commit", slow)
+        sent = await engine.tasks.send(message())
+        assert sent.run is None
+        async with asyncio.timeout(20):
+            task = await engine.tasks.settled(sent)
+        assert task.state is TaskState.completed
+        assert len(begun) == 1
+
+
+async def test_a_task_with_more_than_fits_into_a_snapshot_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot makes reading short; it is never a reason to fail."""
+    monkeypatch.setattr(view_module, "INDEX_MAX_BYTES", 100_000)
+
+    async def worker(ctx: TaskContext) -> None:
+        for number in range(700):
+            await ctx.emit_text_artifact("x" * 300, artifact_id=f"a{number}")
+        await ctx.complete()
+
+    async with open_storage("memory:") as kernel, TaskEngine(kernel, worker) as engine:
+        async with asyncio.timeout(60):
+            task = await engine.tasks.settled(await engine.tasks.send(message()))
+        found = await engine.store.task(await engine.tasks.load(task.task_id))
+        assert found.status.state is TaskState.completed
+        assert len(found.artifacts) == 700
+
+
+async def test_a_finished_stream_is_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last chunk of a long stream makes a segment of it, whatever the count of its entries is."""
+
+    async def worker(ctx: TaskContext) -> None:
+        for number in range(100):
+            await ctx.emit_text_artifact("x" * 300, append=True, last_chunk=number == 99)
+        await ctx.complete()
+
+    async with open_storage("memory:") as kernel, TaskEngine(kernel, worker) as engine:
+        async with asyncio.timeout(60):
+            sent = await engine.tasks.send(message())
+            await engine.tasks.settled(sent)
+        loaded = await engine.tasks.load(sent.task.task_id)
+        assert await kernel.get(loaded.partition, "task_snapshots", loaded.task_id) is not None
+        assert len((await engine.store.task(loaded)).artifacts[0].parts) == 100
