@@ -22,10 +22,11 @@ from holdfast.tasks import Envelope, Sent, TaskContext, TaskEngine
 from holdfast.tasks.notes import WIRE_KINDS
 from holdfast.webhooks.configs import PushConfigs
 from holdfast.webhooks.delivery import Deliverer
-from holdfast.webhooks.post import Poster
+from holdfast.webhooks.post import TOTAL_SECONDS, Poster
 
 RECEIVERS = 100
 BEAT_SECONDS = 0.1
+DEAD_SECONDS = 1.0  # until a receiver is taken for dead: in a short run, it shall be tried several times
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Counts:
     beats: int  # chunks of each stream
 
 
-FULL = Counts(rounds=5, events=60, streams=10, beats=60)
+FULL = Counts(rounds=8, events=60, streams=10, beats=40)
 QUICK = Counts(rounds=2, events=40, streams=5, beats=20)
 
 
@@ -145,7 +146,7 @@ async def _latency(
     alone: list[float] = []
     beside: list[float] = []
     effects: list[float] = []
-    async with delivering(engine):
+    async with delivering(engine, seconds=DEAD_SECONDS):
         for round_ in range(counts.rounds + 1):
             progress(f"latencies, round {round_ + 1} of {counts.rounds + 1}")
             found = {}
@@ -189,8 +190,8 @@ async def _streams(engine: TaskEngine, sink: Sinks, counts: Counts, other: str |
 
 
 @contextlib.asynccontextmanager
-async def delivering(engine: TaskEngine) -> AsyncIterator[None]:
-    deliverer = Deliverer(engine.store, Poster(loopback=True))
+async def delivering(engine: TaskEngine, seconds: float = TOTAL_SECONDS) -> AsyncIterator[None]:
+    deliverer = Deliverer(engine.store, Poster(loopback=True, seconds=seconds))
     await deliverer.start()
     try:
         yield

@@ -11,7 +11,7 @@ from holdfast.protocol.requests import PushConfig
 from holdfast.webhooks import cursor
 from holdfast.webhooks.receivers import EACH, Receivers
 from tests.integration.tasks.stage import until
-from tests.integration.webhooks.office import Office
+from tests.integration.webhooks.office import PARTITION, Office
 from tests.integration.webhooks.receiver import OK, Arrival, Receiver, receiving
 
 SLOTS = EACH + 4
@@ -107,6 +107,26 @@ async def test_new_events_do_not_shorten_the_wait_of_a_receiver_that_failed(
         later = await office.finished(await office.send("chunks 0", PushConfig(id="e", url=other.url)))
         await office.told(other, later)
     assert len(receiver.arrivals) == 1
+
+
+async def test_a_replay_is_heard_by_one_that_waits_for_its_next_try(
+    quiet_office: Office, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cursor, "FIRST_SECONDS", 100.0)
+    monkeypatch.setattr(cursor, "LONGEST_SECONDS", 100.0)
+    office = quiet_office
+    receiver.always(500)
+    deliverer = await office.deliverer()
+    sent = await office.send("slowly 1", PushConfig(id="c", url=receiver.url), message_id="slow")
+    await until(lambda: len(receiver.arrivals) == 1)
+    office.steps("slow").release()
+    task_id = await office.finished(sent)
+    await until(lambda: deliverer._held == 1)  # woken by the new events, and not due
+    receiver.answering = Receiver().answering
+    await office.configs.replay(PARTITION, task_id, "c")
+    await office.told(receiver, task_id)
+    await office.idle(task_id, "c")
+    assert receiver.first_seqs() == [entry.seq for entry in await office.wire(task_id)]
 
 
 async def _chunks(office: Office, task_id: str, count: int) -> bool:
