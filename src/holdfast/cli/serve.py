@@ -44,6 +44,11 @@ DEFAULT_STORAGE = "sqlite:///holdfast.db"
 @click.option("--name", help="The agent's name, when the module has no card.")
 @click.option("--card", metavar="MODULE:CARD", help="The AgentCardConfig.  [default: MODULE:card, if there is one]")
 @click.option("--concurrency", type=int, help="How many tasks run at once in a process.  [default: 100]")
+@click.option(
+    "--operators",
+    type=click.Choice(["none", "loopback"]),
+    help="Who sees everybody's tasks under /holdfast/v1/; loopback: who sits at this machine.  [default: none]",
+)
 @click.option("--metrics", is_flag=True, default=None, help="Serve /metrics.")
 @click.option(
     "--cors", "cors_origins", multiple=True, metavar="ORIGIN", help="A page of this origin may call the agent."
@@ -69,6 +74,7 @@ def serve(
     name: str | None,
     card: str | None,
     concurrency: int | None,
+    operators: str | None,
     metrics: bool | None,
     cors_origins: tuple[str, ...],
     log_level: str,
@@ -95,7 +101,11 @@ def serve(
         agent_card=_card(worker, found, card, name),
         storage=url,
         settings=ServerSettings.of(
-            url=public_url, grpc_url=grpc_url, metrics=metrics, cors_origins=cors_origins or None
+            url=public_url,
+            grpc_url=grpc_url,
+            metrics=metrics,
+            cors_origins=cors_origins or None,
+            operators=operators,
         ),
         task_settings=TaskSettings.of(concurrency=concurrency),
         grpc_port=grpc_port,
@@ -105,7 +115,12 @@ def serve(
         host=host,
         port=port,
         processes=processes,
-        ready=lambda address: _tell(address, (examples or ["Hello"])[0], server.grpc_at),
+        ready=lambda address: _tell(
+            address,
+            (examples or ["Hello"])[0],
+            server.grpc_at,
+            operators=server.settings.operators == "loopback",
+        ),
     )
 
 
@@ -134,7 +149,7 @@ def _card(reference: str, worker: AnyWorker, card: str | None, name: str | None)
     )
 
 
-def _tell(address: str, example: str, grpc_at: Address | None) -> None:
+def _tell(address: str, example: str, grpc_at: Address | None, *, operators: bool) -> None:
     """What to try, in lines that can be pasted; with ids that no agent on this storage was sent before."""
     run = secrets.token_hex(3)
     lines = (
@@ -144,7 +159,9 @@ def _tell(address: str, example: str, grpc_at: Address | None) -> None:
         "  say hello:     " + _curl(address, "SendMessage", f"hello-{run}", "Hello"),
         "  watch it work: " + _curl(address, "SendStreamingMessage", f"watch-{run}", example, "-N "),
         f"  its tasks:     curl {address}/tasks",
+        *([f"  its inside:    curl {address}/holdfast/v1/system"] if operators else []),
         "",
+        *(["Whoever sits at this machine is its operator: put no proxy before it.", ""] if operators else []),
         "A message that is sent twice (the same messageId) is one task. Stop the agent with Ctrl-C.",
     )
     click.echo("\n".join(lines))

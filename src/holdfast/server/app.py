@@ -294,7 +294,12 @@ class _Routes:
         self.jsonrpc = JsonRpc(gate, dispatcher, self.streams)
         self.rest = Rest(gate, dispatcher, self.streams)
         self.operations = OperationsApi(
-            gate, self.service, self.cards, self.streams, self.health, open_to_all=resolver is None
+            gate,
+            self.service,
+            self.cards,
+            self.streams,
+            self.health,
+            local=resolver is None and settings.operators == "loopback",
         )
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:

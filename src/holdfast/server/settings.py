@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 from holdfast.errors import InvalidValue
 from holdfast.protocol.limits import Limits
+
+Operators = Literal["none", "loopback"]
 
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off", "")
@@ -33,9 +35,14 @@ class ServerSettings:
     cancel_on_disconnect: bool = False
     cors_origins: Sequence[str] = ()
     metrics: bool = False
+    operators: Operators = "none"  # who is one where there is no authentication; loopback: who sits at this machine
     webhook_loopback: bool = False  # allow webhooks into this machine: for development
     webhook_secret: str = field(default="", repr=False)  # signs deliveries to webhooks, beside their own token
     webhook_give_up_seconds: float = 3 * 86400.0  # a webhook that failed for so long is told nothing more
+
+    def __post_init__(self) -> None:
+        if self.operators not in get_args(Operators):
+            raise InvalidValue(f"operators is one of {', '.join(get_args(Operators))}, not {self.operators!r}")
 
     @property
     def limits(self) -> Limits:

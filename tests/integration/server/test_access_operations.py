@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -167,9 +168,10 @@ LOCAL = [("host", "localhost:8000")]
 async def test_without_authentication_only_this_machine_sees_the_inside(
     headers: Headers, seen: bool, address: str
 ) -> None:
-    """Neither whom a proxy passes on, nor web pages that a browser at this machine shows."""
+    """If it is told to trust its machine: neither whom a proxy passes on, nor web pages that a browser there shows."""
     server = agent()
     server._resolver = None
+    server.settings = replace(server.settings, operators="loopback")
     async with server:
 
         async def from_address(scope: object, receive: object, send: object) -> None:
@@ -177,6 +179,22 @@ async def test_without_authentication_only_this_machine_sees_the_inside(
 
         reply = await ask(from_address, "GET", f"{PREFIX}/partitions", headers=headers)
     assert reply.status == (200 if seen and address != "192.0.2.7" else 404)
+
+
+async def test_without_authentication_nobody_is_an_operator_unasked() -> None:
+    """A proxy at the same machine that adds no header looks like somebody who sits there."""
+    server = agent()
+    server._resolver = None
+    async with server:
+
+        async def from_here(scope: object, receive: object, send: object) -> None:
+            await server.app({**scope, "client": ("127.0.0.1", 1)}, receive, send)  # type: ignore[dict-item, arg-type]
+
+        for route in ROUTES:
+            if route.operator:
+                assert (await ask(from_here, route.method, PREFIX + route.path, headers=LOCAL)).status == 404
+        query = urlencode({"owner": "alice", "tenant": "acme"})
+        assert (await ask(from_here, "GET", f"{PREFIX}/tasks", query=query, headers=LOCAL)).status == 404
 
 
 async def test_alice_has_everything_as_it_was(app: ASGIApp, alices: dict[str, Alice]) -> None:

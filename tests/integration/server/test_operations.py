@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,23 @@ from holdfast.tasks import Message, Part, Role, TaskContext, TaskEngine
 from holdfast.tasks.families import QUEUE, TASKS
 from holdfast.tasks.record import TaskRecord
 from holdfast.tasks.sweep import trim_log
-from tests.integration.server.actor import act, agent
+from tests.integration.server import actor
+from tests.integration.server.actor import act
 from tests.integration.server.people import authenticator, bearer
 from tests.integration.server.serving import talking
 from tests.integration.tasks.stage import until
 from tests.integration.webhooks.receiver import fine, receiving
 
 CARD = AgentCardConfig(name="Actor", description="Does as told")
-LOOPBACK = ServerSettings.of({}, webhook_loopback=True)
+OPERATED = ServerSettings.of({}, operators="loopback")
+LOOPBACK = replace(OPERATED, webhook_loopback=True)
 HOOK = {"url": "http://127.0.0.1:9/hook", "id": "mine"}  # nobody is there
 MESSAGES = iter(range(1_000_000))
+
+
+def agent(storage: str = "memory:", settings: ServerSettings = OPERATED) -> A2AServer:
+    """An agent whose operators sit at this machine."""
+    return actor.agent(storage, settings=settings)
 
 
 @pytest.fixture
@@ -144,7 +152,7 @@ async def test_a_task_is_shown_with_its_steps_and_work() -> None:
     async def fetched() -> dict[str, int]:
         return {"pages": 3}
 
-    server = A2AServer(worker=stepping, agent_card=CARD)
+    server = A2AServer(worker=stepping, agent_card=CARD, settings=OPERATED)
     async with talking(server) as client:
         task = await send(client, "go")
         shown = await get(client, f"/tasks/{task['id']}")
@@ -400,7 +408,7 @@ async def test_dead_letters_are_listed_and_dropped() -> None:
                 assert await kernel.claim(QUEUE, f"mortal-{number}", lease_seconds=0.01)
                 await asyncio.sleep(0.03)
         task_id = sent.task.record.task_id
-        async with talking(A2AServer(worker=act, agent_card=CARD, storage=kernel)) as client:
+        async with talking(A2AServer(worker=act, agent_card=CARD, storage=kernel, settings=OPERATED)) as client:
             await states(client, task_id, "FAILED")
             [letter] = (await get(client, "/dead"))["dead"]
             assert letter["taskId"] == task_id
@@ -434,7 +442,7 @@ async def test_work_that_waits_is_listed_by_pages() -> None:
     async def sleeps(ctx: TaskContext) -> None:
         await ctx.sleep(3600)
 
-    async with talking(A2AServer(worker=sleeps, agent_card=CARD)) as client:
+    async with talking(A2AServer(worker=sleeps, agent_card=CARD, settings=OPERATED)) as client:
         sent = {(await send(client, "sleep", now=True))["id"] for _ in range(3)}
         async with asyncio.timeout(20):
             while len((await get(client, "/work"))["work"]) < 3:  # noqa: ASYNC110 - nobody tells

@@ -132,10 +132,10 @@ def folder(tmp_path: Path) -> Path:
 def test_the_printed_lines_can_be_pasted(tmp_path: Path) -> None:
     """Of the agent that `make run` serves: each line, as a shell runs it; also once more."""
     makefile = (ROOT / "Makefile").read_text()
-    assert "holdfast serve examples.agent:Guide" in makefile
-    with serving(tmp_path, "examples.agent:Guide", cwd=ROOT) as agent:
+    assert "holdfast serve examples.agent:Guide --operators loopback" in makefile
+    with serving(tmp_path, "examples.agent:Guide", "--operators", "loopback", cwd=ROOT) as agent:
         lines = dict(re.findall(r"^  ([\w ]+): +(curl .*)$", agent.printed, re.MULTILINE))
-        assert list(lines) == ["its card", "say hello", "watch it work", "its tasks"]
+        assert list(lines) == ["its card", "say hello", "watch it work", "its tasks", "its inside"]
         said: dict[str, str] = {}
         for _ in range(2):
             said = {
@@ -147,13 +147,15 @@ def test_the_printed_lines_can_be_pasted(tmp_path: Path) -> None:
             assert task["artifacts"][0]["parts"][0]["text"] == "You said: Hello"
             assert "TASK_STATE_COMPLETED" in said["watch it work"]
             assert len(json.loads(said["its tasks"])["tasks"]) == 2  # sent twice, they are one
+            assert json.loads(said["its inside"])["engine"] == "sqlite"
         assert said["watch it work"].count("data:") == 1
+        assert "Whoever sits at this machine is its operator" in agent.printed
 
 
 def test_lines_that_were_pasted_before_work_anew_after_a_start(capsys: pytest.CaptureFixture[str]) -> None:
     """The storage remembers message ids; so every start proposes others."""
     for _ in range(2):
-        _tell("http://localhost:8000", "Hello", None)
+        _tell("http://localhost:8000", "Hello", None, operators=False)
     assert len(set(re.findall(r'"messageId": "([^"]+)"', capsys.readouterr().out))) == 4
 
 
@@ -244,7 +246,7 @@ def test_an_agent_that_can_not_start_says_why_and_ends(folder: Path, processes: 
 
 
 def test_several_processes_share_the_port_and_one_that_is_killed_is_replaced(folder: Path) -> None:
-    with serving(folder, "agent:parrot", "--processes", "2") as agent:
+    with serving(folder, "agent:parrot", "--processes", "2", "--operators", "loopback") as agent:
         agent.until("as process", 2)
         parent, first = agent.process.pid, set(agent.pids)
         assert len(first | {parent}) == 3

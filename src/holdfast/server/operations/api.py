@@ -32,13 +32,13 @@ class OperationsApi:
     """Everything under /holdfast/v1/."""
 
     def __init__(
-        self, gate: Gate, service: AgentService, cards: Cards, streams: Streams, health: Health, *, open_to_all: bool
+        self, gate: Gate, service: AgentService, cards: Cards, streams: Streams, health: Health, *, local: bool
     ) -> None:
         self._gate = gate
         self._cards = cards
         self._streams = streams
         self._limits = service.settings.limits
-        self._open = open_to_all
+        self._local = local  # who sits at this machine is an operator
         self._routes = [(route, route.pattern) for route in ROUTES]
         self._handlers = (TaskOperations(service), SystemOperations(health))
 
@@ -91,7 +91,7 @@ class OperationsApi:
             body = strict_json.read(text, limits=self._limits) if text.strip() else {}
             if not isinstance(body, dict):
                 raise InvalidRequestError("the body is an object")
-        operator = OPERATOR in principal.roles or (self._open and _local(scope))
+        operator = OPERATOR in principal.roles or (self._local and _local(scope))
         whose = acting(principal, query, operator=operator, needs_operator=route.operator)
         after = self._gate.caller(principal, scope, query).after
         return OpsCall(whose, names, query, body, after, self._cards.base(scope), principal.owner)
@@ -108,7 +108,7 @@ _FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-
 
 
 def _local(scope: Scope) -> bool:
-    """Whether the caller sits at this machine: an agent without authentication shows its inside to nobody else.
+    """Whether the caller sits at this machine, as far as can be told: a proxy here may hide that it is one.
 
     Whom a proxy at this machine passes on does not sit here; nor does a web page that a browser here shows, be it one
     of another origin or one whose name its owner let lead here.
