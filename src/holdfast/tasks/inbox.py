@@ -29,12 +29,14 @@ class Steering:
     payload: dict[str, Any] = field(default_factory=dict)
 
 
-def post(task_id: str, kind: str, body: dict[str, Any], *, lane: str = "", max_attempts: int = 5) -> list[Operation]:
+def post(
+    task_id: str, kind: str, body: dict[str, Any], *, lane: str = "", priority: int = 0, max_attempts: int = 5
+) -> list[Operation]:
     """What puts this into the inbox, and makes sure that somebody looks."""
     data = json_bytes({name: value for name, value in body.items() if value}, "what is posted to the task")
     return [
         Append(INBOX, task_id, (Draft(kind, data),)),
-        Enqueue(QUEUE, task_id, lane=lane, max_attempts=max_attempts),
+        Enqueue(QUEUE, task_id, lane=lane, priority=priority, max_attempts=max_attempts),
     ]
 
 

@@ -26,7 +26,7 @@ from holdfast.protocol.types import Message, Role, TaskState, encode, timestamp
 from holdfast.storage import Append, Claim, Enqueue, Entry, FieldIn, Head, Operation, Remove, new_id
 from holdfast.tasks.dead import drop, owner_of, second_try
 from holdfast.tasks.events import Events, Followed, Snapshot
-from holdfast.tasks.families import EVENTS, QUEUE, SENDS, TASKS
+from holdfast.tasks.families import EVENTS, INBOX, QUEUE, SENDS, TASKS
 from holdfast.tasks.fork import forked
 from holdfast.tasks.inbox import STEERING, SteeringKind, cancelled, post
 from holdfast.tasks.journal import Journal
@@ -46,6 +46,7 @@ from holdfast.tasks.store import StoredTask, TaskStore
 from holdfast.tasks.view import TaskView
 
 RETRIES = 50
+MAX_WAITING = 100  # messages that wait for a running task
 MAX_CONTEXT_ID = 1000  # characters
 RUNNING = (TaskState.submitted.name, TaskState.working.name)
 
@@ -274,6 +275,10 @@ class TaskManager:
         record = task.record
         if self.settings.double_text == "reject":
             raise TaskNotAcceptingMessagesError(record.task_id, task.view.state)
+        inbox = await self.kernel.log_state(task.partition, INBOX, record.task_id)
+        if len(task.view.pending) + inbox.head - task.view.inbox >= MAX_WAITING:
+            words = "Too many messages wait for this task already; wait for its answer."
+            raise TaskNotAcceptingMessagesError(record.task_id, task.view.state, words)
         body = {
             "message": from_json(_bound(message, send.text, record.task_id, record.context_id)),
             "policy": self.settings.double_text,
@@ -286,10 +291,16 @@ class TaskManager:
         return Sent(task, self._local(task.partition, record.task_id))
 
     async def _post(self, task: StoredTask, kind: str, body: dict[str, Any], *operations: Operation) -> None:
+        task_id = task.record.task_id
+        item = await self.kernel.work(task.partition, QUEUE, task_id)
+        priority = item.priority if item is not None else 0  # a nudge does not change it
+        if kind == "prioritise":
+            priority = body["payload"]["priority"]
         lane = task.partition.partition("/")[0]
-        posted = post(task.record.task_id, kind, body, lane=lane, max_attempts=self.settings.max_attempts)
+        attempts = self.settings.max_attempts
+        posted = post(task_id, kind, body, lane=lane, priority=priority, max_attempts=attempts)
         await self.kernel.commit(task.partition, *operations, *posted)
-        if (run := self._local(task.partition, task.record.task_id)) is not None:
+        if (run := self._local(task.partition, task_id)) is not None:
             run.ear.poke()
 
     # -------------------------------------------------------------------------------------------------------- look
@@ -430,13 +441,19 @@ class TaskManager:
         reason: str = "",
         payload: Mapping[str, Any] | None = None,
     ) -> None:
-        """Tell a running task something: its worker hears it in ``ctx.inbox``, and the log keeps it with its reason."""
+        """Tell a running task something: its worker hears it in ``ctx.inbox``, and the log keeps it with its reason.
+
+        ``prioritise`` moves a task that waits for a worker before those of its tenant with a smaller ``priority``.
+        """
         if kind not in STEERING:
             raise InvalidTaskRequest(f"a task is steered by {', '.join(STEERING)}, not by {kind!r}")
         task = await self.store.load(principal.partition, task_id)
         if task.view.state.name not in RUNNING:
             raise TaskNotAcceptingMessagesError(task_id, task.view.state)
-        body = {"source": source or principal.owner, "reason": reason, "payload": dict(payload or {})}
+        given = dict(payload or {})
+        if kind == "prioritise" and type(given.setdefault("priority", 1)) is not int:
+            raise InvalidTaskRequest("the priority of a task is an integer: the larger goes first")
+        body = {"source": source or principal.owner, "reason": reason, "payload": given}
         json_bytes(body, "what the task is steered with")
         try:
             await self._post(task, kind, body, FieldIn(TASKS, task_id, "state", RUNNING))

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import StorageUnreachable
+from holdfast.errors import StorageUnreachable, TaskNotAcceptingMessagesError
 from holdfast.protocol.types import Message, Part, Role
 from holdfast.storage import Patch, open_storage
 from holdfast.tasks import TaskContext, TaskEngine, TaskSettings, TaskState
+from holdfast.tasks import manager as manager_module
 from holdfast.tasks import run as run_module
 from holdfast.tasks import runner as runner_module
 from holdfast.tasks import view as view_module
@@ -144,3 +145,42 @@ async def test_a_finished_stream_is_put_together(monkeypatch: pytest.MonkeyPatch
         loaded = await engine.tasks.load(sent.task.task_id)
         assert await kernel.get(loaded.partition, "task_snapshots", loaded.task_id) is not None
         assert len((await engine.store.task(loaded)).artifacts[0].parts) == 100
+
+
+async def test_a_task_that_is_prioritised_goes_first() -> None:
+    """Among tasks that wait for a worker the larger priority is taken first, and later nudges don't undo that."""
+    order: list[str] = []
+
+    async def worker(ctx: TaskContext) -> None:
+        order.append(ctx.message_id)
+        await ctx.complete()
+
+    async with open_storage("memory:") as kernel:
+        async with TaskEngine(kernel) as front:
+            sent = [await front.tasks.send(message(f"m{number}")) for number in range(3)]
+            await front.tasks.steer(sent[2].task.task_id, "prioritise", reason="urgent", payload={"priority": 5})
+            await front.tasks.steer(sent[2].task.task_id, "inject", reason="more")
+        settings = TaskSettings.of({}, concurrency=1)
+        async with TaskEngine(kernel, worker, settings=settings) as engine, asyncio.timeout(20):
+            for each in sent:
+                await engine.tasks.settled(each)
+        assert order == ["m2", "m0", "m1"]
+
+
+async def test_only_so_many_messages_wait_for_a_running_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager_module, "MAX_WAITING", 3)
+    go = asyncio.Event()
+
+    async def worker(ctx: TaskContext) -> None:
+        await go.wait()
+        await ctx.complete()
+
+    async with open_storage("memory:") as kernel, TaskEngine(kernel, worker) as engine:
+        sent = await engine.tasks.send(message())
+        for number in range(3):
+            await engine.tasks.send(message(f"more-{number}", task_id=sent.task.task_id))
+        with pytest.raises(TaskNotAcceptingMessagesError, match="Too many messages"):
+            await engine.tasks.send(message("one-more", task_id=sent.task.task_id))
+        go.set()
+        async with asyncio.timeout(20):
+            assert (await engine.tasks.settled(sent)).state is TaskState.completed
