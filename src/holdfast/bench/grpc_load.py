@@ -5,6 +5,7 @@ as much as the server that is measured.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 import time
 from collections.abc import Callable
@@ -27,19 +28,19 @@ async def call_all(
     async def run(connection: int) -> None:
         async with asyncio.timeout(300):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(_PREFACE)
-            for number in range(each):
-                message = messages(connection, number)
-                stream = 2 * number + 1
-                started = time.perf_counter()
-                writer.write(
-                    _frame(_HEADERS, _END_HEADERS, stream, head) + _frame(_DATA, _END_STREAM, stream, _wrapped(message))
-                )
-                answer = await _answer(reader, writer)
-                times.append(time.perf_counter() - started)
-                if expected not in answer:
-                    raise RuntimeError(f"the server answered {answer[:60]!r}")
-            writer.close()
+            with contextlib.closing(writer):
+                writer.write(_PREFACE)
+                for number in range(each):
+                    body = _wrapped(messages(connection, number))
+                    stream = 2 * number + 1
+                    started = time.perf_counter()
+                    writer.write(
+                        _frame(_HEADERS, _END_HEADERS, stream, head) + _frame(_DATA, _END_STREAM, stream, body)
+                    )
+                    answer = await _answer(reader, writer)
+                    times.append(time.perf_counter() - started)
+                    if expected not in answer:
+                        raise RuntimeError(f"the server answered {answer[:60]!r}")
 
     began = time.perf_counter()
     await asyncio.gather(*map(run, range(connections)))
