@@ -19,10 +19,11 @@ from holdfast.errors import CommitRefused, HoldfastError, StorageCorrupt, Storag
 from holdfast.protocol.types import TERMINAL
 from holdfast.storage import Delete, FieldIn, Head, Put, Query, Record, Trim
 from holdfast.tasks.erase import erase_task, finish_erasures
-from holdfast.tasks.families import CONTEXTS, EVENTS, SWEEPS, TASKS
+from holdfast.tasks.families import CONTEXTS, EVENTS, PUSH_CURSORS, SWEEPS, TASKS
 from holdfast.tasks.partitions import all_partitions
+from holdfast.tasks.pushes import push_key
 from holdfast.tasks.retention import RetentionPolicy
-from holdfast.tasks.store import TaskStore, snapshot_operations
+from holdfast.tasks.store import StoredTask, TaskStore, snapshot_operations
 
 logger = logging.getLogger("holdfast.tasks")
 
@@ -151,7 +152,7 @@ async def trim_log(store: TaskStore, partition: str, task_id: str) -> bool:
         if log.floor >= log.head:
             return False
         task = await store.find(partition, task_id)
-        if task is None or not task.view.state.terminal:
+        if task is None or not task.view.state.terminal or await _awaited(store, task):
             return False
         snapshot = snapshot_operations(task.view)
         if not snapshot:  # too much for a snapshot: its log is all there is
@@ -167,6 +168,17 @@ async def trim_log(store: TaskStore, partition: str, task_id: str) -> bool:
         except CommitRefused:  # something was appended, or it was erased: look again
             continue
         return True
+
+
+async def _awaited(store: TaskStore, task: StoredTask) -> bool:
+    """Whether a webhook has not heard all of it yet: its log is what it is told from."""
+    keys = [push_key(task.task_id, config_id) for config_id in task.record.push]
+    if not keys:
+        return False
+    found = await store.kernel.get_many(task.partition, PUSH_CURSORS, keys)
+    cursors = [from_json(record.body) for record in found if record is not None]
+    active = [cursor for cursor in cursors if cursor["status"] == "active"]
+    return len(cursors) < len(keys) or any(cursor["seq"] < task.view.head for cursor in active)
 
 
 class Sweeper:

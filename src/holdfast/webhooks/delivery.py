@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.errors import CommitRefused, HoldfastError, LogTrimmed, TaskNotFoundError
@@ -26,7 +26,7 @@ from holdfast.webhooks.cursor import LONGEST_SECONDS
 from holdfast.webhooks.letters import Letter, Letters, wanted
 from holdfast.webhooks.post import Answer, Poster
 from holdfast.webhooks.progress import Progress
-from holdfast.webhooks.receivers import Receivers
+from holdfast.webhooks.receivers import Receivers, receiver_of
 
 logger = logging.getLogger("holdfast.webhooks")
 
@@ -72,6 +72,7 @@ class Deliverer:
         self._metrics = metrics
         self._dice = dice or random.Random()  # noqa: S311 - scatters retries
         self._running: set[asyncio.Task[None]] = set()
+        self._given_back: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._receivers = Receivers(self._freed.set)
         self._held = 0  # those that wait for their next try
@@ -92,7 +93,7 @@ class Deliverer:
         if self._claiming is None:
             return
         await cancelled(self._claiming)
-        for task in tuple(self._running):
+        for task in (*self._running, *self._given_back):
             await cancelled(task)
         await self._lease.stop()
         await self._poster.aclose()
@@ -119,10 +120,9 @@ class Deliverer:
         return self.settings.concurrency + waiting - len(self._running) if waiting < MAX_WAITING else 0
 
     async def _claim(self, limit: int) -> int:
+        name = self._lease.name
         try:
-            claims = await self._kernel.claim(
-                WEBHOOKS, self._lease.name, limit=limit, lease_seconds=self.settings.lease_seconds
-            )
+            claims = await self._kernel.claim(WEBHOOKS, name, limit=limit, lease_seconds=self.settings.lease_seconds)
         except HoldfastError as error:
             logger.warning("no webhook could be claimed, trying again soon: %s", error)
             await asyncio.sleep(POLL_SECONDS)
@@ -132,6 +132,9 @@ class Deliverer:
             await asyncio.sleep(BROKEN_SECONDS)
             return 0
         for claim in claims:
+            if name != self._lease.name:  # the lease was given up meanwhile: nobody would renew it for these
+                self._give_back_later(claim)
+                continue
             task = asyncio.create_task(self._work(claim), name=f"webhook {claim.key}")
             self._running.add(task)
             task.add_done_callback(self._done)
@@ -168,7 +171,25 @@ class Deliverer:
         except CommitRefused:
             pass  # it is not ours any more
         except HoldfastError as error:
-            logger.warning("webhook %s waits for the end of a lease: %s", claim.key, error)
+            logger.warning("webhook %s is given back once the store answers: %s", claim.key, error)
+            self._give_back_later(claim)
+
+    def _give_back_later(self, claim: Claim) -> None:
+        """Give a claim back once the store answers again; until then the heartbeat would keep it for nobody."""
+        task = asyncio.create_task(self._give_back(claim))
+        self._given_back.add(task)
+        task.add_done_callback(self._given_back.discard)
+
+    async def _give_back(self, claim: Claim) -> None:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            try:
+                await self._kernel.commit(claim.partition, claim.release())
+            except CommitRefused:
+                return
+            except HoldfastError:
+                continue
+            return
 
     # ---------------------------------------------------------------------------------------------------- delivery
 
@@ -213,7 +234,7 @@ class Deliverer:
 
     async def _tell(self, claim: Claim, config: StoredConfig, record: TaskRecord, progress: Progress) -> None:
         while True:
-            entries, head = await self._entries(claim.partition, record.task_id, progress.cursor.seq)
+            entries, head = await self._entries(claim.partition, record, progress.cursor.seq)
             for entry in entries:
                 if not wanted(entry, config.version):
                     progress.cursor = progress.cursor.arrived(entry.seq, counted=False)
@@ -235,22 +256,26 @@ class Deliverer:
         after = claim.release(ready_in=LOOK_AGAIN_SECONDS) if late else claim.complete()
         await progress.end(progress.cursor, after)
 
-    async def _entries(self, partition: str, task_id: str, after: int) -> tuple[tuple[Entry, ...], int]:
+    async def _entries(self, partition: str, record: TaskRecord, after: int) -> tuple[Sequence[Entry], int]:
         try:
-            page = await self._kernel.read_log(partition, EVENTS, task_id, after=after)
-        except LogTrimmed:  # the receiver was away for longer than the log is kept
-            page = await self._kernel.read_log(partition, EVENTS, task_id)
+            page = await self._kernel.read_log(partition, EVENTS, record.task_id, after=after)
+        except LogTrimmed as trimmed:  # the receiver was away for longer than the log is kept: it hears how it stands
+            page = await self._kernel.read_log(partition, EVENTS, record.task_id)
+            if not page.entries:
+                now = await self._store.record(partition, record.task_id) or record
+                return [Entry(trimmed.head, "status", b'{"status":%b}' % now.status, now.updated)], trimmed.head
         return page.entries, page.head
 
     async def _post(self, letter: Letter) -> Answer:
-        if not await self._receivers.enter(letter.url):
+        receiver = receiver_of(letter.url)
+        if not await self._receivers.enter(receiver):
             return Answer(ok=False, error="the receiver does not answer; another delivery finds out when it does")
         silent = False
         try:
             answer = await self._poster.post(letter.url, letter.body, letter.headers)
             silent = answer.silent
         finally:
-            self._receivers.leave(letter.url, silent=silent)
+            self._receivers.leave(receiver, silent=silent)
         if self._metrics is not None:
             self._metrics.webhooks["sent" if answer.ok else "failed"] += 1
         return answer

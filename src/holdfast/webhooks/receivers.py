@@ -1,4 +1,4 @@
-"""Keeps one bad receiver from holding up the others: how many deliveries one URL has at once, and whether it is silent.
+"""Keeps one bad receiver from holding up the others: how many deliveries one has at once, and whether it is silent.
 
 A slow receiver has a few deliveries under way, and the rest of its own wait without a slot. Of a silent one (no
 connection, or no answer in time) one delivery at a time finds out whether it is back; the others are put off at once.
@@ -10,9 +10,16 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
-EACH = 16  # deliveries to one URL at once
+EACH = 16  # deliveries to one receiver at once
 MAX_KNOWN = 10_000  # silent receivers that are remembered
+
+
+def receiver_of(url: str) -> str:
+    """Who receives at a URL: its host and port. Whatever else stands in it, one machine answers, or does not."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.lower()}"
 
 
 @dataclass(slots=True)

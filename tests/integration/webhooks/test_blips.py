@@ -1,0 +1,104 @@
+"""What goes wrong for a moment, or for long, must not leave a webhook without the end of its task."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.errors import StorageUnreachable
+from holdfast.protocol.requests import PushConfig
+from holdfast.protocol.types import Message, Part, Role
+from holdfast.storage import Put, Trim, open_storage
+from holdfast.tasks import Envelope, TaskContext, TaskEngine
+from holdfast.tasks.store import snapshot_operations
+from holdfast.tasks.sweep import trim_log
+from holdfast.webhooks.configs import PushConfigs
+from holdfast.webhooks.cursor import Cursor
+from holdfast.webhooks.delivery import Deliverer
+from holdfast.webhooks.post import Answer, Poster
+
+
+class Box(Poster):
+    """A receiver that can be away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away = False
+        self.seqs: list[int] = []
+
+    async def post(self, url: str, body: bytes, headers: Any) -> Answer:
+        if self.away:
+            return Answer(ok=False, error="HTTP 503")
+        self.seqs.append(int(headers["webhook-id"].rpartition(".")[2]))
+        return Answer(ok=True)
+
+
+async def worker(ctx: TaskContext) -> None:
+    await ctx.complete("done")
+
+
+async def ended(engine: TaskEngine) -> tuple[str, str]:
+    """A task that ended, with a webhook that has heard nothing of it."""
+    push = PushConfigs(engine.kernel).new(PushConfig(id="c", url="https://example.org/x"))
+    message = Message(message_id="m", role=Role.user, parts=[Part(text="hi")])
+    task = await engine.tasks.settled(await engine.tasks.send(message, Envelope(push=push)))
+    return task.partition, task.task_id
+
+
+async def until(engine: TaskEngine, box: Box, last: int) -> None:
+    async with asyncio.timeout(20):
+        while last not in box.seqs:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_the_log_is_kept_until_every_webhook_has_heard_it() -> None:
+    """Retention does not take away what somebody has still to be told."""
+    async with open_storage("memory:") as kernel, TaskEngine(kernel, worker) as engine:
+        partition, task_id = await ended(engine)
+        assert not await trim_log(engine.store, partition, task_id)
+        box = Box()
+        deliverer = Deliverer(engine.store, box)
+        await deliverer.start()
+        await until(engine, box, (await engine.tasks.load(task_id)).version)
+        await deliverer.stop()
+        assert await trim_log(engine.store, partition, task_id)
+
+
+async def test_a_webhook_below_the_floor_hears_how_the_task_stands() -> None:
+    """Whose cursor lies below what is kept hears the status, never silence."""
+    async with open_storage("memory:") as kernel, TaskEngine(kernel, worker) as engine:
+        partition, task_id = await ended(engine)
+        task = await engine.tasks.load(task_id)
+        await kernel.commit(
+            partition,
+            *snapshot_operations(task.view),
+            Trim("task_events", task_id, task.version),
+            Put("task_push_cursors", f"{task_id}/c", Cursor(1).json()),
+        )
+        box = Box()
+        deliverer = Deliverer(engine.store, box)
+        await deliverer.start()
+        await until(engine, box, task.version)
+        await deliverer.stop()
+        assert box.seqs == [task.version]
+
+
+async def test_a_store_that_was_away_for_a_moment_leaves_no_webhook_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be given back at once is given back as soon as the store answers."""
+    async with open_storage("memory:") as kernel, TaskEngine(kernel, worker) as engine:
+        _, task_id = await ended(engine)
+        commit, away = kernel.commit, asyncio.get_running_loop().time() + 0.3
+
+        async def blip(*operations: Any) -> Any:
+            if asyncio.get_running_loop().time() < away:
+                raise StorageUnreachable("away")
+            return await commit(*operations)
+
+        monkeypatch.setattr(kernel, "commit", blip)
+        box = Box()
+        deliverer = Deliverer(engine.store, box)
+        await deliverer.start()
+        await until(engine, box, (await engine.tasks.load(task_id)).version)
+        await deliverer.stop()
