@@ -311,7 +311,7 @@ class TaskError(HoldfastError):
     """Something went wrong with a task."""
 
 
-class _OfTask(Exception):  # noqa: N818 - mixed into the four below
+class _OfTask(Exception):
     """A task error that names its task and where it stands."""
 
     def __init__(self, task_id: str, state: str | None = None, message: str | None = None) -> None:
