@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.types import Scope
@@ -51,6 +53,22 @@ class Gate:
         after = header(scope, b"last-event-id") or query.get("afterSeq")
         trace = _trace(scope) if self._tracing else None
         return Caller(principal, active, _seq(after), version, trace=trace)
+
+
+def resumed(caller: Caller, params: Mapping[str, Any]) -> Caller:
+    """The caller with the place that its parameters name, unless a header or the query did. Raises InvalidParamsError.
+
+    It stands in their metadata, under the extension: ``{"metadata": {"https://…/resume/v1": {"afterSeq": 17}}}``.
+    """
+    metadata = params.get("metadata")
+    place = metadata.get(extensions.RESUME) if isinstance(metadata, Mapping) else None
+    if caller.after is not None or not isinstance(place, Mapping) or place.get("afterSeq") is None:
+        return caller
+    after = place["afterSeq"]
+    if isinstance(after, bool) or not isinstance(after, int | float | str):
+        raise InvalidParamsError("afterSeq is the id of an event of this stream: a number")
+    whole = int(after) if isinstance(after, float) and after.is_integer() else after
+    return replace(caller, after=_seq(str(whole)))
 
 
 def query_of(scope: Scope) -> dict[str, str]:

@@ -15,7 +15,7 @@ from holdfast.protocol.versions import Version
 from holdfast.server.caller import Caller
 from holdfast.server.dispatch import Dispatcher
 from holdfast.server.failures import explain, failure_headers
-from holdfast.server.gate import Gate, agreed, echoed, query_of, version_of
+from holdfast.server.gate import Gate, agreed, echoed, query_of, resumed, version_of
 from holdfast.server.http import ClientGone, check_content_type, header_list, read_body, respond
 from holdfast.server.sse import Streams, respond_event
 from holdfast.storage import new_id
@@ -48,6 +48,7 @@ class JsonRpc:
             caller = self._gate.caller(principal, scope, query, version)
             request = self._decode(operation, version, call)
             if operation.streams:
+                caller = resumed(caller, call.params)
                 await self._stream(scope, receive, send, call, request, caller, version)
                 return
             codec = _DIALECT if operation is Operation.list_tasks and version is Version.v0_3 else CODECS[version]

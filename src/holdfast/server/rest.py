@@ -20,7 +20,7 @@ from holdfast.protocol.versions import Version
 from holdfast.server.caller import Caller
 from holdfast.server.dispatch import Dispatcher
 from holdfast.server.failures import explain, failure_headers
-from holdfast.server.gate import Gate, agreed, echoed, query_of, version_of
+from holdfast.server.gate import Gate, agreed, echoed, query_of, resumed, version_of
 from holdfast.server.http import A2A_JSON, JSON, ClientGone, check_content_type, header_list, read_body, respond
 from holdfast.server.sse import Streams
 
@@ -43,7 +43,7 @@ ROUTES: tuple[tuple[str, str, Operation], ...] = (
 """Method, path and operation; 0.3 has the same under /v1."""
 
 _COMPILED = [(methods.split(), re.compile(path), operation) for methods, path, operation in ROUTES]
-_BEGINNINGS = ("/message:", "/tasks", "/extendedAgentCard")
+_OLD_CARD = "/card"  # only 0.3 calls it so
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,18 @@ class Route:
 
 def route(method: str, path: str) -> Route | None:
     """The route of a request, or None; the path is decoded already. Raises MethodNotFoundError for a wrong method."""
-    version, params = Version.v1_0, {}
     if path.startswith("/v1/"):
-        version, path = Version.v0_3, path[3:]
-    elif not path.startswith(_BEGINNINGS):
-        tenant, slash, rest = path[1:].partition("/")
-        if not tenant or not slash or not f"/{rest}".startswith(_BEGINNINGS):
-            return None
-        params, path = {"tenant": tenant}, f"/{rest}"
+        return _found(method, path[3:], Version.v0_3, {})
+    tenant, slash, rest = path[1:].partition("/")
+    found = _found(method, path, Version.v1_0, {})
+    if found is None and tenant and slash:
+        found = _found(method, f"/{rest}", Version.v1_0, {"tenant": tenant})
+    return found
+
+
+def _found(method: str, path: str, version: Version, params: dict[str, Any]) -> Route | None:
+    if version is Version.v1_0 and path == _OLD_CARD:
+        return None
     for methods, pattern, operation in _COMPILED:
         if match := pattern.fullmatch(path):
             if method not in methods:
@@ -107,6 +111,7 @@ class Rest:
             caller = self._gate.caller(principal, scope, query, version)
             codec, request = self._decode(found, params)
             if found.operation.streams:
+                caller = resumed(caller, params)
                 await self._stream(scope, receive, send, request, caller, codec, version)
                 return
             base = self._dispatcher.cards.base(scope)

@@ -8,12 +8,14 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import sha256
+from typing import Any
 
 from pydantic_core import from_json, to_json
 
 from holdfast.errors import (
     ContentTypeNotSupportedError,
     HoldfastError,
+    InvalidTaskRequest,
     PushNotificationNotSupportedError,
     TaskNotFoundError,
     UnsupportedOperationError,
@@ -40,11 +42,14 @@ from holdfast.tasks.families import INBOX
 from holdfast.tasks.manager import Envelope, Sent
 from holdfast.tasks.notes import WIRE_KINDS
 from holdfast.tasks.queries import ListTasksQuery
+from holdfast.tasks.record import EXTENSIONS, REQUEST_METADATA
 from holdfast.tasks.store import StoredTask
 from holdfast.webhooks.configs import PushConfigs
 
 RESUME_EXTENSION = extensions.RESUME
 """A stream can be continued after any event: see docs/reference/streams.md."""
+
+MAX_METADATA_BYTES = 256 * 1024  # of a request: they are written anew whenever the task's status changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,7 @@ class AgentService:
         envelope = Envelope(
             caller.principal,
             configuration.accepted_output_modes if configuration is not None else (),
-            caller.request,
+            _beside(request, caller),
             push=push,
         )
         message = request.message
@@ -211,6 +216,8 @@ class AgentService:
         async with contextlib.aclosing(follow) as events:
             async for event in events:
                 if isinstance(event, Snapshot):  # what the caller asked for was trimmed: it gets what there is
+                    if event.gap:
+                        event.task.view.metadata |= {RESUME_EXTENSION: {"gap": True}}
                     yield Item("task", await self.engine.store.task_json(event.task), event.seq)
                 elif event.kind in WIRE_KINDS:
                     yield Item(_kind(event), event.data, event.seq, *ids)
@@ -260,6 +267,18 @@ class AgentService:
         if await self.engine.store.record(partition, task_id) is None:
             raise TaskNotFoundError(task_id)
         return partition
+
+
+def _beside(request: SendMessageRequest, caller: Caller) -> dict[str, Any]:
+    """What the worker is told about the request, beside its message. It is kept with the turn."""
+    told = dict(caller.request)
+    if request.metadata:
+        if len(to_json(request.metadata)) > MAX_METADATA_BYTES:
+            raise InvalidTaskRequest(f"the metadata of a request has at most {MAX_METADATA_BYTES} bytes")
+        told[REQUEST_METADATA] = request.metadata
+    if caller.extensions:
+        told[EXTENSIONS] = list(caller.extensions)
+    return told
 
 
 _BEGINNING = b'{"status":{"state":"%b"'  # of a stored status

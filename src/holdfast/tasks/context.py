@@ -20,6 +20,7 @@ from holdfast.tasks.dependencies import Dependencies
 from holdfast.tasks.json import MAX_CHUNK_BYTES, bounded, json_bytes
 from holdfast.tasks.lifecycle import End, Report
 from holdfast.tasks.notes import ArtifactNote, Note
+from holdfast.tasks.record import EXTENSIONS, REQUEST_METADATA
 from holdfast.tasks.steps import Policy, Probe, Steps
 
 if TYPE_CHECKING:
@@ -136,6 +137,18 @@ class TaskContext:
     def request_context(self) -> dict[str, Any]:
         """What the server's middleware put beside the message. It is stored with the task: keep secrets out of it."""
         return self._turn.request
+
+    @property
+    def request_metadata(self) -> dict[str, Any]:
+        """The metadata of the request, which stands beside the message."""
+        found: dict[str, Any] = self._turn.request.get(REQUEST_METADATA, {})
+        return found
+
+    @property
+    def extensions(self) -> list[str]:
+        """URIs of the extensions that are in use: the agent's card has them, and the client asked for them."""
+        found: list[str] = self._turn.request.get(EXTENSIONS, [])
+        return found
 
     @property
     def deps(self) -> Dependencies:

@@ -14,6 +14,10 @@ from holdfast.tasks.families import TASKS
 from holdfast.tasks.lifecycle import Decision
 from holdfast.tasks.notes import StatusNote
 
+REQUEST_METADATA = "holdfast.metadata"
+EXTENSIONS = "holdfast.extensions"
+"""Where a turn's request keeps the metadata that came beside the message, and the extensions that are in use."""
+
 
 @dataclass(slots=True)
 class Turn:

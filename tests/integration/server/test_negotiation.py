@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 from starlette.types import ASGIApp
 
-from holdfast.protocol.card import ExtensionConfig
+from holdfast.protocol.card import AgentCardConfig, ExtensionConfig
+from holdfast.server import A2AServer
+from holdfast.tasks import TaskContext
 from tests.integration.server.actor import agent
 from tests.integration.server.asgi import Reply, ask, call
 
@@ -134,3 +136,31 @@ async def test_an_extension_that_is_required() -> None:
         assert (code_of(reply), reply.header("a2a-extensions")) == (None, MUST)
         assert reply.json["result"]["tasks"] == []
         assert (await ask(app, "GET", "/.well-known/agent-card.json")).status == 200
+
+
+async def told(ctx: TaskContext) -> None:
+    await ctx.complete_json({"metadata": ctx.request_metadata, "extensions": ctx.extensions})
+
+
+@pytest.mark.parametrize("method", ["SendMessage", "message/send"])
+async def test_the_worker_is_told_what_stands_beside_the_message(method: str) -> None:
+    """The metadata of the request, and the extensions that are in use: not those that nobody knows."""
+    card = AgentCardConfig(name="Teller", description="Tells", extensions=(ExtensionConfig(uri=MAY),))
+    old = method == "message/send"
+    message = {"messageId": "m", "role": "user" if old else "ROLE_USER", "parts": [{"kind": "text", "text": "x"}]}
+    async with A2AServer(worker=told, agent_card=card) as server:
+        params = {"message": message, "metadata": {"trip": {"to": "Oslo"}}}
+        header = "x-a2a-extensions" if old else "a2a-extensions"
+        reply = await call(server.app, method, params, headers=[(header, f"{MAY}, https://example.com/unknown")])
+        task = reply.json["result"] if old else reply.json["result"]["task"]
+        assert task["artifacts"][0]["parts"][0]["data"] == {"metadata": {"trip": {"to": "Oslo"}}, "extensions": [MAY]}
+        reply = await call(server.app, method, {"message": {**message, "messageId": "bare"}})
+        task = reply.json["result"] if old else reply.json["result"]["task"]
+        assert task["artifacts"][0]["parts"][0]["data"] == {"metadata": {}, "extensions": []}
+
+
+async def test_what_stands_beside_the_message_is_bounded(app: ASGIApp) -> None:
+    """It is written anew with every status of the task."""
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}]}
+    reply = await call(app, "SendMessage", {"message": message, "metadata": {"x": "x" * 300_000}})
+    assert code_of(reply) == -32602

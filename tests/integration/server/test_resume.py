@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.protocol.extensions import RESUME
 from holdfast.storage import open_storage
 from holdfast.tasks.families import EVENTS, FAMILIES
 from holdfast.tasks.notes import WIRE_KINDS
@@ -148,6 +149,33 @@ async def test_a_place_that_is_not_there_yet_is_no_place() -> None:
         assert next(iter(reply.events[0])) == "task"
 
 
+@pytest.mark.parametrize("method", ["SubscribeToTask", "tasks/resubscribe", "rest"])
+async def test_the_place_may_stand_in_the_parameters(method: str) -> None:
+    """Under the extension, in their metadata; a header counts more, and what is no number is refused."""
+    async with agent() as server:
+        over = (await call(server.app, "SendMessage", sending("count 5"))).json["result"]["task"]
+
+        async def after(place: Any, **headers: str) -> Any:
+            params = {"id": over["id"], "metadata": {RESUME: {"afterSeq": place}}}
+            named = [(name.replace("_", "-"), value) for name, value in headers.items()]
+            if method != "rest":
+                return await call(server.app, method, params, headers=named)
+            path = f"/tasks/{over['id']}:subscribe"
+            typed = [("content-type", "application/json"), *named]
+            return await ask(server.app, "POST", path, headers=typed, body=json.dumps(params).encode())
+
+        whole = await after(3)
+        assert len(whole.events) > 3
+        header = await after(None, last_event_id="3")
+        assert whole.body == header.body
+        assert (await after("3")).body == whole.body
+        assert len((await after(3, last_event_id="5")).events) == len(whole.events) - 2
+        wrong: list[Any] = [-1, 1.5, True, "x", [], {}]
+        for place in wrong:
+            reply = await after(place)
+            assert reply.status == 400 or b"-32602" in reply.body
+
+
 async def test_what_was_trimmed_is_told_as_a_task() -> None:
     """Below the floor of the log there is no exact continuation: the task comes as it is, under the id of its head."""
     async with agent() as server:
@@ -158,6 +186,8 @@ async def test_what_was_trimmed_is_told_as_a_task() -> None:
         [event] = reply.events
         assert event["result"]["task"]["status"] == over["status"]
         assert event["result"]["task"]["artifacts"] == over["artifacts"]
+        assert event["result"]["task"]["metadata"] == {RESUME: {"gap": True}}
+        assert "metadata" not in (await call(app, "GetTask", {"id": over["id"]})).json["result"]
         head = reply.body.splitlines()[0].removeprefix(b"id: ").decode()
         reply = await call(app, "SubscribeToTask", {"id": over["id"]}, headers=[("last-event-id", head)])
         assert reply.events == []

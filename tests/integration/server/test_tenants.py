@@ -56,3 +56,12 @@ async def test_the_path_counts_more_than_the_field(app: ASGIApp) -> None:
 async def test_no_tenant(app: ASGIApp, tenant: object) -> None:
     reply = await call(app, "ListTasks", {"tenant": tenant})
     assert reply.json["error"]["code"] == -32602
+
+
+@pytest.mark.parametrize("tenant", ["tasksquad", "tasks", "extendedAgentCards", "message:x"])
+async def test_a_tenant_may_be_called_like_the_beginning_of_a_path(app: ASGIApp, tenant: str) -> None:
+    mine = await send(app, tenant)
+    body = b'{"message":{"messageId":"the same everywhere","role":"ROLE_USER","parts":[{"text":"ask"}]}}'
+    reply = await ask(app, "POST", f"/{tenant}/message:send", headers=JSON, body=body)
+    assert reply.json["task"]["id"] == mine
+    assert (await ask(app, "GET", f"/{tenant}/tasks/{mine}")).json["id"] == mine
