@@ -55,7 +55,8 @@ async def dead_letters(store: TaskStore, partition: str, *, limit: int = 50, cur
 
 async def _letter(store: TaskStore, item: WorkItem) -> DeadLetter:
     record = await store.record(item.partition, item.key)
-    return DeadLetter(item.partition, item.key, item.attempt, item.reason or "", record)
+    attempts = min(item.attempt, item.max_attempts)  # the last claim was only made to end it
+    return DeadLetter(item.partition, item.key, attempts, item.reason or "", record)
 
 
 async def drop(store: TaskStore, partition: str, task_id: str) -> bool:
