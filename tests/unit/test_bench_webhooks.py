@@ -23,6 +23,6 @@ def test_bench_webhooks_says_every_figure(tmp_path: Path, monkeypatch: pytest.Mo
     assert judged == [
         "deliveries ÷ POSTs of a bare loop",
         "from the commit to the POST, p50",
-        "latency beside a dead receiver ÷ without",
+        "latency beside a dead receiver ÷ with it alive",
     ]
     assert all(figure["value"] > 0 for figure in figures.values())
