@@ -251,7 +251,7 @@ class AgentService:
         return await self.tasks.list(query, caller.principal)
 
     async def cancel(self, request: CancelTaskRequest, caller: Caller) -> bytes:
-        task = await self.tasks.cancel(request.id, caller.principal)
+        task = await self.tasks.cancel(request.id, caller.principal, metadata=_bounded(request.metadata))
         return await self.engine.store.task_json(task)
 
     # -------------------------------------------------------------------------------------------------------- push
@@ -272,13 +272,17 @@ class AgentService:
 def _beside(request: SendMessageRequest, caller: Caller) -> dict[str, Any]:
     """What the worker is told about the request, beside its message. It is kept with the turn."""
     told = dict(caller.request)
-    if request.metadata:
-        if len(to_json(request.metadata)) > MAX_METADATA_BYTES:
-            raise InvalidTaskRequest(f"the metadata of a request has at most {MAX_METADATA_BYTES} bytes")
-        told[REQUEST_METADATA] = request.metadata
+    if metadata := _bounded(request.metadata):
+        told[REQUEST_METADATA] = metadata
     if caller.extensions:
         told[EXTENSIONS] = list(caller.extensions)
     return told
+
+
+def _bounded(metadata: dict[str, Any] | None) -> dict[str, Any]:
+    if metadata and len(to_json(metadata)) > MAX_METADATA_BYTES:
+        raise InvalidTaskRequest(f"the metadata of a request has at most {MAX_METADATA_BYTES} bytes")
+    return metadata or {}
 
 
 _BEGINNING = b'{"status":{"state":"%b"'  # of a stored status

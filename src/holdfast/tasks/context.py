@@ -160,6 +160,12 @@ class TaskContext:
         return self._run.cancel_requested
 
     @property
+    def cancel_metadata(self) -> dict[str, Any]:
+        """The metadata of the request that cancelled the task."""
+        found: dict[str, Any] = (self._run.journal.task.view.cancel or {}).get("metadata", {})
+        return found
+
+    @property
     def turn(self) -> int:
         """The number of this turn: 1 for the message that made the task, one more for each message after it."""
         return self._turn.number

@@ -353,10 +353,12 @@ class TaskManager:
         *,
         source: str = "",
         reason: str = "",
+        metadata: Mapping[str, Any] | None = None,
         seconds: float = 5.0,
     ) -> StoredTask:
         """Cancel the task, wherever it runs. Waits up to ``seconds`` for a worker that must stop first.
 
+        ``metadata`` is for that worker, which sees it as ``ctx.cancel_metadata``.
         Raises TaskNotCancelableError when the task ended otherwise before.
         """
         partition = principal.partition
@@ -367,7 +369,7 @@ class TaskManager:
             item = await self.kernel.work(partition, QUEUE, task_id)
             try:
                 if item is not None and item.holder is not None:
-                    body = {"source": source or principal.owner, "reason": reason}
+                    body = {"source": source or principal.owner, "reason": reason, "metadata": dict(metadata or {})}
                     await self._post(task, "cancel", body, FieldIn(TASKS, task_id, "state", RUNNING))
                     break
                 return await self._cancel_idle(task, source or principal.owner, reason)

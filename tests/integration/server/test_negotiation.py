@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from starlette.types import ASGIApp
@@ -164,3 +166,23 @@ async def test_what_stands_beside_the_message_is_bounded(app: ASGIApp) -> None:
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}]}
     reply = await call(app, "SendMessage", {"message": message, "metadata": {"x": "x" * 300_000}})
     assert code_of(reply) == -32602
+
+
+async def test_the_worker_is_told_what_a_cancel_came_with() -> None:
+    seen: list[Any] = []
+
+    async def waits(ctx: TaskContext) -> None:
+        seen.append(ctx.cancel_metadata)
+        while not ctx.is_cancelled:  # noqa: ASYNC110 - there is nothing else to wait for
+            await asyncio.sleep(0.01)
+        seen.append(ctx.cancel_metadata)
+
+    async with A2AServer(worker=waits, agent_card=AgentCardConfig(name="Waiter", description="Waits")) as server:
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}]}
+        params = {"message": message, "configuration": {"returnImmediately": True}}
+        task = (await call(server.app, "SendMessage", params)).json["result"]["task"]
+        while not seen:  # noqa: ASYNC110 - it is seen from outside
+            await asyncio.sleep(0.01)
+        reply = await call(server.app, "CancelTask", {"id": task["id"], "metadata": {"because": "rain"}})
+        assert reply.json["result"]["status"]["state"] == "TASK_STATE_CANCELED"
+    assert seen == [{}, {"because": "rain"}]
