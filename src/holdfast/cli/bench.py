@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,6 +16,8 @@ from holdfast.cli.output import print_table, progress
 
 if TYPE_CHECKING:
     from holdfast.bench.report import Report
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 MET = {True: "met", False: "missed", None: ""}
 
@@ -28,16 +32,34 @@ def bench() -> None:
     """
 
 
+def figures(command: Command) -> Command:
+    """Adds --json and --quick."""
+    quick = click.option("--quick", is_flag=True, help="Small counts, for a first look; the figures vary more.")
+    json_file = click.option(
+        "--json",
+        "json_file",
+        type=click.Path(path_type=Path, dir_okay=False, writable=True),
+        help="Write the figures here.",
+    )
+    return json_file(quick(command))
+
+
+def url_option(text: str) -> Callable[[Command], Command]:
+    return click.option("--url", help=f"{text}; without it, SQLite files in a temporary directory.")
+
+
+def measure(name: str, json_file: Path | None, **options: Any) -> None:
+    """Run the benchmark of this name, and print what it found."""
+    run = import_module(f"holdfast.bench.{name}").run
+    with progress("measuring") as tell:
+        report = asyncio.run(run(**options, progress=tell))
+    _print(report, json_file)
+
+
 @bench.command()
-@click.option("--url", help="The storage to measure; without it, a SQLite file in a temporary directory.")
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(path_type=Path, dir_okay=False, writable=True),
-    help="Write the figures here.",
-)
-@click.option("--quick", is_flag=True, help="Small counts, for a first look; the figures vary more.")
-def storage(url: str | None, json_file: Path | None, quick: bool) -> None:
+@url_option("The storage to measure")
+@figures
+def storage(json_file: Path | None, **options: Any) -> None:
     """Measure the storage: commits, logs, finds, blobs and wake-ups.
 
     A target is a ratio of two things that are measured in the same run, wherever that is possible, so that it does
@@ -47,70 +69,25 @@ def storage(url: str | None, json_file: Path | None, quick: bool) -> None:
     Example:
       holdfast bench storage --url sqlite:///bench.db --json bench-storage.json
     """
-    from holdfast.bench.storage import run
-
-    with progress("measuring") as tell:
-        report = asyncio.run(run(url, quick=quick, progress=tell))
-    _print(report, json_file)
+    measure("storage", json_file, **options)
 
 
 @bench.command()
-@click.option("--url", help="An empty storage to copy into; without it, a SQLite file in a temporary directory.")
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(path_type=Path, dir_okay=False, writable=True),
-    help="Write the figures here.",
-)
-@click.option("--quick", is_flag=True, help="Small counts, for a first look; the figures vary more.")
-def copy(url: str | None, json_file: Path | None, quick: bool) -> None:
+@url_option("An empty storage to copy into")
+@figures
+def copy(json_file: Path | None, **options: Any) -> None:
     """Measure copies: from SQLite into another storage, into backups, and a move beside writers.
 
     \b
     Example:
       holdfast bench copy --url postgresql://localhost/empty --quick
     """
-    from holdfast.bench.copy import run
-
-    with progress("measuring") as tell:
-        report = asyncio.run(run(url, quick=quick, progress=tell))
-    _print(report, json_file)
+    measure("copy", json_file, **options)
 
 
 @bench.command()
-@click.option("--url", help="The storage to measure on; without it, SQLite files in a temporary directory.")
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(path_type=Path, dir_okay=False, writable=True),
-    help="Write the figures here.",
-)
-@click.option("--quick", is_flag=True, help="Small counts, for a first look; the figures vary more.")
-def server(url: str | None, json_file: Path | None, quick: bool) -> None:
-    """Measure the server: requests, streams, idle streams, the card, the start.
-
-    A bare application that parses, commits and answers the same is measured beside it.
-
-    \b
-    Example:
-      holdfast bench server --quick
-    """
-    from holdfast.bench.server import run
-
-    with progress("measuring") as tell:
-        report = asyncio.run(run(url, quick=quick, progress=tell))
-    _print(report, json_file)
-
-
-@bench.command()
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(path_type=Path, dir_okay=False, writable=True),
-    help="Write the figures here.",
-)
-@click.option("--quick", is_flag=True, help="Small counts, for a first look; the figures vary more.")
-def tasks(json_file: Path | None, quick: bool) -> None:
+@figures
+def tasks(json_file: Path | None, **options: Any) -> None:
     """Measure the task engine: echoes, a long stream, lists and start-ups, on SQLite files and in memory.
 
     What the engine does is set against what the storage or the codec alone takes for the same bytes, in the same run.
@@ -119,68 +96,53 @@ def tasks(json_file: Path | None, quick: bool) -> None:
     Example:
       holdfast bench tasks --quick --json bench-tasks.json
     """
-    from holdfast.bench.tasks import run
-
-    with progress("measuring") as tell:
-        report = asyncio.run(run(quick=quick, progress=tell))
-    _print(report, json_file)
+    measure("tasks", json_file, **options)
 
 
 @bench.command()
-@click.option("--url", help="The storage to measure on; without it, a SQLite file in a temporary directory.")
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(path_type=Path, dir_okay=False, writable=True),
-    help="Write the figures here.",
-)
-@click.option("--quick", is_flag=True, help="Small counts, for a first look; the figures vary more.")
-def grpc(url: str | None, json_file: Path | None, quick: bool) -> None:
+@url_option("The storage to measure on")
+@figures
+def server(json_file: Path | None, **options: Any) -> None:
+    """Measure the server: requests, streams, idle streams, the card, the start.
+
+    A bare application that parses, commits and answers the same is measured beside it.
+
+    \b
+    Example:
+      holdfast bench server --quick
+    """
+    measure("server", json_file, **options)
+
+
+@bench.command()
+@url_option("The storage to measure on")
+@figures
+def grpc(json_file: Path | None, **options: Any) -> None:
     """Measure gRPC: SendMessage, beside JSON-RPC to the same agent in the same run.
 
     \b
     Example:
       holdfast bench grpc --quick
     """
-    from holdfast.bench.grpc import run
-
-    with progress("measuring") as tell:
-        report = asyncio.run(run(url, quick=quick, progress=tell))
-    _print(report, json_file)
+    measure("grpc", json_file, **options)
 
 
 @bench.command()
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(path_type=Path, dir_okay=False, writable=True),
-    help="Write the figures here.",
-)
-@click.option("--quick", is_flag=True, help="Small counts, for a first look; the figures vary more.")
-def client(json_file: Path | None, quick: bool) -> None:
+@figures
+def client(json_file: Path | None, **options: Any) -> None:
     """Measure the client: calls beside bare calls with the same HTTP library and JSON, a stream, the import.
 
     \b
     Example:
       holdfast bench client --quick
     """
-    from holdfast.bench.client import run
-
-    with progress("measuring") as tell:
-        report = asyncio.run(run(quick=quick, progress=tell))
-    _print(report, json_file)
+    measure("client", json_file, **options)
 
 
 @bench.command()
-@click.option("--url", help="The storage to measure on; without it, a SQLite file in a temporary directory.")
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(path_type=Path, dir_okay=False, writable=True),
-    help="Write the figures here.",
-)
-@click.option("--quick", is_flag=True, help="Small counts, for a first look; the figures vary more.")
-def webhooks(url: str | None, json_file: Path | None, quick: bool) -> None:
+@url_option("The storage to measure on")
+@figures
+def webhooks(json_file: Path | None, **options: Any) -> None:
     """Measure webhooks: deliveries, the way from a commit to its POST, and what a dead receiver does to the others.
 
     A bare loop of POSTs to the same receivers is measured beside it.
@@ -189,12 +151,8 @@ def webhooks(url: str | None, json_file: Path | None, quick: bool) -> None:
     Example:
       holdfast bench webhooks --quick
     """
-    from holdfast.bench.webhooks import run
-
     logging.getLogger("holdfast.webhooks").setLevel(logging.ERROR)  # that a receiver is dead is what is measured
-    with progress("measuring") as tell:
-        report = asyncio.run(run(url, quick=quick, progress=tell))
-    _print(report, json_file)
+    measure("webhooks", json_file, **options)
 
 
 def _print(report: Report, json_file: Path | None) -> None:
