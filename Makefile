@@ -35,9 +35,8 @@ format: $(STAMP) ## Bring the code into the house style
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(STAMP) ## Measure the storage and the task engine (ARGS="--quick" for a first look)
-	$(BIN)/holdfast bench storage $(ARGS)
-	$(BIN)/holdfast bench tasks $(ARGS)
+bench: $(STAMP) ## Measure everything (ARGS="--quick" for a first look)
+	@for name in storage copy tasks server grpc client webhooks; do $(BIN)/holdfast bench $$name $(ARGS) || exit 1; done
 
 clean: ## Remove everything that can be made again
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-*.json
