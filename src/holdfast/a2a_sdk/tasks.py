@@ -68,7 +68,8 @@ class HoldfastTaskStore(VersionedTaskStore):
         view = TaskView(task.id, task.context_id)
         view.apply(notes)
         record.metadata = view.metadata
-        await self._directory.put(task.id, partition)
+        if not await self._directory.put(task.id, partition):
+            raise ConcurrentTaskModificationError(task.id)
         try:
             await self._store.kernel.commit(partition, record.insert(), _append(task.id, notes))
         except CommitRefused:
@@ -115,8 +116,9 @@ class HoldfastTaskStore(VersionedTaskStore):
         return tasks_of(v1.task_list(await list_tasks(self._store, self._whose(context), query)))
 
     async def delete(self, task_id: str, context: ServerCallContext) -> None:
-        await erase_task(self._store, self._whose(context), task_id)
-        await self._directory.remove(task_id)
+        partition = self._whose(context)
+        await erase_task(self._store, partition, task_id)
+        await self._directory.remove(task_id, partition)
 
 
 class HoldfastPlainTaskStore(PlainTaskStore):

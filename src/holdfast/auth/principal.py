@@ -70,7 +70,7 @@ class Principal:
         """The storage partition of what this principal owns: a different one for every pair of tenant and owner.
 
         ``alice``, ``acme/alice``, ``acme/`` for the anonymous callers of a tenant and ``~anonymous`` for those of none;
-        ``alice//acme`` where alice says the tenant and nobody vouches for it.
+        ``alice//acme`` and ``~anonymous//acme`` where the caller says the tenant and nobody vouches for it.
         Other characters than ASCII letters, digits and usual punctuation are percent-encoded; a name that gets too long
         ends in its SHA-256. The name depends on nothing but tenant and owner, so it is the same in every process.
         """
@@ -79,8 +79,8 @@ class Principal:
         tenant, owner = _escape(self.tenant), _escape(self.owner)
         if not tenant:
             name = owner
-        elif self.asked_tenant and owner:
-            name = f"{owner}//{tenant}"
+        elif self.asked_tenant:
+            name = f"{owner or _ANONYMOUS_PARTITION}//{tenant}"
         else:
             name = f"{tenant}/{owner}"
         if len(name) <= MAX_PARTITION_BYTES:

@@ -75,7 +75,7 @@ class Handlers:
             self._begin()
             try:
                 request, caller = await self._admit(method, data, context)
-                with self._streams.one():
+                with self._streams.one(caller.principal):
                     events = self._dispatcher.events(request, caller, method.codec)
                     await self._stream(method, events, context)
             except Exception as error:  # noqa: BLE001 - every failure has an answer

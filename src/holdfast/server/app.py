@@ -277,7 +277,7 @@ class _Routes:
         self.cards.address = server.address
         self.grpc: GrpcServer | None = None
         self.service = AgentService(engine, self.cards.config, settings)
-        self.streams = Streams(settings.streams)
+        self.streams = Streams(settings.streams, settings.streams_each)
         self.health = Health(engine, self.streams)
         self.gate = gate = Gate(
             self.cards.config,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass, field
 
@@ -9,6 +10,8 @@ from pydantic_core import to_json
 
 from holdfast.server.sse import Streams
 from holdfast.tasks.engine import TaskEngine
+
+LOOK_SECONDS = 1.0  # an answer holds for so long
 
 
 @dataclass(slots=True)
@@ -19,12 +22,24 @@ class Health:
     streams: Streams
     started: float = field(default_factory=time.monotonic)
     draining: bool = False
+    _known: tuple[float, int, bytes] | None = None  # until when, and the answer
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def uptime(self) -> float:
         return round(time.monotonic() - self.started, 3)
 
     async def health(self) -> tuple[int, bytes]:
-        """200 while reads and writes of the store work, 503 otherwise."""
+        """200 while reads and writes of the store work, 503 otherwise.
+
+        Everybody may ask, and a look writes: so the store is looked at once a second at most.
+        """
+        async with self._asking:
+            if self._known is None or self._known[0] <= time.monotonic():
+                status, body = await self._look()
+                self._known = time.monotonic() + LOOK_SECONDS, status, body
+            return self._known[1:]
+
+    async def _look(self) -> tuple[int, bytes]:
         store = await self.engine.kernel.health()
         good = store.reads and store.writes
         body = {

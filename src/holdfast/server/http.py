@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
@@ -21,8 +22,11 @@ JSON = b"application/json"
 A2A_JSON = b"application/a2a+json"
 
 
+PATIENCE_SECONDS = 1.0  # after so long without an answer, the server looks whether the client is still there
+
+
 class ClientGone(Exception):
-    """The client went away before its request was complete."""
+    """The client went away before its request was complete, or before it was answered."""
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int, seconds: float = DEFAULT.body_seconds) -> bytes:
@@ -53,6 +57,47 @@ async def _read(receive: Receive, limit: int) -> bytes:
         if len(gathered) > limit:
             raise RequestTooLargeError(f"the body has more than {limit} bytes")
     return bytes(gathered)
+
+
+async def until_gone(receive: Receive) -> None:
+    """Return when the client is gone; its request is read already."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def while_there(receive: Receive, answering: Coroutine[Any, Any, bytes]) -> bytes:
+    """The answer, if its client waits for it. Raises ClientGone.
+
+    Most answers come at once; only for those that do not, somebody looks whether the client is there.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    watching: asyncio.Future[None] | None = None
+    there, left = True, False
+
+    def watch() -> None:
+        nonlocal watching
+        watching = asyncio.ensure_future(until_gone(receive))
+        watching.add_done_callback(leave)
+
+    def leave(gone: asyncio.Future[None]) -> None:
+        nonlocal left
+        if there and not gone.cancelled():
+            left = True
+            task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, watch)
+    try:
+        return await answering
+    except asyncio.CancelledError:
+        if left and task.uncancel() == 0:  # else somebody else stops us
+            raise ClientGone from None
+        raise
+    finally:
+        there = False
+        timer.cancel()
+        if watching is not None:
+            watching.cancel()
 
 
 def _checked(body: bytes, limit: int) -> bytes:

@@ -16,7 +16,7 @@ from holdfast.server.caller import Caller
 from holdfast.server.dispatch import Dispatcher
 from holdfast.server.failures import explain, failure_headers
 from holdfast.server.gate import Gate, agreed, echoed, query_of, resumed, version_of
-from holdfast.server.http import ClientGone, check_content_type, header_list, read_body, respond
+from holdfast.server.http import ClientGone, check_content_type, header_list, read_body, respond, while_there
 from holdfast.server.sse import Streams, respond_event
 from holdfast.storage import new_id
 
@@ -52,9 +52,8 @@ class JsonRpc:
                 await self._stream(scope, receive, send, call, request, caller, version)
                 return
             codec = _DIALECT if operation is Operation.list_tasks and version is Version.v0_3 else CODECS[version]
-            answer = await self._dispatcher.answer(
-                operation, request, caller, codec, self._dispatcher.cards.base(scope)
-            )
+            base = self._dispatcher.cards.base(scope)
+            answer = await while_there(receive, self._dispatcher.answer(operation, request, caller, codec, base))
             await respond(send, 200, jsonrpc.result(call.id, answer), headers=echoed(scope, caller))
         except ClientGone:
             return
@@ -84,6 +83,7 @@ class JsonRpc:
             frame=lambda data: jsonrpc.result(call.id, data),
             failed=lambda error: jsonrpc.error(call.id, failed(explain(error))),
             headers=echoed(scope, caller),
+            who=caller.principal,
         )
 
     async def _fail(

@@ -21,7 +21,16 @@ from holdfast.server.caller import Caller
 from holdfast.server.dispatch import Dispatcher
 from holdfast.server.failures import explain, failure_headers
 from holdfast.server.gate import Gate, agreed, echoed, query_of, resumed, version_of
-from holdfast.server.http import A2A_JSON, JSON, ClientGone, check_content_type, header_list, read_body, respond
+from holdfast.server.http import (
+    A2A_JSON,
+    JSON,
+    ClientGone,
+    check_content_type,
+    header_list,
+    read_body,
+    respond,
+    while_there,
+)
 from holdfast.server.sse import Streams
 
 _TASK = r"/tasks/(?P<id>[^/:]+)"
@@ -115,7 +124,8 @@ class Rest:
                 await self._stream(scope, receive, send, request, caller, codec, version)
                 return
             base = self._dispatcher.cards.base(scope)
-            answer = await self._dispatcher.answer(found.operation, request, caller, codec, base)
+            answering = self._dispatcher.answer(found.operation, request, caller, codec, base)
+            answer = await while_there(receive, answering)
             status = 204 if answer == b"null" else 200
             body = b"" if status == 204 else answer
             await respond(send, status, body, content_type=_content_type(scope, version), headers=echoed(scope, caller))
@@ -161,6 +171,7 @@ class Rest:
             frame=lambda data: data,
             failed=lambda error: failed(explain(error)),
             headers=echoed(scope, caller),
+            who=caller.principal,
         )
 
     async def fail(self, scope: Scope, send: Send, error: Exception, version: Version = Version.v1_0) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 
 from starlette.types import Receive, Send
 
+from holdfast.auth import ANONYMOUS, Principal
 from holdfast.errors import TooManyStreamsError
 from holdfast.protocol.sse import HEARTBEAT, event, retry
-from holdfast.server.http import Header
+from holdfast.server.http import Header, until_gone
 
 RETRY_MILLISECONDS = 1000
 
@@ -20,21 +22,30 @@ Events = AsyncGenerator[tuple[bytes, int | None], None]
 class Streams:
     """The open streams of this process."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, each: int = 0) -> None:
         self.limit = limit
+        self.each = each  # of one owner; 0: all of them
         self.open = 0
         self.closing = False
+        self._owners: Counter[str] = Counter()
 
     @contextlib.contextmanager
-    def one(self) -> Iterator[None]:
-        """One more is open. Raises TooManyStreamsError."""
-        if self.open >= self.limit:
+    def one(self, who: Principal = ANONYMOUS) -> Iterator[None]:
+        """One more is open. Raises TooManyStreamsError. Callers without a name are many, and share the whole."""
+        owner = who.partition if self.each and not who.anonymous else ""
+        if self.open >= self.limit or (owner and self._owners[owner] >= self.each):
             raise TooManyStreamsError
         self.open += 1
+        if owner:
+            self._owners[owner] += 1
         try:
             yield
         finally:
             self.open -= 1
+            if owner:
+                self._owners[owner] -= 1
+                if not self._owners[owner]:
+                    del self._owners[owner]
 
     async def serve(
         self,
@@ -45,26 +56,21 @@ class Streams:
         frame: Callable[[bytes], bytes],
         failed: Callable[[Exception], bytes],
         headers: Iterable[Header] = (),
-        on_gone: Callable[[], Awaitable[None]] | None = None,
+        who: Principal = ANONYMOUS,
     ) -> None:
         """Send a stream. What goes wrong before its first event is raised; later, it becomes the last event."""
-        if self.open >= self.limit:
-            await events.aclose()
-            raise TooManyStreamsError
-        self.open += 1
-        gone = asyncio.ensure_future(_gone(receive))
-        try:
-            first = await anext(events, None)
-            await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *headers]})
-            if first is not None:
-                await _while_there(gone, self._send(send, events, first, gone, frame, failed))
-            if gone.done() and on_gone is not None:
-                await on_gone()
-            await send({"type": "http.response.body", "body": retry(RETRY_MILLISECONDS) if self.closing else b""})
-        finally:
-            self.open -= 1
-            gone.cancel()
-            await events.aclose()
+        async with contextlib.aclosing(events):
+            with self.one(who):
+                gone = asyncio.ensure_future(until_gone(receive))
+                try:
+                    first = await anext(events, None)
+                    await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *headers]})
+                    if first is not None:
+                        await _while_there(gone, self._send(send, events, first, gone, frame, failed))
+                    last = retry(RETRY_MILLISECONDS) if self.closing else b""
+                    await send({"type": "http.response.body", "body": last})
+                finally:
+                    gone.cancel()
 
     async def _send(
         self,
@@ -122,8 +128,3 @@ async def _while_there(gone: asyncio.Future[None], sending: Coroutine[None, None
             raise
     finally:
         there = False
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

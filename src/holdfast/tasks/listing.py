@@ -6,6 +6,8 @@ holds the place and a digest of the query; with another query, or from elsewhere
 
 Totals are counters kept in the commit (exact) when the filter is nothing or the status alone; with a context or a time
 they are counted, up to ``COUNT_CAP``.
+
+A page of whole tasks, with history or artifacts, may have fewer tasks than were asked for: it ends at ``PAGE_BYTES``.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from holdfast.tasks.record import TaskRecord
 from holdfast.tasks.store import TaskStore
 
 COUNT_CAP = 10_000
+PAGE_BYTES = 4 * 1024 * 1024  # a page of whole tasks ends with the one that reaches this
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +61,29 @@ async def list_tasks(store: TaskStore, partition: str, query: ListTasksQuery) ->
     """A page of tasks, each as the JSON of version 1.0. Raises InvalidTaskRequest."""
     if query.history_length is not None and query.history_length < 0:
         raise InvalidTaskRequest("history_length is not negative")
-    page = await list_records(store, partition, query)
     if query.history_length == 0 and not query.include_artifacts:
-        tasks: list[bytes | None] = [record_json(record) for record in page.records]
-    else:
-        tasks = await asyncio.gather(*(_task_json(store, partition, record, query) for record in page.records))
-    found = [task for task in tasks if task is not None]
-    return TaskPage(found, page.next_page_token, page.page_size, page.total.value)
+        page = await list_records(store, partition, query)
+        return TaskPage(list(map(record_json, page.records)), page.next_page_token, page.page_size, page.total.value)
+    # Whole tasks may be large: one after the other, each with the place after it, so that the page can end anywhere.
+    one = await list_records(store, partition, query.model_copy(update={"page_size": 1}))
+    total, tasks, size, left = one.total.value, list[bytes](), 0, query.page_size
+    while True:
+        for record in one.records:
+            if (task := await _task_json(store, partition, record, query)) is not None:
+                tasks.append(task)
+                size += len(task)
+        left -= 1
+        token = one.next_page_token
+        if not token or not left or size >= PAGE_BYTES:
+            return TaskPage(tasks, token, query.page_size, total)
+        one = await _next_record(store, partition, query, token, one.total)
+
+
+async def _next_record(store: TaskStore, partition: str, query: ListTasksQuery, token: str, total: Count) -> RecordPage:
+    wanted = _query(query)
+    assert wanted is not None
+    page = await store.kernel.find(partition, wanted, limit=1, cursor=token)
+    return RecordPage(tuple([TaskRecord.of(record) for record in page.records]), page.cursor or "", 1, total)
 
 
 def record_json(record: TaskRecord) -> bytes:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from a2a.auth.user import User
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.cluster import ConcurrentTaskModificationError, TaskVersion
 from a2a.server.context import ServerCallContext
@@ -18,6 +19,8 @@ from a2a.server.tasks import TaskUpdater
 from a2a.types import a2a_pb2 as pb
 
 from holdfast.a2a_sdk import SdkStores, sdk_stores
+from holdfast.a2a_sdk.scope import Directory, whose
+from holdfast.auth import Principal
 
 pytest_plugins = ["holdfast.testing.pytest"]
 
@@ -182,3 +185,38 @@ async def test_the_sdks_own_handler_works_on_our_stores(stores: SdkStores) -> No
     assert found is not None
     assert [part.text for part in found.task.artifacts[0].parts] == ["0", "1", "2", "3", "4"]
     assert found.task.status.state == pb.TaskState.TASK_STATE_COMPLETED
+
+
+class Named(User):
+    """Somebody who has authenticated."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def is_authenticated(self) -> bool:
+        return True
+
+    @property
+    def user_name(self) -> str:
+        return self._name
+
+
+def test_a_tenant_that_is_asked_for_is_no_other_agents_tenant() -> None:
+    """Nobody vouches for it: the caller is not among those of whom it is known."""
+    bob = ServerCallContext(user=Named("bob"), tenant="acme")
+    assert whose(bob) == "bob//acme"
+    assert whose(bob) != Principal("bob", "acme").partition
+
+
+async def test_the_id_of_anothers_task_leads_nobody_astray(stores: SdkStores) -> None:
+    """Neither making nor deleting a task of the same id turns the owner's events and webhooks elsewhere."""
+    await saved(stores, task())
+    other = ServerCallContext(user=Named("mallory"))
+    with pytest.raises(ConcurrentTaskModificationError):
+        await stores.tasks.save(task(), event=None, prev=None, prev_version=TaskVersion.MISSING, context=other)
+    assert await stores.tasks.get("t", other) is None
+    await stores.tasks.delete("t", other)
+    directory: Directory = stores.tasks._directory
+    assert await directory.find("t") == whose(CONTEXT)
+    assert await stores.tasks.get("t", CONTEXT) is not None

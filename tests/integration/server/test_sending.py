@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,9 +13,10 @@ import pytest
 from starlette.types import ASGIApp
 
 from holdfast.server.settings import ServerSettings
+from holdfast.tasks import listing
 from holdfast.tasks.settings import TaskSettings
 from tests.integration.server.actor import agent
-from tests.integration.server.asgi import Reply, ask, call
+from tests.integration.server.asgi import Reply, ask, call, rpc
 
 JSON = [("content-type", "application/json")]
 
@@ -87,6 +89,29 @@ async def test_blocking_in_0_3(app: ASGIApp, tmp_path: Path, blocking: bool | No
     (tmp_path / "go").touch()
     state = (await asking).json["result"]["status"]["state"]
     assert state == "completed" if waits else state in ("submitted", "working")
+
+
+@pytest.mark.parametrize("path", ["/", "/message:send"])
+async def test_nobody_waits_for_a_client_that_is_gone(path: str) -> None:
+    """It is noticed before the turn is over; the task goes on."""
+    async with agent() as server, asyncio.timeout(20):
+        params = {"message": message("wait")}
+        body = rpc("SendMessage", params) if path == "/" else json.dumps(params).encode()
+        chunks = [{"type": "http.request", "body": body}, {"type": "http.disconnect"}]
+        told: list[Any] = []
+
+        async def receive() -> Any:
+            return chunks.pop(0)
+
+        async def tell(message: Any) -> None:
+            told.append(message)
+
+        headers = [(b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "query_string": b""}
+        await server.app(scope, receive, tell)
+        assert told == []
+        [task] = (await call(server.app, "ListTasks", {})).json["result"]["tasks"]
+        assert task["status"]["state"] == "TASK_STATE_WORKING"
 
 
 async def test_waiting_has_an_end() -> None:
@@ -216,6 +241,29 @@ async def test_how_much_history_is_shown(app: ASGIApp, length: int | None, shown
         assert ids == shown
     query = "" if length is None else f"historyLength={length}"
     assert (await ask(app, "GET", f"/tasks/{asked['id']}", query=query)).json.get("history") == got.get("history")
+
+
+async def test_a_page_of_large_tasks_ends_early(app: ASGIApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With artifacts or history, a page ends where it gets large; the next one goes on there, and all are seen once."""
+    for number in range(7):
+        await send(app, "echo " + "x" * 1000, f"m{number}")
+    monkeypatch.setattr(listing, "PAGE_BYTES", 3000)
+    seen: list[str] = []
+    pages, token = 0, ""
+    while True:
+        params = {"pageSize": 5, "includeArtifacts": True, **({"pageToken": token} if token else {})}
+        page = (await call(app, "ListTasks", params)).json["result"]
+        assert (page["totalSize"], page["pageSize"]) == (7, 5)
+        assert all(task["artifacts"] for task in page["tasks"])
+        seen += [task["id"] for task in page["tasks"]]
+        pages += 1
+        if not (token := page["nextPageToken"]):
+            break
+    assert (len(seen), len(set(seen)), pages) == (7, 7, 3)
+    monkeypatch.undo()
+    whole = (await call(app, "ListTasks", {"pageSize": 5, "includeArtifacts": True})).json["result"]
+    assert [task["id"] for task in whole["tasks"]] == seen[:5]
+    assert whole["nextPageToken"]
 
 
 async def test_lists_show_what_is_asked_for(app: ASGIApp) -> None:

@@ -15,6 +15,7 @@ import pytest
 from holdfast.server import A2AServer
 from holdfast.server.settings import ServerSettings
 from tests.integration.server.actor import agent
+from tests.integration.server.people import authenticator, bearer
 from tests.integration.server.reading import events, rpc, sending, streamed
 from tests.integration.server.serving import served, talking
 
@@ -113,6 +114,24 @@ async def test_who_leaves_cancels_nothing(path: str, tmp_path: Path) -> None:
         (tmp_path / "go").touch()
         done = (await client.post("/", json=rpc("SendMessage", params))).json()["result"]["task"]
         assert (done["id"], done["status"]["state"]) == (first["task"]["id"], "TASK_STATE_COMPLETED")
+
+
+async def test_nobody_takes_all_streams() -> None:
+    """One owner has its share; another finds a place."""
+    server = agent(settings=ServerSettings.of({}, streams_each=1), auth=authenticator())
+    ada, bob = [dict(bearer(name)) for name in ("ada", "bob")]
+    async with talking(server) as client:
+        asked = rpc("SendStreamingMessage", sending("wait"))
+        async with client.stream("POST", "/", json=asked, headers=ada) as response:
+            reading = events(response)
+            await anext(reading)
+            refused = await client.post("/", json=rpc("SendStreamingMessage", sending("echo", "m2")), headers=ada)
+            assert refused.status_code == 503
+            allowed = await client.post("/", json=rpc("SendStreamingMessage", sending("echo", "m2")), headers=bob)
+            assert "TASK_STATE_COMPLETED" in allowed.text
+        await until(lambda: open_streams(server) == 0)
+        again = await client.post("/", json=rpc("SendStreamingMessage", sending("echo", "m3")), headers=ada)
+        assert "TASK_STATE_COMPLETED" in again.text
 
 
 async def test_too_many_streams(tmp_path: Path) -> None:

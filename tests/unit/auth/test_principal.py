@@ -29,7 +29,7 @@ NAMES = st.text(max_size=30) | st.text(alphabet="/%~a", max_size=6) | st.text(al
         (Principal("a/b c"), "a%2Fb%20c"),
         (Principal("é"), "%C3%A9"),
         (Principal("alice", "acme", asked_tenant=True), "alice//acme"),
-        (Principal(tenant="acme", asked_tenant=True), "acme/"),
+        (Principal(tenant="acme", asked_tenant=True), "~anonymous//acme"),
         (ANONYMOUS, "~anonymous"),
         (Principal("~anonymous"), "%7Eanonymous"),
         (Principal("\ud800\0"), "%ED%A0%80%00"),

@@ -59,6 +59,7 @@ class OperationsApi:
                     self._handler(route)(call),
                     frame=lambda data: data,
                     failed=lambda error: rest_v1(explain(error)),
+                    who=principal,
                 )
             else:
                 await respond(send, 200, await self._handler(route)(call))
