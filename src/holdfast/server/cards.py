@@ -8,6 +8,7 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from email.utils import formatdate
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -50,21 +51,26 @@ class EncodedCard:
     etag: bytes
     modified: bytes
 
-    @property
-    def headers(self) -> tuple[Header, ...]:
+    headers: tuple[Header, ...]
+
+    @classmethod
+    def of(cls, body: bytes, modified: bytes) -> EncodedCard:
+        etag = b'"%b"' % hashlib.sha256(body).hexdigest()[:32].encode()
         cache = b"public, max-age=%d" % MAX_AGE_SECONDS
-        return (
-            (b"etag", self.etag),
-            (b"last-modified", self.modified),
+        headers = (
+            (b"etag", etag),
+            (b"last-modified", modified),
             (b"cache-control", cache),
             (b"vary", b"host"),
         )
+        return cls(body, etag, modified, headers)
 
     def known(self, scope: Scope) -> bool:
         """Whether the client has this card already."""
         asked = header(scope, b"if-none-match")
         if asked is None:
-            return header(scope, b"if-modified-since") == self.modified.decode()
+            since = header(scope, b"if-modified-since")
+            return since is not None and since == self.modified.decode()
         tags = [tag.strip().removeprefix("W/") for tag in asked.split(",")]
         return "*" in tags or self.etag.decode() in tags
 
@@ -104,8 +110,7 @@ class Cards:
         found = self._known.get(base)
         if found is None:
             body = to_json(self._signed(self._card(self.config, base)))
-            etag = b'"%b"' % hashlib.sha256(body).hexdigest()[:32].encode()
-            found = EncodedCard(body, etag, self._modified)
+            found = EncodedCard.of(body, self._modified)
             if len(self._known) < MAX_ADDRESSES:
                 self._known[base] = found
         return found
@@ -198,6 +203,7 @@ def _with_resume(config: AgentCardConfig) -> AgentCardConfig:
 _HOST = re.compile(r"[A-Za-z0-9._:\[\]-]+")
 
 
+@lru_cache(maxsize=256)  # most clients ask for the same one
 def _plain_host(host: str | None) -> bool:
     """Whether this is a host and nothing else: it goes into the card."""
     if not host or len(host) > 255 or not _HOST.fullmatch(host):
