@@ -13,7 +13,7 @@ END = "<!-- written from holdfast.server.operations.table.ROUTES: end -->\n"
 
 def given(route: OpsRoute) -> str:
     """What the route takes, without what all take that act for somebody."""
-    query = [f"`{name}`: {text}" for name, text in route.query if name not in ("tenant", "owner")]
+    query = [f"`{name}`: {text}" for name, text in route.query if name not in ("tenant", "owner", "askedTenant")]
     body = [f"`{name}` (body): {text}" for name, text in route.body]
     return "<br>".join([*query, *body])
 

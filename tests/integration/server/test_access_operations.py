@@ -19,7 +19,7 @@ from tests.integration.server.people import bearer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-PLAIN = {"state", "since", "pageSize", "after", "limit", "reason", "kind", "payload", "seq"}
+PLAIN = {"state", "since", "pageSize", "after", "limit", "reason", "kind", "payload", "seq", "queue"}
 """Parameters that name nothing of anybody. A new one must be put here, or into `reaches`."""
 
 GOOD_BODIES = {"steer_task": b'{"kind":"inject","payload":{}}', "fork_task": b'{"seq":1}'}
@@ -41,7 +41,7 @@ def reaches(route: OpsRoute) -> list[str]:
     names = {name for name, _ in route.query}
     found = ["task"] if "{task_id}" in route.path else []
     found += [name for name in ("context", "pageToken") if name in names]
-    found += ["owner"] if {"tenant", "owner"} <= names else []
+    found += ["owner", "asked"] if {"tenant", "owner", "askedTenant"} <= names else []
     found += ["cursor"] if route.stream and "{task_id}" in route.path else []
     return found or ["nothing"]
 
@@ -53,7 +53,7 @@ async def test_every_parameter_is_known() -> None:
     """A route or parameter that is added must say what it could reach."""
     for route in ROUTES:
         names = {name for name, _ in (*route.query, *route.body)}
-        assert names <= PLAIN | {"context", "pageToken", "tenant", "owner"}, route.name
+        assert names <= PLAIN | {"context", "pageToken", "tenant", "owner", "askedTenant"}, route.name
         named = set(re.findall(r"{(\w+)}", route.path))
         assert named <= {"task_id", "config_id"}, route.name
         assert "config_id" not in named or "task_id" in named, route.name
@@ -68,6 +68,8 @@ async def asked(app: ASGIApp, route: OpsRoute, reach: str, things: Alice, who: H
         query["pageToken"] = things.page
     elif reach == "owner":
         query |= {"owner": owner, "tenant": "acme"}
+    elif reach == "asked":
+        query |= {"owner": owner, "askedTenant": "acme"}
     headers = [("content-type", "application/json"), ("host", "agent.example"), *who]
     if reach == "cursor":
         headers.append(("last-event-id", "1"))

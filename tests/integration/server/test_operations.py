@@ -14,6 +14,7 @@ import httpx2
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from holdfast.auth import ClaimMapping
 from holdfast.auth.principal import ANONYMOUS
 from holdfast.protocol.card import AgentCardConfig
 from holdfast.server import A2AServer
@@ -271,6 +272,66 @@ async def test_a_change_that_shows_up_late_is_told() -> None:
         assert (await anext(events))[1]["id"] == "late"
 
 
+async def test_the_numbers_of_the_system_are_told_when_they_change() -> None:
+    async with asyncio.timeout(20), talking(agent()) as client, followed(client, "/system/events") as events:
+        _, first = await anext(events)
+        assert (first["process"]["running"], first["workers"] > 0) == (0, True)
+        task = await send(client, "wait", now=True)
+        _, second = await anext(events)
+        assert (second["queues"]["tasks"]["held"], second["process"]["running"]) == (1, 1)
+        await post(client, f"/tasks/{task['id']}/cancel")
+
+
+async def test_webhooks_of_all_tasks_and_their_work() -> None:
+    async with talking(agent(settings=LOOPBACK)) as client:
+        tasks = [await send(client, "ask") for _ in range(2)]
+        for task in tasks:
+            made = await client.post(f"/tasks/{task['id']}/pushNotificationConfigs", json=HOOK)
+            assert made.status_code == 200
+        await send(client, "Ada", taskId=tasks[0]["id"])
+        listed = await get(client, "/webhooks")
+        assert ({hook["taskId"] for hook in listed["webhooks"]}, listed["more"]) == ({t["id"] for t in tasks}, False)
+        assert len((await get(client, "/webhooks", limit=1))["webhooks"]) == 1
+        assert (await get(client, "/webhooks", state="failed"))["webhooks"] == []
+        async with asyncio.timeout(20):
+            while not (work := (await get(client, "/work", queue="webhooks"))["work"]):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert (work[0]["taskId"], work[0]["configId"]) == (tasks[0]["id"], "mine")
+        assert (await client.get(f"{PREFIX}/work?queue=other")).status_code == 400
+
+
+async def test_a_context_is_erased() -> None:
+    async with talking(agent()) as client:
+        for text in ("echo 1", "echo 2"):
+            await send(client, text, contextId="room")
+        kept = await send(client, "echo 3")
+        answer = await client.request("DELETE", f"{PREFIX}/tasks", params={"context": "room"})
+        assert answer.json() == {"erased": 2}
+        assert [task["id"] for task in (await get(client, "/tasks"))["tasks"]] == [kept["id"]]
+
+
+PEOPLE: tuple[tuple[str, list[str]], ...] = (("ada", []), ("bob", []), ("olga", ["operator"]))
+
+
+async def test_what_was_sent_under_an_asked_tenant_is_reached() -> None:
+    """By its owner, and by operators; not by others."""
+    auth = authenticator(claim_mapping=ClaimMapping(roles_claim="roles"))
+    server = A2AServer(worker=act, agent_card=CARD, auth=auth, settings=OPERATED)
+    ada, bob, olga = (dict(bearer(name, None, roles=roles)) for name, roles in PEOPLE)
+    async with talking(server) as client:
+        body = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "ask"}]}}
+        task = (await client.post("/acme/message:send", json=body, headers=ada)).json()["task"]
+
+        async def shown(who: dict[str, str], **query: str) -> int:
+            return (await client.get(f"{PREFIX}/tasks/{task['id']}", params=query, headers=who)).status_code
+
+        assert await shown(ada, askedTenant="acme") == 200
+        assert await shown(olga, owner="ada", askedTenant="acme") == 200
+        assert await shown(ada) == await shown(bob, askedTenant="acme") == 404
+        assert await shown(bob, owner="ada", askedTenant="acme") == await shown(olga, askedTenant="acme") == 404
+        assert await shown(ada, askedTenant="acme", tenant="acme") == 400
+
+
 async def test_an_inbox_shows_what_came_while_the_task_ran() -> None:
     async with talking(agent()) as client:
         task = await send(client, "wait", now=True)
@@ -519,10 +580,8 @@ async def test_every_route_answers() -> None:
                     assert await anext(answer.aiter_lines())
                 continue
             answer = await client.request(route.method, path, json=body if route.method == "POST" else None)
-            assert answer.status_code == (404 if route.name in ("drop_dead", "replay_push") else 200), (
-                route.name,
-                answer.text,
-            )
+            expected = {"drop_dead": 404, "replay_push": 404, "erase_context": 400}  # what they name is not there
+            assert answer.status_code == expected.get(route.name, 200), (route.name, answer.text)
             assert answer.headers["content-type"] == "application/json"
             assert isinstance(answer.json(), dict)
             if text == "wait":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.auth import Principal
@@ -57,10 +57,16 @@ def acting(caller: Principal, query: Mapping[str, str], *, operator: bool, needs
     """Whose tasks a call means. For who may not ask, what it asks for is not there."""
     if needs_operator and not operator:
         raise MethodNotFoundError("there is nothing at this path")
-    tenant, owner = query.get("tenant"), query.get("owner")
+    tenant, owner, asked = query.get("tenant"), query.get("owner"), query.get("askedTenant")
+    if asked and tenant:
+        raise InvalidParamsError("tenant is the one that is vouched for, askedTenant the other; name one of them")
     if tenant is None and owner is None:
-        return caller
-    wanted = Principal(owner=owner or "", tenant=tenant or "")
+        if not asked:
+            return caller
+        if caller.tenant:
+            raise MethodNotFoundError("there is nothing at this path")
+        return replace(caller, tenant=asked, asked_tenant=True)
+    wanted = Principal(owner=owner or "", tenant=asked or tenant or "", asked_tenant=bool(asked))
     if wanted.partition != caller.partition and not operator:
         raise MethodNotFoundError("there is nothing at this path")
     return wanted

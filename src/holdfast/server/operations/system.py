@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import Counter
+from collections.abc import AsyncGenerator
+from itertools import product
 from typing import cast
 
 from pydantic_core import to_json
@@ -12,8 +16,12 @@ from holdfast.server.health import Health
 from holdfast.server.operations.call import OpsCall
 from holdfast.storage import Kernel
 from holdfast.storage.work import WorkState
-from holdfast.tasks.families import QUEUE
+from holdfast.tasks.families import QUEUE, WEBHOOKS
 from holdfast.tasks.runner import Runner
+
+WATCH_SECONDS = 1.0
+BEAT_SECONDS = 15.0
+QUEUES = (QUEUE, WEBHOOKS)
 
 
 class SystemOperations:
@@ -23,6 +31,7 @@ class SystemOperations:
         self._health = health
         self._engine = health.engine
         self._kernel: Kernel = health.engine.kernel
+        self._counting, self._counted, self._counted_until = asyncio.Lock(), b"", 0.0
 
     async def system(self, _call: OpsCall) -> bytes:
         """Counts everything, which takes a while on a large store."""
@@ -56,13 +65,13 @@ class SystemOperations:
         )
 
     async def _holders(self) -> dict[str, int]:
-        """Which processes hold how many tasks, of the first thousand that are held."""
+        """Which processes hold how many tasks and webhooks, of the first thousand that are held."""
         found: Counter[str] = Counter()
         left = 1000
         after = ""
         while left > 0 and (partitions := await self._kernel.partitions(after=after, limit=100)):
-            for partition in partitions:
-                page = await self._kernel.list_work(partition, QUEUE, state="held", limit=min(left, 500) or 1)
+            for partition, queue in product(partitions, QUEUES):
+                page = await self._kernel.list_work(partition, queue, state="held", limit=min(left, 500) or 1)
                 found.update(item.holder or "" for item in page.items)
                 left -= len(page.items)
                 if left <= 0:
@@ -70,21 +79,50 @@ class SystemOperations:
             after = partitions[-1]
         return dict(found)
 
+    async def watch_system(self, _call: OpsCall) -> AsyncGenerator[tuple[bytes, int | None], None]:
+        told, quiet = b"", 0.0
+        while not self._engine.events.closing:
+            counts = await self._counts()
+            if counts != told:
+                yield counts, None
+                told, quiet = counts, 0.0
+            elif quiet >= BEAT_SECONDS:
+                yield b"", None
+                quiet = 0.0
+            await asyncio.sleep(WATCH_SECONDS)
+            quiet += WATCH_SECONDS
+
+    async def _counts(self) -> bytes:
+        """Counting takes a while on a large store: all who watch share it, and it takes a twentieth of the time."""
+        async with self._counting:
+            if self._counted_until <= time.monotonic():
+                started = time.monotonic()
+                stats, runner = await self._kernel.stats(), self._engine.runner
+                process = None if runner is None else _process(runner)
+                self._counted = to_json({"queues": stats.work, "workers": stats.workers, "process": process})
+                ended = time.monotonic()
+                self._counted_until = ended + max(WATCH_SECONDS / 2, 20 * (ended - started))
+            return self._counted
+
     async def list_work(self, call: OpsCall) -> bytes:
         state = call.text("state", "waiting")
         if state not in ("waiting", "held", "dead"):
             raise InvalidParamsError("state is waiting, held or dead")
+        queue = call.text("queue", QUEUE)
+        if queue not in QUEUES:
+            raise InvalidParamsError(f"queue is {' or '.join(QUEUES)}")
         limit = call.number("pageSize", 50, low=1, high=100)
         page = await self._kernel.list_work(
             call.principal.partition,
-            QUEUE,
+            queue,
             state=cast("WorkState", state),
             limit=limit,
             cursor=call.query.get("pageToken") or None,
         )
         items = [
             {
-                "taskId": item.key,
+                "taskId": item.key if queue == QUEUE else item.key.rpartition("/")[0],
+                **({} if queue == QUEUE else {"configId": item.key.rpartition("/")[2]}),
                 "state": item.state,
                 "holder": item.holder,
                 "attempt": item.attempt,

@@ -29,7 +29,11 @@ class OpsRoute:
         return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", PREFIX + self.path))
 
 
-_WHOSE = (("tenant", "act in this tenant (operators)"), ("owner", "act for this owner (operators)"))
+_WHOSE = (
+    ("tenant", "act in this tenant (operators)"),
+    ("owner", "act for this owner (operators)"),
+    ("askedTenant", "what was sent under this tenant, for which nobody vouches"),
+)
 _PAGE = (("pageSize", "1 to 100 (default 50)"), ("pageToken", "from the page before"))
 
 ROUTES: tuple[OpsRoute, ...] = (
@@ -80,8 +84,22 @@ ROUTES: tuple[OpsRoute, ...] = (
         (("seq", "the last entry that goes along"),),
     ),
     OpsRoute("erase_task", "DELETE", "/tasks/{task_id}", "Erase a task with everything that belongs to it", _WHOSE),
+    OpsRoute(
+        "erase_context",
+        "DELETE",
+        "/tasks",
+        "Erase every task of a context, and what the worker kept about it",
+        (("context", "a context id"), *_WHOSE),
+    ),
     OpsRoute("list_dead", "GET", "/dead", "Tasks that were given up after their last attempt", (*_PAGE, *_WHOSE)),
     OpsRoute("drop_dead", "DELETE", "/dead/{task_id}", "Forget a dead letter; its task stays failed", _WHOSE),
+    OpsRoute(
+        "list_webhooks",
+        "GET",
+        "/webhooks",
+        "The webhooks of all tasks, and how each stands",
+        (("state", "active or failed; without it, all"), ("limit", "1 to 500 (default 100)"), *_WHOSE),
+    ),
     OpsRoute("list_push", "GET", "/tasks/{task_id}/webhooks", "The webhooks of a task, and how each stands", _WHOSE),
     OpsRoute(
         "replay_push",
@@ -93,11 +111,19 @@ ROUTES: tuple[OpsRoute, ...] = (
     ),
     OpsRoute("system", "GET", "/system", "Engine, health, queues, workers and storage statistics", operator=True),
     OpsRoute(
+        "watch_system",
+        "GET",
+        "/system/events",
+        "Queues, dead letters and workers, whenever their numbers change",
+        operator=True,
+        stream=True,
+    ),
+    OpsRoute(
         "list_work",
         "GET",
         "/work",
         "Work items: waiting, held (by whom) or dead",
-        (("state", "waiting, held or dead"), *_PAGE, *_WHOSE),
+        (("queue", "tasks (default) or webhooks"), ("state", "waiting, held or dead"), *_PAGE, *_WHOSE),
     ),
     OpsRoute(
         "partitions", "GET", "/partitions", "Whose tasks are kept here", (("after", "from this one on"),), operator=True

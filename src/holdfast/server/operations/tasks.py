@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
@@ -14,10 +15,11 @@ from holdfast.server.operations.call import OpsCall
 from holdfast.server.service import AgentService
 from holdfast.storage import Entry, Query
 from holdfast.tasks.dead import dead_letters, drop
-from holdfast.tasks.erase import erase_task
+from holdfast.tasks.erase import erase_context, erase_task
 from holdfast.tasks.events import Snapshot
 from holdfast.tasks.families import EVENTS, INBOX, QUEUE, TASKS
 from holdfast.tasks.listing import list_records, record_json
+from holdfast.tasks.manager import MAX_CONTEXT_ID
 from holdfast.tasks.queries import ListTasksQuery
 from holdfast.tasks.record import TaskRecord
 from holdfast.webhooks.overview import webhooks
@@ -127,6 +129,19 @@ class TaskOperations:
         found = webhooks(self._store, await self._partition(call), call.task_id)
         return to_json({"webhooks": [webhook.json() async for webhook in found]})
 
+    async def list_webhooks(self, call: OpsCall) -> bytes:
+        state, limit = call.query.get("state"), call.number("limit", 100, low=1, high=500)
+        if state not in (None, "active", "failed"):
+            raise InvalidParamsError("state is active or failed")
+        found: list[Any] = []
+        async with contextlib.aclosing(webhooks(self._store, call.principal.partition)) as listed:
+            async for webhook in listed:
+                if state is None or webhook.cursor.status == state:
+                    found.append(webhook.json())
+                if len(found) > limit:
+                    break
+        return to_json({"webhooks": found[:limit], "more": len(found) > limit})
+
     # ---------------------------------------------------------------------------------------------------------- do
 
     async def cancel_task(self, call: OpsCall) -> bytes:
@@ -161,6 +176,12 @@ class TaskOperations:
         if not await erase_task(self._store, call.principal.partition, call.task_id):
             raise TaskNotFoundError(call.task_id)
         return b"{}"
+
+    async def erase_context(self, call: OpsCall) -> bytes:
+        context = call.text("context")
+        if not context or len(context) > MAX_CONTEXT_ID or "\0" in context:
+            raise InvalidParamsError("context is the id of a context")
+        return to_json({"erased": await erase_context(self._store, call.principal.partition, context)})
 
     async def list_dead(self, call: OpsCall) -> bytes:
         limit = call.number("pageSize", 50, low=1, high=100)
