@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli.engine import engine_at, principal_of, storage_option, whose
 from holdfast.cli.output import as_json, print_json, print_table
-from holdfast.cli.remote import list_dead, or_server
+from holdfast.cli.remote import drop_dead, list_dead, or_server, requeue_dead
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -70,6 +70,7 @@ def list_(url: str, *, owner: str, tenant: str, everyone: bool, limit: int, json
 
 @dead.command()
 @click.argument("tasks", metavar="[TASK]...", nargs=-1)
+@or_server(requeue_dead)
 @storage_option
 @whose
 @everyone_option
@@ -116,6 +117,7 @@ async def _requeue(
 
 @dead.command()
 @click.argument("tasks", metavar="[TASK]...", nargs=-1)
+@or_server(drop_dead)
 @storage_option
 @whose
 @everyone_option

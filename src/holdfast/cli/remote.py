@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import click
 
@@ -170,14 +171,49 @@ def erase_tasks(
     remote: Remote, tasks: tuple[str, ...], *, context: str | None, everything: bool, yes: bool, json_output: bool
 ) -> None:
     del yes
-    if not tasks or context is not None or everything:
-        raise click.UsageError("with --server, name the tasks; contexts and owners are erased with --storage")
+    if everything or bool(tasks) == (context is not None):
+        raise click.UsageError("with --server, name tasks or --context ID; owners are erased with --storage")
+    count = len(tasks)
     for task in tasks:
         remote.call("DELETE", f"/tasks/{task}")
+    if context is not None:
+        count = remote.call("DELETE", "/tasks", context=context)["erased"]
     if json_output:
-        print_json({"erased": len(tasks)})
+        print_json({"erased": count})
     else:
-        click.echo(f"erased {len(tasks):,} task(s)")
+        click.echo(f"erased {count:,} task(s)")
+
+
+def steer_task(remote: Remote, task: str, kind: str, *, payload: str | None, reason: str, json_output: bool) -> None:
+    body = {"kind": kind, "reason": reason, "payload": read_payload(payload)}
+    remote.call("POST", f"/tasks/{task}/steer", body=body)
+    told_steering(task, kind, json_output=json_output)
+
+
+def read_payload(text: str | None) -> dict[str, Any]:
+    """What a task is steered with. Raises UsageError."""
+    try:
+        found = json.loads(text) if text is not None else {}
+    except ValueError:
+        raise click.UsageError("--payload is JSON") from None
+    if not isinstance(found, dict):
+        raise click.UsageError("--payload is a JSON object")
+    return found
+
+
+def told_steering(task: str, kind: str, *, json_output: bool) -> None:
+    if json_output:
+        print_json({"taskId": task, "kind": kind})
+    else:
+        click.echo(f"task {task} is told: {kind}")
+
+
+def fork_task(remote: Remote, task: str, *, seq: int, json_output: bool) -> None:
+    found = remote.call("POST", f"/tasks/{task}/fork", body={"seq": seq})
+    if json_output:
+        print_json(found)
+    else:
+        click.echo(f"it goes on from there as task {found['taskId']}")
 
 
 def list_dead(remote: Remote, *, everyone: bool, limit: int, json_output: bool) -> None:
@@ -189,6 +225,91 @@ def list_dead(remote: Remote, *, everyone: bool, limit: int, json_output: bool) 
     else:
         rows = [[letter["taskId"], str(letter["attempts"]), letter["reason"]] for letter in found["dead"]]
         print_table(["task", ">attempts", "reason"], rows)
+
+
+def requeue_dead(remote: Remote, tasks: tuple[str, ...], *, everyone: bool, json_output: bool) -> None:
+    _named(tasks, everyone=everyone)
+    requeued = [(task, remote.call("POST", f"/tasks/{task}/requeue", body={})["taskId"]) for task in tasks]
+    if json_output:
+        print_json({"requeued": [{"old": old, "new": new} for old, new in requeued], "kept": []})
+    else:
+        for old, new in requeued:
+            click.echo(f"task {old} is tried anew as {new}")
+
+
+def drop_dead(remote: Remote, tasks: tuple[str, ...], *, everyone: bool, json_output: bool) -> None:
+    _named(tasks, everyone=everyone)
+    for task in tasks:
+        remote.call("DELETE", f"/dead/{task}")
+    if json_output:
+        print_json({"dropped": len(tasks)})
+    else:
+        click.echo(f"dropped {len(tasks):,} dead letter(s)")
+
+
+def _named(tasks: tuple[str, ...], *, everyone: bool) -> None:
+    if everyone or not tasks:
+        raise click.UsageError("with --server, name the tasks; --all is for a storage")
+
+
+def list_webhooks(
+    remote: Remote, task: str | None, *, everyone: bool, failed: bool, limit: int, json_output: bool
+) -> None:
+    if everyone:
+        raise click.UsageError("--all is for a storage; a server shows the webhooks of one owner: --owner, --tenant")
+    if task is not None:
+        listed = remote.call("GET", f"/tasks/{task}/webhooks")["webhooks"]
+        hooks = [hook for hook in listed if not failed or hook["status"] == "failed"]
+        found: dict[str, Any] = {"webhooks": hooks[:limit], "more": len(hooks) > limit}
+    else:
+        found = remote.call("GET", "/webhooks", state="failed" if failed else None, limit=min(limit, 500))
+    if json_output:
+        print_json(found)
+        return
+    names = ("taskId", "id", "url", "status", "cursor", "failures", "error")
+    rows = [[str(hook[name]) for name in names] for hook in found["webhooks"]]
+    print_table(["task", "config", "url", "status", ">told", ">failures", "error"], rows)
+    if found["more"]:
+        click.echo("there are more; see them with a larger --limit")
+
+
+def check_replay(task: str | None, *, everyone: bool, failed: bool, after: int | None) -> None:
+    """Raises UsageError for what can't be meant."""
+    if (task is None) != failed:
+        raise click.UsageError("name a task, or --failed")
+    if task is not None and everyone:
+        raise click.UsageError("a task is one owner's: name it with --owner and --tenant")
+    if failed and after is not None:
+        raise click.UsageError("--after is about the events of one task; name it")
+
+
+def replay_webhooks(
+    remote: Remote,
+    task: str | None,
+    config: str | None,
+    *,
+    everyone: bool,
+    failed: bool,
+    after: int | None,
+    json_output: bool,
+) -> None:
+    check_replay(task, everyone=everyone, failed=failed, after=after)
+    if everyone:
+        raise click.UsageError("--all is for a storage; a server has the webhooks of one owner: --owner, --tenant")
+    if task is not None:
+        listed = remote.call("GET", f"/tasks/{task}/webhooks")["webhooks"]
+        hooks = [hook for hook in listed if config is None or hook["id"] == config]
+    else:
+        hooks = remote.call("GET", "/webhooks", state="failed", limit=500)["webhooks"]
+    for hook in hooks:
+        path = f"/tasks/{hook['taskId']}/webhooks/{quote(hook['id'], safe='')}/replay"
+        remote.call("POST", path, body={} if after is None else {"after": after})
+    if json_output:
+        print_json({"replayed": [{"task": hook["taskId"], "config": hook["id"]} for hook in hooks]})
+    else:
+        click.echo(f"{len(hooks):,} webhook(s) are delivered to again")
+    if task is not None and not hooks:
+        raise SystemExit(1)
 
 
 def _state(task: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from holdfast.cli.engine import STATES, engine_at, principal_of, retain_option, 
 from holdfast.cli.output import as_json, print_json, print_table, progress
 from holdfast.cli.remote import cancel_task, erase_tasks, list_tasks, or_server, requeue_task
 from holdfast.cli.show import show
+from holdfast.cli.steer import fork, steer
 from holdfast.cli.tail import tail
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def tasks() -> None:
-    """Look at tasks, send, follow, cancel, requeue and erase them.
+    """Look at tasks, send, follow, cancel, steer, fork, requeue and erase them.
 
     --owner and --tenant say whose tasks are meant; without them it is those of anonymous callers.
 
@@ -36,6 +37,8 @@ def tasks() -> None:
 
 tasks.add_command(show)
 tasks.add_command(tail)
+tasks.add_command(steer)
+tasks.add_command(fork)
 
 
 # --------------------------------------------------------------------------------------------------------------- list

@@ -10,6 +10,7 @@ import click
 
 from holdfast.cli.engine import engine_at, principal_of, storage_option, whose
 from holdfast.cli.output import as_json, print_json, print_table
+from holdfast.cli.remote import check_replay, list_webhooks, or_server, replay_webhooks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -34,6 +35,7 @@ def webhooks() -> None:
 
 @webhooks.command("list")
 @click.argument("task", required=False)
+@or_server(list_webhooks)
 @storage_option
 @whose
 @everyone_option
@@ -91,6 +93,7 @@ def list_(
 @webhooks.command()
 @click.argument("task", required=False)
 @click.argument("config", required=False)
+@or_server(replay_webhooks)
 @storage_option
 @whose
 @everyone_option
@@ -118,12 +121,7 @@ def replay(
     Example:
       holdfast webhooks replay --failed --all --storage sqlite:///agent.db
     """
-    if (task is None) != failed:
-        raise click.UsageError("name a task, or --failed")
-    if task is not None and everyone:
-        raise click.UsageError("a task is one owner's: name it with --owner and --tenant")
-    if failed and after is not None:
-        raise click.UsageError("--after is about the events of one task; name it")
+    check_replay(task, everyone=everyone, failed=failed, after=after)
     replayed = asyncio.run(_replay(url, owner, tenant, task, config, everyone=everyone, after=after))
     if json_output:
         print_json({"replayed": [{"task": webhook.task_id, "config": webhook.config_id} for webhook in replayed]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -14,9 +14,12 @@ from click.testing import CliRunner
 
 from holdfast.cli.main import main
 from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
+from holdfast.protocol.requests import PushConfig
 from holdfast.protocol.types import Message, Part, Role
+from holdfast.protocol.versions import Version
 from holdfast.server import A2AServer
-from holdfast.tasks import TaskContext
+from holdfast.server.settings import ServerSettings
+from holdfast.tasks import Sent, TaskContext
 
 
 async def worker(ctx: TaskContext) -> None:
@@ -25,6 +28,10 @@ async def worker(ctx: TaskContext) -> None:
             await ctx.request_input("For what time?")
         case "fail":
             await ctx.fail("no")
+        case "listen":
+            async for heard in ctx.inbox:
+                await ctx.complete(f"{heard.kind} {heard.payload} {heard.reason}")
+                break
         case _:
             await ctx.complete("done")
 
@@ -33,8 +40,10 @@ class Agent:
     """An agent in a thread of its own."""
 
     def __init__(self) -> None:
-        card = AgentCardConfig(name="A", description="d", capabilities=CapabilitiesConfig(streaming=True))
-        self.server = A2AServer(worker=worker, agent_card=card, storage="memory:")
+        can = CapabilitiesConfig(streaming=True, push_notifications=True)
+        card = AgentCardConfig(name="A", description="d", capabilities=can)
+        settings = ServerSettings.of({}, webhook_loopback=True)
+        self.server = A2AServer(worker=worker, agent_card=card, storage="memory:", settings=settings)
         self.uvicorn = uvicorn.Server(uvicorn.Config(self.server.app, port=0, log_level="error", ws="none"))
         self.loop: asyncio.AbstractEventLoop | None = None
         self.thread = threading.Thread(target=lambda: asyncio.run(self._run()))
@@ -52,14 +61,20 @@ class Agent:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.uvicorn.servers[0].sockets[0].getsockname()[1]}"
 
-    def send(self, text: str) -> str:
+    def send(self, text: str, *, context: str | None = None, wait: bool = True) -> str:
         async def sent() -> str:
             tasks = self.server.routes.service.tasks
-            message = Message(message_id=text, role=Role.user, parts=[Part(text=text)])
-            return (await tasks.settled(await tasks.send(message))).task_id
+            message = Message(message_id=text, role=Role.user, parts=[Part(text=text)], context_id=context)
+            taken = await tasks.send(message)
+            return (await tasks.settled(taken)).task_id if wait else taken.task.task_id
 
+        task_id: str = self.do(sent())
+        return task_id
+
+    def do(self, what: Coroutine[Any, Any, Any]) -> Any:
+        """Run this in the loop of the agent."""
         assert self.loop is not None
-        return asyncio.run_coroutine_threadsafe(sent(), self.loop).result(20)
+        return asyncio.run_coroutine_threadsafe(what, self.loop).result(20)
 
 
 @pytest.fixture
@@ -90,6 +105,52 @@ def test_the_commands_work_on_a_running_agent(agent: Agent) -> None:
     assert again not in (asked, failed, done)
     assert run(agent, "tasks", "erase", done) == {"erased": 1}
     assert run(agent, "dead", "list")["dead"] == []
+
+
+def test_a_task_is_steered_and_forked_through_the_agent(agent: Agent) -> None:
+    task = agent.send("listen", wait=False)
+    words = ("inject", "--payload", '{"note": 7}', "--reason", "late")
+    assert run(agent, "tasks", "steer", task, *words) == {"taskId": task, "kind": "inject"}
+    tasks = agent.server.routes.service.tasks
+    agent.do(tasks.settled(Sent(agent.do(tasks.load(task)))))
+    shown = run(agent, "tasks", "show", task)["task"]
+    assert shown["artifacts"][0]["parts"] == [{"text": "inject {'note': 7} late"}]
+    forked = run(agent, "tasks", "fork", task, "--seq", "1")["taskId"]
+    assert run(agent, "tasks", "show", forked)["task"]["metadata"]["forkedFrom"] == {"taskId": task, "seq": 1}
+    assert "--payload is JSON" in run(agent, "tasks", "steer", task, "inject", "--payload", "{", code=2)
+
+
+def test_contexts_are_erased_through_the_agent(agent: Agent) -> None:
+    agent.send("one", context="room")
+    agent.send("two", context="room")
+    assert run(agent, "tasks", "erase", "--context", "room") == {"erased": 2}
+    assert "name tasks or --context" in run(agent, "tasks", "erase", code=2)
+
+
+def test_dead_letters_through_the_agent(agent: Agent) -> None:
+    failed = agent.send("fail")
+    [one] = run(agent, "dead", "requeue", failed)["requeued"]
+    assert one["old"] == failed
+    assert "Task not found" in run(agent, "dead", "drop", failed, code=2)  # it was not given up
+    for command in ("requeue", "drop"):
+        assert "--all is for a storage" in run(agent, "dead", command, "--all", code=2)
+
+
+def test_webhooks_through_the_agent(agent: Agent) -> None:
+    tasks = [agent.send(f"task {number}") for number in range(2)]
+    push = agent.server.routes.service.push
+    for task in tasks:
+        agent.do(push.create("~anonymous", task, PushConfig(id="mine", url="http://127.0.0.1:9/"), Version.v1_0))
+    listed = run(agent, "webhooks", "list")
+    assert {hook["taskId"] for hook in listed["webhooks"]} == set(tasks)
+    assert [hook["id"] for hook in run(agent, "webhooks", "list", tasks[0])["webhooks"]] == ["mine"]
+    assert run(agent, "webhooks", "list", "--failed")["webhooks"] == []
+    assert run(agent, "webhooks", "replay", tasks[0], "mine", "--after", "0") == {
+        "replayed": [{"task": tasks[0], "config": "mine"}]
+    }
+    assert run(agent, "webhooks", "replay", "--failed") == {"replayed": []}
+    assert "name a task, or --failed" in run(agent, "webhooks", "replay", code=2)
+    assert "--all is for a storage" in run(agent, "webhooks", "list", "--all", code=2)
 
 
 def test_a_task_is_followed_through_the_agent(agent: Agent) -> None:

@@ -18,7 +18,7 @@ from holdfast.cli.worker import worker as worker_command
 from holdfast.protocol.types import Message, Part, Role, TaskState
 from holdfast.storage import open_storage
 from holdfast.tasks import Envelope, TaskContext, TaskEngine
-from holdfast.tasks.families import QUEUE
+from holdfast.tasks.families import INBOX, QUEUE
 from holdfast.tasks.settings import DoubleText
 
 ADA = Principal(owner="ada", tenant="acme")
@@ -366,3 +366,28 @@ def test_a_setting_that_makes_no_sense(url: str, options: list[str]) -> None:
     result = holdfast("worker", "some:worker", *options)
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")
+
+
+# ------------------------------------------------------------------------------------------------------- steer, fork
+
+
+def test_a_task_that_waits_for_a_worker_is_steered(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/agent.db"
+    task = read("tasks", "send", "--storage", url, "--text", "hello")["id"]
+    words = ("inject", "--payload", '{"note": 7}', "--reason", "late", "--storage", url)
+    assert read("tasks", "steer", task, *words) == {"taskId": task, "kind": "inject"}
+    assert holdfast("tasks", "steer", task, "inject", "--payload", "[]", "--storage", url).exit_code == 2
+
+    async def inbox() -> bytes:
+        async with open_storage(url) as kernel, TaskEngine(kernel):
+            return (await kernel.read_log("~anonymous", INBOX, task)).entries[0].data
+
+    assert json.loads(asyncio.run(inbox()))["payload"] == {"note": 7}
+
+
+def test_a_task_is_forked(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/agent.db"
+    [done] = asyncio.run(run_all(url, "done"))
+    forked = read("tasks", "fork", done, "--seq", "1", "--storage", url)["taskId"]
+    assert read("tasks", "list", "--storage", url)["tasks"][0]["id"] == forked
+    assert holdfast("tasks", "fork", done, "--seq", "9999", "--storage", url).exit_code == 2
