@@ -168,7 +168,7 @@ class A2AServer:
             ),
             key=self.card_key,
             metrics=self.metrics,
-            carrier=self.tracing.carrier if self.tracing is not None else None,
+            tracing=self.tracing,
         )
         await deliverer.start()
         stack.push_async_callback(deliverer.stop)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from holdfast.errors import CommitRefused, HoldfastError, LogTrimmed, TaskNotFoundError
 from holdfast.observability.metrics import Metrics
+from holdfast.observability.tracing import Tracing, carried
 from holdfast.protocol.signatures import CardKey
 from holdfast.storage import Claim, Entry, QueueTopic, Version
 from holdfast.tasks.families import EVENTS, PUSH_CONFIGS, PUSH_CURSORS, WEBHOOKS
@@ -62,13 +64,15 @@ class Deliverer:
         key: CardKey | None = None,
         metrics: Metrics | None = None,
         dice: random.Random | None = None,
-        carrier: Callable[[], Mapping[str, str]] | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.settings = settings or DeliverySettings()
         self._store = store
         self._kernel = store.kernel
         self._poster = poster
+        carrier = tracing.carrier if tracing is not None else None
         self._letters = Letters(store, secret=self.settings.secret, key=key, carrier=carrier)
+        self._tracing = tracing
         self._metrics = metrics
         self._dice = dice or random.Random()  # noqa: S311 - scatters retries
         self._running: set[asyncio.Task[None]] = set()
@@ -239,8 +243,9 @@ class Deliverer:
                 if not wanted(entry, config.version):
                     progress.cursor = progress.cursor.arrived(entry.seq, counted=False)
                     continue
-                letter = await self._letters.write(claim.partition, record, config, entry)
-                answer = await self._post(letter)
+                with self._span(record, entry):
+                    letter = await self._letters.write(claim.partition, record, config, entry)
+                    answer = await self._post(letter)
                 if not answer.ok:
                     await self._failed(claim, progress, answer)
                     return
@@ -255,6 +260,13 @@ class Deliverer:
         late = now is not None and not (now.state.terminal or now.state.paused)
         after = claim.release(ready_in=LOOK_AGAIN_SECONDS) if late else claim.complete()
         await progress.end(progress.cursor, after)
+
+    def _span(self, record: TaskRecord, entry: Entry) -> AbstractContextManager[object]:
+        """A delivery belongs to the trace of the request that its task works on; its receiver may continue it."""
+        if self._tracing is None:
+            return nullcontext()
+        parent = carried(record.turn.request)
+        return self._tracing.span("holdfast.webhook", "client", parent=parent, task=record.task_id, seq=entry.seq)
 
     async def _entries(self, partition: str, record: TaskRecord, after: int) -> tuple[Sequence[Entry], int]:
         try:

@@ -22,6 +22,7 @@ from holdfast.server import A2AServer
 from holdfast.server.settings import ServerSettings
 from holdfast.tasks import TaskContext, TaskEngine, TaskSettings
 from tests.integration.server.serving import served, talking
+from tests.integration.webhooks.receiver import receiving
 
 CARD = AgentCardConfig(name="Traced", description="Traced", capabilities=CapabilitiesConfig(streaming=True))
 CALLERS_TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -53,7 +54,7 @@ async def worker(ctx: TaskContext) -> None:
 
 
 def agent(spans: InMemorySpanExporter, **more: Any) -> A2AServer:
-    server = A2AServer(agent_card=CARD, settings=ServerSettings.of({}), **{"worker": worker, **more})
+    server = A2AServer(settings=ServerSettings.of({}), **{"worker": worker, "agent_card": CARD, **more})
     server.tracing = tracing(spans)
     return server
 
@@ -201,3 +202,24 @@ def test_it_is_switched_on_by_the_environment(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("HOLDFAST_TRACING", "1")
     assert A2AServer(worker=worker, agent_card=CARD).tracing is not None
     assert A2AServer(worker=worker, agent_card=CARD, tracing=False).tracing is None
+
+
+async def test_a_delivery_to_a_webhook_continues_the_trace(spans: InMemorySpanExporter) -> None:
+    """Each has a span of its own, in the trace of the request, and tells its receiver so."""
+    can = CapabilitiesConfig(push_notifications=True)
+    server = agent(spans, agent_card=CARD.model_copy(update={"capabilities": can}))
+    server.settings = ServerSettings.of({}, webhook_loopback=True)
+    async with receiving() as receiver, talking(server) as client:
+        told = {**message(), "configuration": {"taskPushNotificationConfig": {"url": receiver.url, "id": "mine"}}}
+        answer = await client.post("/message:send", json=told, headers=TRACEPARENT)
+        assert answer.status_code == 200
+        found = await ended(spans, "a2a.SendMessage", "holdfast.webhook")
+        async with asyncio.timeout(20):
+            while b"COMPLETED" not in b"".join(arrival.body for arrival in receiver.arrivals):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    request = found["a2a.SendMessage"]
+    deliveries = [span for span in spans.get_finished_spans() if span.name == "holdfast.webhook"]
+    assert all(span.kind is trace.SpanKind.CLIENT for span in deliveries)
+    assert {parent_id(span) for span in deliveries} == {request.context.span_id}
+    sent = {f"00-{CALLERS_TRACE}-{span.context.span_id:016x}-01" for span in deliveries}
+    assert {arrival.headers["traceparent"] for arrival in receiver.arrivals} <= sent
