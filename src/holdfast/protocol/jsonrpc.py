@@ -19,17 +19,15 @@ from holdfast.protocol.types import Json
 from holdfast.protocol.versions import Version
 
 MAX_ID_CHARACTERS = 256
-_ABSENT: Any = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request. ``id`` is its JSON (``b"null"`` also when absent); ``notification``: there was none."""
+    """A request. ``id`` is its JSON (``b"null"`` also when absent)."""
 
     id: bytes
     method: str
     params: dict[str, Json]
-    notification: bool = False
 
     def resolve(self) -> tuple[Operation, Version]:
         """Which operation it is, and of which version its name is. Raises MethodNotFoundError."""
@@ -46,8 +44,7 @@ def parse(body: bytes, *, limits: Limits = DEFAULT) -> Call:
         raise InvalidRequestError("batches are not taken; send each request on its own")
     if not isinstance(value, dict):
         raise InvalidRequestError("a request is an object with jsonrpc, id, method and params")
-    given = value.get("id", _ABSENT)
-    id_json = _id(given)
+    id_json = _id(value.get("id"))
     if value.get("jsonrpc") != "2.0":
         raise _with_id(InvalidRequestError('jsonrpc must be "2.0"'), id_json)
     method = value.get("method")
@@ -59,11 +56,11 @@ def parse(body: bytes, *, limits: Limits = DEFAULT) -> Call:
         params = {}
     elif not isinstance(params, dict):
         raise _with_id(InvalidParamsError("params must be an object"), id_json)
-    return Call(id_json, method, params, given is _ABSENT)
+    return Call(id_json, method, params)
 
 
 def _id(value: Json) -> bytes:
-    if value is None or value is _ABSENT:
+    if value is None:
         return b"null"
     if isinstance(value, str):
         if len(value) <= MAX_ID_CHARACTERS:

@@ -29,6 +29,12 @@ def push_key(task_id: str, config_id: str) -> str:
     return f"{task_id}/{config_id}"
 
 
+def push_ids(key: str) -> tuple[str, str]:
+    """The ids of task and config that have this name."""
+    task_id, _, config_id = key.rpartition("/")
+    return task_id, config_id
+
+
 def nudges(partition: str, record: TaskRecord, notes: Iterable[Note]) -> list[Operation]:
     """What makes these notes be delivered; nothing where nobody wants to be told."""
     if not record.push or not any(note.kind in WIRE_KINDS for note in notes):

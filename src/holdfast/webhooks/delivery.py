@@ -21,6 +21,7 @@ from holdfast.protocol.signatures import CardKey
 from holdfast.storage import Claim, Entry, QueueTopic, Version
 from holdfast.tasks.families import EVENTS, PUSH_CONFIGS, PUSH_CURSORS, WEBHOOKS
 from holdfast.tasks.lease import Lease, cancelled
+from holdfast.tasks.pushes import push_ids
 from holdfast.tasks.record import TaskRecord
 from holdfast.tasks.store import TaskStore
 from holdfast.webhooks.configs import StoredConfig
@@ -199,7 +200,7 @@ class Deliverer:
 
     async def _deliver(self, claim: Claim) -> bool:
         """One look at a config and its task: deliver what is new, say what becomes of the work. False: look again."""
-        task_id = claim.key.rpartition("/")[0]
+        task_id = push_ids(claim.key)[0]
         found, record, stored = await asyncio.gather(
             self._kernel.get(claim.partition, PUSH_CONFIGS, claim.key),
             self._store.record(claim.partition, task_id),

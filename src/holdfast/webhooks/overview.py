@@ -12,6 +12,7 @@ from holdfast.protocol.versions import Version
 from holdfast.storage import Query, Record
 from holdfast.tasks.families import PUSH_CONFIGS, PUSH_CURSORS
 from holdfast.tasks.partitions import all_partitions
+from holdfast.tasks.pushes import push_ids
 from holdfast.tasks.store import TaskStore
 from holdfast.webhooks.configs import StoredConfig
 from holdfast.webhooks.cursor import Cursor
@@ -79,4 +80,4 @@ async def webhooks_everywhere(store: TaskStore) -> AsyncGenerator[Webhook, None]
 def _webhook(partition: str, record: Record, stood: Record | None) -> Webhook:
     stored = StoredConfig.of(record)
     cursor = Cursor.of(stood) if stood is not None else Cursor()
-    return Webhook(partition, record.key.rpartition("/")[0], stored.config, stored.version, cursor)
+    return Webhook(partition, push_ids(record.key)[0], stored.config, stored.version, cursor)

@@ -45,13 +45,11 @@ def body(**members: Any) -> bytes:
 def test_the_id_is_kept(given_id: str, answered: bytes) -> None:
     call = parse(f'{{"jsonrpc":"2.0","method":"GetTask","id":{given_id}}}'.encode())
     assert call.id == answered
-    assert not call.notification
     assert jsonrpc.result(call.id, b"{}") == b'{"jsonrpc":"2.0","id":' + answered + b',"result":{}}'
 
 
 def test_no_id_is_answered_with_null() -> None:
     call = parse(b'{"jsonrpc":"2.0","method":"GetTask"}')
-    assert call.notification
     assert call.id == b"null"
 
 

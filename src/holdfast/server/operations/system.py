@@ -17,6 +17,7 @@ from holdfast.server.operations.call import OpsCall
 from holdfast.storage import Kernel
 from holdfast.storage.work import WorkState
 from holdfast.tasks.families import QUEUE, WEBHOOKS
+from holdfast.tasks.pushes import push_ids
 from holdfast.tasks.runner import Runner
 
 WATCH_SECONDS = 1.0
@@ -121,8 +122,7 @@ class SystemOperations:
         )
         items = [
             {
-                "taskId": item.key if queue == QUEUE else item.key.rpartition("/")[0],
-                **({} if queue == QUEUE else {"configId": item.key.rpartition("/")[2]}),
+                **_ids(queue, item.key),
                 "state": item.state,
                 "holder": item.holder,
                 "attempt": item.attempt,
@@ -149,3 +149,11 @@ def _process(runner: Runner) -> dict[str, object]:
         "concurrency": runner.settings.concurrency,
         "leaseSeconds": runner.settings.lease_seconds,
     }
+
+
+def _ids(queue: str, key: str) -> dict[str, str]:
+    """What an item of this queue is about."""
+    if queue == QUEUE:
+        return {"taskId": key}
+    task_id, config_id = push_ids(key)
+    return {"taskId": task_id, "configId": config_id}
