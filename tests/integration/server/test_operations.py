@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,15 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from holdfast.auth import ClaimMapping
 from holdfast.auth.principal import ANONYMOUS
 from holdfast.protocol.card import AgentCardConfig
+from holdfast.protocol.types import TaskState
 from holdfast.server import A2AServer
+from holdfast.server.operations import watching
 from holdfast.server.operations.table import PREFIX, ROUTES
 from holdfast.server.settings import ServerSettings
 from holdfast.storage import open_storage
 from holdfast.tasks import Message, Part, Role, TaskContext, TaskEngine
 from holdfast.tasks.families import QUEUE, TASKS
-from holdfast.tasks.record import TaskRecord
+from holdfast.tasks.record import TaskRecord, Turn
 from holdfast.tasks.sweep import trim_log
 from tests.integration.server import actor
 from tests.integration.server.actor import act
@@ -35,6 +37,7 @@ from tests.integration.webhooks.receiver import fine, receiving
 CARD = AgentCardConfig(name="Actor", description="Does as told")
 OPERATED = ServerSettings.of({}, operators="loopback")
 LOOPBACK = replace(OPERATED, webhook_loopback=True)
+NOTHING = (TaskState.working, b"{}", 0, 0, Turn(1, "m"))
 HOOK = {"url": "http://127.0.0.1:9/hook", "id": "mine"}  # nobody is there
 MESSAGES = iter(range(1_000_000))
 
@@ -254,6 +257,38 @@ async def test_each_task_whose_status_changes_is_told() -> None:
                 if seen[-1] == (asked["id"], "TASK_STATE_COMPLETED"):
                     break
         assert (asked["id"], "TASK_STATE_INPUT_REQUIRED") in seen
+
+
+async def test_however_many_watch_the_index_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = agent()
+    async with asyncio.timeout(20), talking(server) as client, AsyncExitStack() as stack:
+        kernel = server.routes.service.engine.kernel
+        find, looks = kernel.find, 0
+
+        async def counted(*args: Any, **more: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return await find(*args, **more)
+
+        monkeypatch.setattr(kernel, "find", counted)
+        readers = [await stack.enter_async_context(followed(client, "/events")) for _ in range(10)]
+        asked = await send(client, "ask")
+        for reader in readers:
+            while (await anext(reader))[1]["status"]["state"] != "TASK_STATE_INPUT_REQUIRED":
+                pass
+        assert asked["id"]
+        assert looks <= 6
+
+
+def test_a_reader_that_falls_behind_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets what it was told before, and nothing after the first that it missed."""
+    monkeypatch.setattr(watching, "BEHIND", 2)
+    reader, changes = watching.Reader(), [TaskRecord(str(n), "c", *NOTHING) for n in range(4)]
+    for change in changes[:3]:
+        reader.tell(change)
+    assert [reader.news.get_nowait() for _ in range(2)] == changes[:2]
+    reader.tell(changes[3])
+    assert (reader.lost, reader.news.empty()) == (True, True)
 
 
 async def test_a_change_that_shows_up_late_is_told() -> None:

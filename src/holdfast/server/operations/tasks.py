@@ -12,6 +12,7 @@ from pydantic_core import to_json
 from holdfast.errors import InvalidParamsError, LogTrimmed, TaskNotFoundError
 from holdfast.protocol.types import TaskState, timestamp
 from holdfast.server.operations.call import OpsCall
+from holdfast.server.operations.watching import WATCH_SECONDS, Watching
 from holdfast.server.service import AgentService
 from holdfast.storage import Entry, Query
 from holdfast.tasks.dead import dead_letters, drop
@@ -24,8 +25,6 @@ from holdfast.tasks.queries import ListTasksQuery
 from holdfast.tasks.record import TaskRecord
 from holdfast.webhooks.overview import webhooks
 
-WATCH_SECONDS = 0.5  # how often the list of tasks is looked at for changes
-OVERLAP_MICROSECONDS = 5_000_000  # so much later than its moment a change may show up, and is still told
 Frames = AsyncGenerator[tuple[bytes, int | None], None]
 
 
@@ -37,6 +36,7 @@ class TaskOperations:
         self._tasks = service.tasks
         self._store = service.engine.store
         self._kernel = service.engine.kernel
+        self._watching = Watching(service.engine.store)
 
     # -------------------------------------------------------------------------------------------------------- look
 
@@ -220,32 +220,20 @@ class TaskOperations:
             await events.aclose()
 
     async def watch_tasks(self, call: OpsCall) -> Frames:
-        """Looks at the index of the newest statuses: one short read per look, whatever happens."""
-        partition = call.principal.partition
-        since = start = self._store.clock.wall() - 1_000_000
-        told: dict[tuple[str, int], None] = {}
-        newest, quiet = since, 0.0
-        cursor: str | None = None
-        yield b"", None
-        while not self._service.engine.events.closing:
-            query = Query(TASKS, order="updated", since=since)
-            page = await self._kernel.find(partition, query, limit=100, cursor=cursor)
-            records = [TaskRecord.of(record) for record in page.records]
-            news = [record for record in records if (record.task_id, record.updated) not in told]
-            for record in news:
-                told[record.task_id, record.updated] = None
-                yield _summary(record), None
-            newest = max([newest, *[record.updated for record in records]])
-            cursor = page.cursor
-            if cursor is None:  # a commit may show up later than one with a later moment, of this process or another
-                since = max(start, newest - OVERLAP_MICROSECONDS)
-                told = {key: None for key in told if key[1] >= since}
-            quiet = 0.0 if news else quiet + WATCH_SECONDS
-            if quiet >= self._service.settings.heartbeat_stream_seconds:
-                yield b"", None
-                quiet = 0.0
-            if cursor is None:
-                await asyncio.sleep(WATCH_SECONDS)
+        """A reader that can't keep up is let go, and comes back."""
+        async with self._watching.reader(call.principal.partition) as reader:
+            quiet = 0.0
+            yield b"", None
+            while not self._service.engine.events.closing and not (reader.lost and reader.news.empty()):
+                record = await reader.next(WATCH_SECONDS)
+                if record is not None:
+                    quiet = 0.0
+                    yield _summary(record), None
+                    continue
+                quiet += WATCH_SECONDS
+                if quiet >= self._service.settings.heartbeat_stream_seconds:
+                    yield b"", None
+                    quiet = 0.0
 
 
 def entry_json(entry: Entry) -> bytes:
