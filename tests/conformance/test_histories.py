@@ -60,10 +60,14 @@ def test_sqlite_relaxed() -> None:
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, id=fault.name) for fault in FAULTS if fault.name in FOUND])
 def test_fault_is_found(fault: Fault) -> None:
-    """Without looking for it, by chance alone."""
-    with pytest.raises(Exception) as caught:
-        check_histories(fault.subject, steps=5000, shrink=False, repeatable=True)
-    error = caught.value
+    """Without looking for it, by chance alone; what depends on time may need a second chance."""
+    error = None
+    for repeatable in (True, False, False):
+        try:
+            check_histories(fault.subject, steps=5000, shrink=False, repeatable=repeatable)
+        except Exception as caught:
+            error = caught
+            break
     assert isinstance(error, LawBroken) or (isinstance(error, ExceptionGroup) and error.subgroup(LawBroken)), error
 
 

@@ -267,6 +267,7 @@ class Front(Hooks):
         started_at = self.clock.wall()
         if cursor is not None:
             place = read_cursor(cursor, *print_)
+            low, high = self._bound(shape, index, low), self._bound(shape, index, high)
             if not low <= place.last < high:  # forged: it would lead out of the query, and out of the partition
                 raise BadCursor
             started_at = place.started_at

@@ -54,6 +54,10 @@ class Hooks(Kernel):
     @abstractmethod
     async def _get_many(self, partition: str, collection: str, keys: Sequence[str]) -> Sequence[Record | None]: ...
 
+    def _bound(self, shape: Shape, index: int, bound: bytes) -> bytes:  # noqa: ARG002
+        """A bound of a range as this engine's entries are written; most write them as they are encoded."""
+        return bound
+
     @abstractmethod
     async def _scan(
         self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int

@@ -295,7 +295,7 @@ class TaskManager:
         item = await self.kernel.work(task.partition, QUEUE, task_id)
         priority = item.priority if item is not None else 0  # a nudge does not change it
         if kind == "prioritise":
-            priority = body["payload"]["priority"]
+            priority = body["payload"].get("priority", 1)
         lane = task.partition.partition("/")[0]
         attempts = self.settings.max_attempts
         posted = post(task_id, kind, body, lane=lane, priority=priority, max_attempts=attempts)
@@ -453,7 +453,7 @@ class TaskManager:
         if task.view.state.name not in RUNNING:
             raise TaskNotAcceptingMessagesError(task_id, task.view.state)
         given = dict(payload or {})
-        if kind == "prioritise" and type(given.setdefault("priority", 1)) is not int:
+        if kind == "prioritise" and type(given.get("priority", 1)) is not int:
             raise InvalidTaskRequest("the priority of a task is an integer: the larger goes first")
         body = {"source": source or principal.owner, "reason": reason, "payload": given}
         json_bytes(body, "what the task is steered with")

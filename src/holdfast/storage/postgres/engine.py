@@ -250,6 +250,9 @@ class PostgresKernel(Front):
             found[place - 1] = Record(collection, keys[place - 1], version, body, load_fields(fields))
         return found
 
+    def _bound(self, shape: Shape, index: int, bound: bytes) -> bytes:
+        return _fit(shape, index, bound)
+
     async def _scan(
         self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
     ) -> list[tuple[bytes, Record]]:
