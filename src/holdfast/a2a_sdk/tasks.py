@@ -13,18 +13,16 @@ from holdfast.a2a_sdk.words import Event, state_named, state_of, task_of, tasks_
 from holdfast.errors import CommitRefused, InvalidTaskRequest
 from holdfast.protocol import v1
 from holdfast.protocol.types import TaskState
-from holdfast.storage import Append, FieldNotIn, Head, Operation
+from holdfast.storage import FieldNotIn, Head, Operation
 from holdfast.tasks.erase import erase_task
 from holdfast.tasks.families import EVENTS, TASKS
 from holdfast.tasks.listing import list_tasks
-from holdfast.tasks.notes import Note, StatusNote, draft
+from holdfast.tasks.notes import Note, StatusNote, append_notes
 from holdfast.tasks.queries import ListTasksQuery
-from holdfast.tasks.record import TaskRecord, Turn
+from holdfast.tasks.record import ENDED, TaskRecord, Turn
 from holdfast.tasks.store import StoredTask as OurTask
 from holdfast.tasks.store import TaskStore, snapshot_operations
 from holdfast.tasks.view import TaskView
-
-OVER = tuple(state.name for state in TaskState if state.terminal)
 
 
 class HoldfastTaskStore(VersionedTaskStore):
@@ -71,14 +69,14 @@ class HoldfastTaskStore(VersionedTaskStore):
         if not await self._directory.put(task.id, partition):
             raise ConcurrentTaskModificationError(task.id)
         try:
-            await self._store.kernel.commit(partition, record.insert(), _append(task.id, notes))
+            await self._store.kernel.commit(partition, record.insert(), append_notes(task.id, notes))
         except CommitRefused:
             raise ConcurrentTaskModificationError(task.id) from None
         return TaskVersion(view.head)
 
     async def _write(self, found: OurTask, notes: list[Note]) -> int:
         record, view = found.record, found.view
-        operations: list[Operation] = [Head(EVENTS, view.task_id, view.head), _append(view.task_id, notes)]
+        operations: list[Operation] = [Head(EVENTS, view.task_id, view.head), append_notes(view.task_id, notes)]
         status = next((note for note in reversed(notes) if isinstance(note, StatusNote)), None)
         view.apply(notes)
         if status is not None:
@@ -87,7 +85,7 @@ class HoldfastTaskStore(VersionedTaskStore):
             record.metadata = view.metadata
             operations.append(record.replace())
         else:
-            operations.append(FieldNotIn(TASKS, view.task_id, "state", OVER))
+            operations.append(FieldNotIn(TASKS, view.task_id, "state", ENDED))
         if view.snapshot_due():
             operations += snapshot_operations(view)
         try:
@@ -149,7 +147,3 @@ class HoldfastPlainTaskStore(PlainTaskStore):
 
     async def delete(self, task_id: str, context: ServerCallContext) -> None:
         await self._versioned.delete(task_id, context)
-
-
-def _append(task_id: str, notes: list[Note]) -> Append:
-    return Append(EVENTS, task_id, tuple([draft(note) for note in notes]))

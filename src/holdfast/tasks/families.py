@@ -40,3 +40,8 @@ FAMILIES: tuple[Family, ...] = (
     Collection(PUSH_CURSORS),
     Collection(SWEEPS),
 )
+
+
+def lane_of(partition: str) -> str:
+    """Tenants take turns in a queue; where there is only one, its owners do."""
+    return partition.partition("/")[0]

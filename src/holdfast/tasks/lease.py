@@ -9,8 +9,8 @@ import os
 import socket
 from collections.abc import Callable
 
-from holdfast.errors import HoldfastError
-from holdfast.storage import Kernel, new_id
+from holdfast.errors import CommitRefused, HoldfastError
+from holdfast.storage import Claim, Kernel, new_id
 
 logger = logging.getLogger("holdfast.tasks")
 
@@ -72,6 +72,19 @@ class Lease:
         self._lost()
         self.name = _incarnation()
         self._renewed = asyncio.get_running_loop().time()
+
+
+async def give_back(kernel: Kernel, claim: Claim, *, every: float, unless: Callable[[], bool] = lambda: False) -> None:
+    """Give a claim back once the store answers again; until then the heartbeat would keep it for nobody."""
+    while not unless():
+        await asyncio.sleep(every)
+        try:
+            await kernel.commit(claim.partition, claim.release())
+        except CommitRefused:
+            return
+        except HoldfastError:
+            continue
+        return
 
 
 def _incarnation() -> str:

@@ -23,17 +23,17 @@ from holdfast.errors import (
 )
 from holdfast.protocol.requests import TaskPage
 from holdfast.protocol.types import Message, Role, TaskState, encode, timestamp
-from holdfast.storage import Append, Claim, Enqueue, Entry, FieldIn, Head, Operation, Remove, new_id
+from holdfast.storage import Claim, Enqueue, Entry, FieldIn, Head, Operation, Remove, new_id
 from holdfast.tasks.dead import drop, owner_of, second_try
 from holdfast.tasks.events import Events, Followed, Snapshot
-from holdfast.tasks.families import EVENTS, INBOX, QUEUE, SENDS, TASKS
+from holdfast.tasks.families import EVENTS, INBOX, QUEUE, SENDS, TASKS, lane_of
 from holdfast.tasks.fork import forked
 from holdfast.tasks.inbox import STEERING, SteeringKind, cancelled, post
 from holdfast.tasks.journal import Journal
 from holdfast.tasks.json import json_bytes
 from holdfast.tasks.lifecycle import Answer, Cancel, Start, apply
 from holdfast.tasks.listing import list_tasks
-from holdfast.tasks.notes import MessageNote, Note, OtherNote, StatusNote, draft
+from holdfast.tasks.notes import MessageNote, Note, OtherNote, StatusNote, append_notes
 from holdfast.tasks.pushes import NewPush, nudge, nudges
 from holdfast.tasks.queries import ListTasksQuery
 from holdfast.tasks.record import TaskRecord, Turn
@@ -87,7 +87,7 @@ class Envelope:
     @property
     def lane(self) -> str:
         """Tenants take turns; where there is only one, its owners do."""
-        return self.principal.partition.partition("/")[0]
+        return lane_of(self.principal.partition)
 
     def turn(self, number: int, message_id: str) -> Turn:
         who = {name: value for name, value in self.principal.to_json().items() if value}
@@ -145,7 +145,7 @@ class TaskManager:
             if worker is not None:
                 self._start(task, notes, now)
             operations: list[Operation] = [*send.insert(task_id), record.insert()]
-            operations += [self._enqueue(task_id, envelope, worker), _append(task_id, notes)]
+            operations += [self._enqueue(task_id, envelope, worker), append_notes(task_id, notes)]
             if envelope.push is not None:
                 operations += [envelope.push.put(task_id), nudge(partition, task_id, envelope.push.config_id)]
             task.view.apply(notes)
@@ -254,7 +254,7 @@ class TaskManager:
                 *send.insert(record.task_id),
                 record.replace(),
                 self._enqueue(record.task_id, envelope, worker),
-                _append(record.task_id, notes),
+                append_notes(record.task_id, notes),
                 *nudges(task.partition, record, notes),
             ]
             try:
@@ -296,7 +296,7 @@ class TaskManager:
         priority = item.priority if item is not None else 0  # a nudge does not change it
         if kind == "prioritise":
             priority = body["payload"].get("priority", 1)
-        lane = task.partition.partition("/")[0]
+        lane = lane_of(task.partition)
         attempts = self.settings.max_attempts
         posted = post(task_id, kind, body, lane=lane, priority=priority, max_attempts=attempts)
         await self.kernel.commit(task.partition, *operations, *posted)
@@ -396,7 +396,7 @@ class TaskManager:
             Head(EVENTS, record.task_id, view.head),
             record.replace(),
             Remove(QUEUE, record.task_id),
-            _append(record.task_id, notes),
+            append_notes(record.task_id, notes),
             *nudges(task.partition, record, notes),
         )
         view.apply(notes)
@@ -483,10 +483,6 @@ def _bound(message: Message, text: bytes, task_id: str, context_id: str) -> byte
     if not message.model_fields_set & {"task_id", "context_id"}:  # a null that was set is written too
         return b'%b,"contextId":%b,"taskId":%b}' % (text[:-1], to_json(context_id), to_json(task_id))
     return encode(message.model_copy(update={"task_id": task_id, "context_id": context_id}))
-
-
-def _append(task_id: str, notes: Sequence[Note]) -> Append:
-    return Append(EVENTS, task_id, tuple([draft(note) for note in notes]))
 
 
 def _answered(step: str, message: Message) -> OtherNote:

@@ -31,9 +31,8 @@ from holdfast.errors import (
     UnsupportedOperationError,
 )
 from holdfast.protocol.requests import TaskPage
-from holdfast.protocol.types import Message, Role, Task, TaskState
+from holdfast.protocol.types import TERMINAL, Message, Role, Task, TaskState
 from holdfast.storage import (
-    Append,
     Clock,
     Delete,
     Drop,
@@ -73,7 +72,7 @@ from holdfast.tasks.mirrored import (
     subject_of,
     written,
 )
-from holdfast.tasks.notes import OtherNote, draft
+from holdfast.tasks.notes import OtherNote, append_notes
 from holdfast.tasks.queries import ListTasksQuery, moment
 from holdfast.tasks.record import TaskRecord, Turn
 from holdfast.tasks.runner import Runner
@@ -258,7 +257,7 @@ class MirrorKernel(MemoryKernel):
                 await self.forget(partition, subject)
                 raise
             receipt = await self.commit_here(partition, *operations)
-        if written(operations).state in _ENDS:
+        if written(operations).state in TERMINAL:
             asyncio.get_running_loop().call_later(KEEP_SECONDS, self._let_go, partition, subject)
         return receipt
 
@@ -309,9 +308,6 @@ class MirrorKernel(MemoryKernel):
         while self._under_way:
             await asyncio.wait(self._under_way)
         await super().close()
-
-
-_ENDS = frozenset(state for state in TaskState if state.terminal)
 
 
 def _ignored(future: asyncio.Future[None]) -> None:
@@ -371,10 +367,9 @@ class MirrorStore(TaskStore):
         if stored.status.timestamp is not None:
             with suppress(HoldfastError):
                 record.updated = record.created = moment(stored.status.timestamp)
-        entries = tuple(draft(note) for note in notes)
-        await self._here.commit_here(partition, record.insert(), Append(EVENTS, stored.id, entries))
-        trim = Trim(EVENTS, stored.id, len(entries))
-        await self._here.commit_here(partition, trim, *snapshot_operations(view))
+        await self._here.commit_here(partition, record.insert(), append_notes(stored.id, notes))
+        if snapshot := snapshot_operations(view):  # too much for one: then the log says everything
+            await self._here.commit_here(partition, Trim(EVENTS, stored.id, len(notes)), *snapshot)
 
     async def _catch_up(self, known: StoredTask, stored: Task) -> None:
         notes = difference(await self.task(known), stored)
@@ -384,8 +379,7 @@ class MirrorStore(TaskStore):
         view.apply(notes)
         record.state, record.status, record.metadata = view.state, view.status, view.metadata
         record.updated = self.clock.wall()
-        entries = tuple(draft(note) for note in notes)
-        await self._here.commit_here(known.partition, record.replace(), Append(EVENTS, view.task_id, entries))
+        await self._here.commit_here(known.partition, record.replace(), append_notes(view.task_id, notes))
 
 
 class MirrorManager(TaskManager):

@@ -15,13 +15,15 @@ Status, said and artifact are what a client streams; their bytes go to the wire 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic_core import from_json, to_json
 
 from holdfast.protocol.types import TaskState
-from holdfast.storage import Draft, Entry
+from holdfast.storage import Append, Draft, Entry
+from holdfast.tasks.families import EVENTS
 
 WIRE_KINDS = frozenset({"status", "said", "artifact"})
 
@@ -99,14 +101,15 @@ class ArtifactNote:
 
 @dataclass(frozen=True, slots=True)
 class OtherNote:
-    """A note that no client streams."""
+    """A note that no client streams. ``data`` is its body as JSON, made once."""
 
     kind: OtherKind
     body: dict[str, Any]
+    data: bytes = field(default=b"", compare=False, repr=False)
 
-    @property
-    def data(self) -> bytes:
-        return to_json(self.body)
+    def __post_init__(self) -> None:
+        if not self.data:
+            object.__setattr__(self, "data", to_json(self.body))
 
 
 Note = MessageNote | StatusNote | ArtifactNote | OtherNote
@@ -114,6 +117,11 @@ Note = MessageNote | StatusNote | ArtifactNote | OtherNote
 
 def draft(note: Note) -> Draft:
     return Draft(note.kind, note.data)
+
+
+def append_notes(task_id: str, notes: Iterable[Note]) -> Append:
+    """What writes these notes into the task's log."""
+    return Append(EVENTS, task_id, tuple([draft(note) for note in notes]))
 
 
 def read_note(entry: Entry) -> Note:
@@ -130,7 +138,7 @@ def read_note(entry: Entry) -> Note:
         case "artifact":
             return _read_artifact(from_json(entry.data))
         case _:
-            return OtherNote(entry.kind, from_json(entry.data))  # type: ignore[arg-type]
+            return OtherNote(entry.kind, from_json(entry.data), entry.data)  # type: ignore[arg-type]
 
 
 def _read_artifact(body: dict[str, Any]) -> ArtifactNote:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.storage import Enqueue, Operation, Put
-from holdfast.tasks.families import PUSH_CONFIGS, WEBHOOKS
+from holdfast.tasks.families import PUSH_CONFIGS, WEBHOOKS, lane_of
 from holdfast.tasks.notes import WIRE_KINDS, Note
 from holdfast.tasks.record import TaskRecord
 
@@ -44,5 +44,4 @@ def nudges(partition: str, record: TaskRecord, notes: Iterable[Note]) -> list[Op
 
 def nudge(partition: str, task_id: str, config_id: str) -> Enqueue:
     """Have somebody look whether there is something to deliver."""
-    lane = partition.partition("/")[0]
-    return Enqueue(WEBHOOKS, push_key(task_id, config_id), lane=lane, max_attempts=ATTEMPTS)
+    return Enqueue(WEBHOOKS, push_key(task_id, config_id), lane=lane_of(partition), max_attempts=ATTEMPTS)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from holdfast.protocol.types import TaskState
+from holdfast.protocol.types import TERMINAL, TaskState
 from holdfast.storage import Insert, Record, Replace
 from holdfast.tasks.families import TASKS
 from holdfast.tasks.lifecycle import Decision
@@ -17,6 +17,10 @@ from holdfast.tasks.notes import StatusNote
 REQUEST_METADATA = "holdfast.metadata"
 EXTENSIONS = "holdfast.extensions"
 """Where a turn's request keeps the metadata that came beside the message, and the extensions that are in use."""
+
+
+ENDED = tuple(sorted(state.name for state in TERMINAL))
+"""The states that end a task, as they stand in its record."""
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from holdfast.tasks.events import Events
 from holdfast.tasks.families import QUEUE
 from holdfast.tasks.hooks import LifecycleHooks
 from holdfast.tasks.journal import Journal
-from holdfast.tasks.lease import Lease, cancelled
+from holdfast.tasks.lease import Lease, cancelled, give_back
 from holdfast.tasks.lifecycle import End, Start
 from holdfast.tasks.notes import OtherNote
 from holdfast.tasks.run import Run
@@ -312,19 +312,8 @@ class Runner:
             await self.store.kernel.commit(claim.partition, claim.bury(reason))
 
     def give_back_later(self, claim: Claim) -> None:
-        """Give a claim back once the store answers again; until then the heartbeat would keep it for nobody."""
-        self._spawn(self._give_back(claim))
-
-    async def _give_back(self, claim: Claim) -> None:
-        while not self._draining:
-            await asyncio.sleep(POLL_SECONDS)
-            try:
-                await self.store.kernel.commit(claim.partition, claim.release())
-            except CommitRefused:
-                return
-            except HoldfastError:
-                continue
-            return
+        """See `give_back`."""
+        self._spawn(give_back(self.store.kernel, claim, every=POLL_SECONDS, unless=lambda: self._draining))
 
     # ------------------------------------------------------------------------------------------------------- lease
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pydantic_core import from_json
 
 from holdfast.errors import CommitRefused, HoldfastError, StorageCorrupt, StorageUnavailable
-from holdfast.protocol.types import TERMINAL
 from holdfast.storage import Delete, FieldIn, Head, Put, Query, Record, Trim
 from holdfast.tasks.erase import erase_task, finish_erasures
 from holdfast.tasks.families import CONTEXTS, EVENTS, PUSH_CURSORS, SWEEPS, TASKS
 from holdfast.tasks.partitions import all_partitions
 from holdfast.tasks.pushes import push_key
+from holdfast.tasks.record import ENDED
 from holdfast.tasks.retention import RetentionPolicy
 from holdfast.tasks.store import StoredTask, TaskStore, snapshot_operations
 
@@ -29,7 +29,6 @@ logger = logging.getLogger("holdfast.tasks")
 
 BATCH = 64  # tasks at once: their commits go to the disk together
 MICROSECONDS = 1_000_000
-TERMINAL_NAMES = tuple(sorted(state.name for state in TERMINAL))
 
 
 @dataclass(slots=True)
@@ -75,7 +74,7 @@ class _Sweep:
             async for records in self._found(Query(TASKS, {"state": state.name}, "updated", until=self._before(age))):
                 await self._erase(records)
         if self.policy.log is not None:
-            for name in TERMINAL_NAMES:
+            for name in ENDED:
                 await self._trim(name, self._before(self.policy.log))
 
     def _before(self, age: float) -> int:
@@ -161,7 +160,7 @@ async def trim_log(store: TaskStore, partition: str, task_id: str) -> bool:
             await store.kernel.commit(
                 partition,
                 Head(EVENTS, task_id, task.view.head),
-                FieldIn(TASKS, task_id, "state", TERMINAL_NAMES),
+                FieldIn(TASKS, task_id, "state", ENDED),
                 *snapshot,
                 Trim(EVENTS, task_id, task.view.head),
             )

@@ -20,7 +20,7 @@ from holdfast.observability.tracing import Tracing, carried
 from holdfast.protocol.signatures import CardKey
 from holdfast.storage import Claim, Entry, QueueTopic, Version
 from holdfast.tasks.families import EVENTS, PUSH_CONFIGS, PUSH_CURSORS, WEBHOOKS
-from holdfast.tasks.lease import Lease, cancelled
+from holdfast.tasks.lease import Lease, cancelled, give_back
 from holdfast.tasks.pushes import push_ids
 from holdfast.tasks.record import TaskRecord
 from holdfast.tasks.store import TaskStore
@@ -180,21 +180,10 @@ class Deliverer:
             self._give_back_later(claim)
 
     def _give_back_later(self, claim: Claim) -> None:
-        """Give a claim back once the store answers again; until then the heartbeat would keep it for nobody."""
-        task = asyncio.create_task(self._give_back(claim))
+        """See `give_back`."""
+        task = asyncio.create_task(give_back(self._kernel, claim, every=POLL_SECONDS))
         self._given_back.add(task)
         task.add_done_callback(self._given_back.discard)
-
-    async def _give_back(self, claim: Claim) -> None:
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            try:
-                await self._kernel.commit(claim.partition, claim.release())
-            except CommitRefused:
-                return
-            except HoldfastError:
-                continue
-            return
 
     # ---------------------------------------------------------------------------------------------------- delivery
 

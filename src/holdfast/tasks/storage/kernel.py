@@ -23,9 +23,8 @@ from holdfast.errors import (
     TaskNotFoundError,
     TaskTerminalStateError,
 )
-from holdfast.protocol.types import TERMINAL, Message, Task, TaskState, timestamp
+from holdfast.protocol.types import Message, Task, TaskState, timestamp
 from holdfast.storage import (
-    Append,
     Clock,
     FieldNotIn,
     Head,
@@ -40,7 +39,7 @@ from holdfast.storage import (
 from holdfast.tasks.erase import erase_context, erase_task
 from holdfast.tasks.families import CONTEXTS, EVENTS, FAMILIES, SENDS, TASKS
 from holdfast.tasks.listing import list_tasks
-from holdfast.tasks.notes import MessageNote, Note, StatusNote, draft
+from holdfast.tasks.notes import MessageNote, Note, StatusNote, append_notes
 from holdfast.tasks.pushes import nudges
 from holdfast.tasks.queries import ListTasksQuery, ListTasksResult
 from holdfast.tasks.record import TaskRecord, Turn
@@ -50,7 +49,6 @@ from holdfast.tasks.store import StoredTask, TaskStore, snapshot_operations
 from holdfast.tasks.view import SNAPSHOT_ENTRIES, TaskView
 
 RETRIES = 50
-ENDED = tuple(sorted(state.name for state in TERMINAL))
 
 
 class KernelStorage(Storage[ContextT], Generic[ContextT]):
@@ -147,7 +145,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         record = TaskRecord(
             task_id, context_id, submitted.state, submitted.status, now, now, Turn(1, message.message_id), key=key
         )
-        operations: list[Operation] = [record.insert(), Append(EVENTS, task_id, tuple(map(draft, notes)))]
+        operations: list[Operation] = [record.insert(), append_notes(task_id, notes)]
         if key is not None:
             operations.append(Insert(SENDS, key, to_json({"task": task_id})))
         try:
@@ -209,7 +207,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
             operations.append(record.replace())
         operations += nudges(self.partition, record, notes)
         try:
-            receipt = await self._commit([*operations, Append(EVENTS, task_id, tuple(map(draft, notes)))])
+            receipt = await self._commit([*operations, append_notes(task_id, notes)])
         except CommitRefused as refusal:
             if isinstance(refusal.check, FieldNotIn) or (isinstance(refusal.check, Head) and refusal.found == 0):
                 raise TaskNotFoundError(task_id) from None
