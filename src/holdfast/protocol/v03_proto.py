@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from holdfast.protocol import v03
 from holdfast.protocol import v03_values as values
 from holdfast.protocol.requests import (
     CreatePushConfigRequest,
@@ -128,14 +129,10 @@ def artifact_update(task_id: str, context_id: str, stored: bytes) -> bytes:
     return to_json(_artifact_update(task_id, context_id, from_json(stored)))
 
 
-class Splice:
-    """`status_update` and `artifact_update` for many events of one task."""
+class Splice(v03.Splice):
+    """As in plain JSON, in these words."""
 
-    __slots__ = ("_context_id", "_task_id")
-
-    def __init__(self, task_id: str, context_id: str) -> None:
-        self._task_id = task_id
-        self._context_id = context_id
+    __slots__ = ()
 
     def status_update(self, stored: bytes) -> bytes:
         return status_update(self._task_id, self._context_id, stored)
