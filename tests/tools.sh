@@ -1,10 +1,15 @@
 #!/bin/sh
-# Installs what some tests need, when it may: Debian tools, and an old SDK. Without them those tests are skipped, with
-# the reason.
+# Installs what some tests need, when it may: Debian tools, an old SDK, and a package without its 900 MB of
+# dependencies. Without them those tests are skipped, with the reason.
 sh "$(dirname "$0")/old_sdk.sh" .venv/a2a-0.3
 
+# What it needs of its dependencies is among ours.
+.venv/bin/python -c 'import penguiflow' 2>/dev/null \
+    || .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'penguiflow==3.11.2' \
+    || echo "could not install penguiflow; the tests that need it are skipped" >&2
+
 missing=""
-for tool in strace faketime pgbouncer; do
+for tool in strace faketime pgbouncer chromium; do
     PATH="$PATH:/usr/sbin" command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"
 done
 [ -z "$missing" ] && exit 0
