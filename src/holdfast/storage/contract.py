@@ -230,6 +230,10 @@ class Kernel(ABC):
         """Head and floor; (0, 0) of a stream that was never written."""
 
     @abstractmethod
+    async def seq_of(self, partition: str, log: str, stream: str, dedupe: str) -> int | None:
+        """The seq of the entry with this dedupe key; None when there is none, or it was trimmed."""
+
+    @abstractmethod
     def tail(self, partition: str, log: str, stream: str, *, after: int | None = None) -> AsyncIterator[Entry]:
         """The entries after this seq, and then each new one as it is committed, without end."""
 

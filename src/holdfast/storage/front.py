@@ -349,6 +349,13 @@ class Front(Hooks):
             await self._caught_up(f"log:{log}")
         return await self._log_state(partition, log, stream)
 
+    async def seq_of(self, partition: str, log: str, stream: str, dedupe: str) -> int | None:
+        self._checked_stream(partition, log, stream)
+        check_key(dedupe, "dedupe key")
+        if self._behind:
+            await self._caught_up(f"log:{log}")
+        return await self._seq_of(partition, log, stream, dedupe)
+
     async def tail(self, partition: str, log: str, stream: str, *, after: int | None = None) -> AsyncIterator[Entry]:
         with self.watch(LogTopic(partition, log, stream)) as watch:
             while True:

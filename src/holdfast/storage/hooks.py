@@ -88,6 +88,9 @@ class Hooks(Kernel):
     async def _log_state(self, partition: str, log: str, stream: str) -> LogState: ...
 
     @abstractmethod
+    async def _seq_of(self, partition: str, log: str, stream: str, dedupe: str) -> int | None: ...
+
+    @abstractmethod
     async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]: ...
 
     @abstractmethod

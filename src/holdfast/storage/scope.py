@@ -56,6 +56,9 @@ class Scope:
     async def log_state(self, log: str, stream: str) -> LogState:
         return await self._kernel.log_state(self.partition, log, stream)
 
+    async def seq_of(self, log: str, stream: str, dedupe: str) -> int | None:
+        return await self._kernel.seq_of(self.partition, log, stream, dedupe)
+
     def tail(self, log: str, stream: str, *, after: int | None = None) -> AsyncIterator[Entry]:
         return self._kernel.tail(self.partition, log, stream, after=after)
 

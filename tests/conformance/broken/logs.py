@@ -73,6 +73,12 @@ class ARepeatInsideOneAppendIsWritten(Broken):
         return replace(operation, entries=tuple(entries))
 
 
+@caught_by("an_entry_is_found_by_its_dedupe_key")
+class ADedupeKeyIsFoundInAnyStream(Broken):
+    async def _seq_of(self, partition: str, log: str, stream: str, dedupe: str) -> int | None:
+        return next((seq for (_, name), seq in self._ledger.dedupes.items() if name == dedupe), None)
+
+
 @caught_by("dedupe_is_per_stream")
 class DedupeIsForAllStreams(Broken):
     def __init__(self, **given: Any) -> None:

@@ -61,6 +61,7 @@ def uses(kernel: Kernel) -> dict[str, Callable[[], Awaitable[object]]]:
         "count": lambda: kernel.count(P, Query("things")),
         "read_log": lambda: kernel.read_log(P, "log", "s"),
         "log_state": lambda: kernel.log_state(P, "log", "s"),
+        "seq_of": lambda: kernel.seq_of(P, "log", "s", "a"),
         "tail": tail,
         "claim": lambda: kernel.claim("runs", "w"),
         "heartbeat": lambda: kernel.heartbeat("w"),

@@ -246,6 +246,10 @@ class MemoryKernel(Front):
         state = self._ledger.streams.get((partition, log, stream))
         return LogState(state.head, state.floor) if state else LogState(0, 0)
 
+    async def _seq_of(self, partition: str, log: str, stream: str, dedupe: str) -> int | None:
+        state = self._ledger.streams.get((partition, log, stream))
+        return self._ledger.dedupes.get((state.id, dedupe)) if state else None
+
     # ------------------------------------------------------------------------------------------------------- work
 
     async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:

@@ -317,6 +317,10 @@ class PostgresKernel(Front):
         row = await self._readers.row("get_stream", partition, log, short(stream))
         return LogState(row[0], row[1]) if row else LogState(0, 0)
 
+    async def _seq_of(self, partition: str, log: str, stream: str, dedupe: str) -> int | None:
+        row = await self._readers.row("get_seq", partition, log, short(stream), short(dedupe))
+        return row[0] if row else None
+
     # ------------------------------------------------------------------------------------------------------- work
 
     async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:

@@ -226,6 +226,10 @@ ORDER BY n.place, e.seq DESC
 -- get_stream
 SELECT head, floor FROM {schema}.stream WHERE partition = $1 AND log = $2 AND name = $3
 
+-- get_seq
+SELECT d.seq FROM {schema}.stream AS s JOIN {schema}.dedupe AS d ON d.stream = s.id
+WHERE s.partition = $1 AND s.log = $2 AND s.name = $3 AND d.name = $4
+
 -- watched_heads
 SELECT n.place, s.head FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS n (partition, log, name, place)
 JOIN {schema}.stream AS s USING (partition, log, name)

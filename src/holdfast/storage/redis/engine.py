@@ -269,6 +269,11 @@ class RedisKernel(Front):
         head, floor = await self._store.command(partition, b"HMGET", f"s/{log}/{stream}".encode(), b"h", b"f")
         return LogState(int(head or 0), int(floor or 0))
 
+    async def _seq_of(self, partition: str, log: str, stream: str, dedupe: str) -> int | None:
+        name = f"d/{log}/{stream}".encode()
+        seq = await self._store.command(partition, b"HGET", name, b"=" + dedupe.encode())
+        return None if seq is None else int(seq)
+
     # ------------------------------------------------------------------------------------------------------- work
 
     async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:

@@ -336,6 +336,11 @@ class SQLiteKernel(Front):
         row = await self._readers.run(lambda c: c.execute(SQL["get_stream"], place).fetchone())
         return LogState(row[1], row[2]) if row else LogState(0, 0)
 
+    async def _seq_of(self, partition: str, log: str, stream: str, dedupe: str) -> int | None:
+        place = (partition, log, stream, dedupe)
+        row = await self._readers.run(lambda c: c.execute(SQL["get_seq"], place).fetchone())
+        return row[0] if row else None
+
     # ------------------------------------------------------------------------------------------------------- work
 
     async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:

@@ -148,6 +148,10 @@ SELECT total FROM counter WHERE name = ? AND grp = ?
 -- get_stream
 SELECT id, head, floor FROM stream WHERE partition = ? AND log = ? AND name = ?
 
+-- get_seq
+SELECT d.seq FROM stream AS s JOIN dedupe AS d ON d.stream = s.id
+WHERE s.partition = ? AND s.log = ? AND s.name = ? AND d.name = ?
+
 -- get_head
 SELECT head FROM stream WHERE partition = ? AND log = ? AND name = ?
 
