@@ -1,0 +1,114 @@
+"""What a flow leaves behind: its events, and the remote tasks it is bound to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class FlowEvent:
+    """What the runtime emits around the execution of a node; ``extra`` is read-only and holds whatever else there is.
+
+    ``ts`` is Unix time in seconds, ``attempt`` counts from 1, ``latency_ms`` is None where nothing was timed.
+    """
+
+    event_type: str
+    ts: float
+    node_name: str | None
+    node_id: str | None
+    trace_id: str | None
+    attempt: int
+    latency_ms: float | None
+    queue_depth_in: int
+    queue_depth_out: int
+    outgoing_edges: int
+    queue_maxsize: int
+    trace_pending: int | None
+    trace_inflight: int
+    trace_cancelled: bool
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "extra", MappingProxyType(dict(self.extra)))
+
+    @property
+    def error_payload(self) -> Mapping[str, Any] | None:
+        """The ``flow_error`` in ``extra``, if there is one."""
+        raw = self.extra.get("flow_error")
+        return MappingProxyType(dict(raw)) if isinstance(raw, Mapping) else None
+
+    @property
+    def queue_depth(self) -> int:
+        """The depths of both queues together."""
+        return self.queue_depth_in + self.queue_depth_out
+
+    def to_payload(self) -> dict[str, Any]:
+        """The payload of the stored event: the fields by their short names, and the entries of ``extra`` over them."""
+        payload: dict[str, Any] = {
+            "ts": self.ts,
+            "event": self.event_type,
+            "node_name": self.node_name,
+            "node_id": self.node_id,
+            "trace_id": self.trace_id,
+            "latency_ms": self.latency_ms,
+            "q_depth_in": self.queue_depth_in,
+            "q_depth_out": self.queue_depth_out,
+            "q_depth_total": self.queue_depth,
+            "outgoing": self.outgoing_edges,
+            "queue_maxsize": self.queue_maxsize,
+            "attempt": self.attempt,
+            "trace_inflight": self.trace_inflight,
+            "trace_cancelled": self.trace_cancelled,
+        }
+        if self.trace_pending is not None:
+            payload["trace_pending"] = self.trace_pending
+        payload.update(self.extra)
+        return payload
+
+
+@dataclass(slots=True)
+class StoredEvent:
+    """An event as it is kept. ``kind`` is an open set; ``trace_id`` is None for events of no trace."""
+
+    trace_id: str | None
+    ts: float
+    kind: str
+    node_name: str | None
+    node_id: str | None
+    payload: Mapping[str, Any]
+
+    @classmethod
+    def from_flow_event(cls, event: FlowEvent) -> StoredEvent:
+        """The form in which a flow's event is kept."""
+        return cls(
+            trace_id=event.trace_id,
+            ts=event.ts,
+            kind=event.event_type,
+            node_name=event.node_name,
+            node_id=event.node_id,
+            payload=event.to_payload(),
+        )
+
+
+@dataclass(slots=True)
+class RemoteBinding:
+    """A trace and the remote task that works for it; one for each (trace, context or None, task).
+
+    The last seven fields belong to conversations: which session asked which skill of the agent, and whether a next turn
+    may still go to the same remote task (``is_terminal``: no).
+    """
+
+    trace_id: str
+    context_id: str | None
+    task_id: str
+    agent_url: str
+    router_session_id: str | None = None
+    remote_skill: str | None = None
+    tenant_id: str | None = None
+    user_id: str | None = None
+    last_remote_task_id: str | None = None
+    is_terminal: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)

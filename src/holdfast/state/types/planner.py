@@ -1,0 +1,123 @@
+"""What a planner says while it runs, and what its background tasks bring home."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+# Names that belong to logging.LogRecord, so that a payload can be handed to a logger as ``extra``.
+_RESERVED_LOG_KEYS = frozenset(
+    {
+        *("args", "msg", "levelname", "levelno", "exc_info", "message", "name", "filename", "pathname", "module"),
+        *("lineno", "funcName", "created", "thread", "threadName", "process", "stack_info", "exc_text"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerEvent:
+    """Something that happened while a planner ran.
+
+    ``ts`` is the planner's clock, which is monotonic unless told otherwise: it orders nothing across processes.
+    """
+
+    event_type: str
+    ts: float
+    trajectory_step: int
+    thought: str | None = None
+    node_name: str | None = None
+    latency_ms: float | None = None
+    token_estimate: int | None = None
+    error: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_payload(self) -> dict[str, Any]:
+        """The event as a dictionary for structured logging."""
+        payload: dict[str, Any] = {"event": self.event_type, "ts": self.ts, "step": self.trajectory_step}
+        for name in ("thought", "node_name", "latency_ms", "token_estimate", "error"):
+            value = getattr(self, name)
+            if value is not None:
+                payload[name] = value
+        payload.update({name: value for name, value in self.extra.items() if name not in _RESERVED_LOG_KEYS})
+        return payload
+
+
+@dataclass(slots=True)
+class BackgroundTaskResult:
+    """What a task in the background brought home; ``consumed``: the planner has seen it."""
+
+    task_id: str
+    group_id: str | None = None
+    status: Literal["completed", "failed"] = "completed"
+    summary: str | None = None
+    payload: Any = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    artifacts: list[dict[str, Any]] = field(default_factory=list)
+    consumed: bool = False
+    completed_at: float = field(default_factory=time.time)
+
+    @classmethod
+    def from_payload(cls, payload: Mapping[str, Any]) -> BackgroundTaskResult | None:
+        """The result that `to_payload` wrote; None where there is no task id."""
+        task_id = payload.get("task_id")
+        if not isinstance(task_id, str) or not task_id:
+            return None
+        summary, digest = payload.get("summary"), payload.get("digest")
+        if summary is None and isinstance(digest, list):
+            summary = " ".join(str(item) for item in digest if item)
+        group_id, facts, artifacts = payload.get("group_id"), payload.get("facts"), payload.get("artifacts")
+        completed_at = payload.get("completed_at")
+        return cls(
+            task_id=task_id,
+            group_id=group_id if isinstance(group_id, str) else None,
+            status="failed" if payload.get("status") == "failed" else "completed",
+            summary=summary,
+            payload=payload.get("payload"),
+            facts=dict(facts) if isinstance(facts, Mapping) else {},
+            artifacts=[dict(item) for item in artifacts if isinstance(item, Mapping)]
+            if isinstance(artifacts, list)
+            else [],
+            consumed=bool(payload.get("consumed", False)),
+            completed_at=float(completed_at) if isinstance(completed_at, int | float) else time.time(),
+        )
+
+    def to_payload(self) -> dict[str, Any]:
+        """The result as a dictionary; a payload that is not JSON is left out."""
+        return {
+            "task_id": self.task_id,
+            "group_id": self.group_id,
+            "status": self.status,
+            "summary": self.summary,
+            "payload": through_json(self.payload),
+            "facts": dict(self.facts),
+            "artifacts": [dict(item) for item in self.artifacts],
+            "consumed": self.consumed,
+            "completed_at": self.completed_at,
+        }
+
+
+def read_results(raw: Any) -> list[BackgroundTaskResult]:
+    """Results in any shape in which they were ever kept: one, a list, or by task id."""
+    if isinstance(raw, BackgroundTaskResult):
+        items: list[Any] = [raw]
+    elif isinstance(raw, Mapping):
+        items = [raw] if "task_id" in raw else list(raw.values())
+    else:
+        items = raw if isinstance(raw, list) else []
+    results = [item if isinstance(item, BackgroundTaskResult) else _result(item) for item in items]
+    return [result for result in results if result is not None]
+
+
+def _result(item: Any) -> BackgroundTaskResult | None:
+    return BackgroundTaskResult.from_payload(item) if isinstance(item, Mapping) else None
+
+
+def through_json(value: Any) -> Any:
+    """A copy of the value, or None where it is not JSON."""
+    try:
+        return json.loads(json.dumps(value, ensure_ascii=False))
+    except (TypeError, ValueError):
+        return None
