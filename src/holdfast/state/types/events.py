@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -67,6 +68,35 @@ class FlowEvent:
             payload["trace_pending"] = self.trace_pending
         payload.update(self.extra)
         return payload
+
+    def metric_samples(self) -> dict[str, float]:
+        """The numbers of this event; a ``latency_ms`` in ``extra`` goes before the event's own."""
+        samples = {
+            "queue_depth_in": float(self.queue_depth_in),
+            "queue_depth_out": float(self.queue_depth_out),
+            "queue_depth_total": float(self.queue_depth),
+            "attempt": float(self.attempt),
+            "trace_inflight": float(self.trace_inflight),
+            "trace_cancelled": 1.0 if self.trace_cancelled else 0.0,
+        }
+        if self.trace_pending is not None:
+            samples["trace_pending"] = float(self.trace_pending)
+        if self.latency_ms is not None:
+            samples["latency_ms"] = self.latency_ms
+        if self.extra.get("latency_ms") is not None:
+            with contextlib.suppress(TypeError, ValueError):
+                samples["latency_ms"] = float(self.extra["latency_ms"])
+        return samples
+
+    def tag_values(self) -> dict[str, str]:
+        """The names of this event, and what is plain in ``extra``, as strings."""
+        tags = {"event_type": self.event_type}
+        for name in ("node_name", "node_id", "trace_id"):
+            value = getattr(self, name)
+            if value is not None:
+                tags[name] = value
+        tags.update({name: str(value) for name, value in self.extra.items() if isinstance(value, str | int | float)})
+        return tags
 
 
 @dataclass(slots=True)

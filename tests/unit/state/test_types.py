@@ -1,0 +1,148 @@
+"""Our types are those of penguiflow: names, fields, defaults, values and behaviour."""
+
+from __future__ import annotations
+
+import dataclasses
+from enum import Enum
+from typing import Any
+
+import penguiflow.artifacts
+import penguiflow.metrics
+import penguiflow.planner.migration
+import penguiflow.planner.models
+import penguiflow.planner.trajectory
+import penguiflow.state
+import pytest
+from penguiflow.llm.types import AudioPart, ImagePart, TextPart
+from pydantic import BaseModel
+
+from holdfast.state import types
+from holdfast.state.types.actions import dump_action, normalise_action
+
+THEIRS: list[Any] = [
+    *(penguiflow.artifacts.ArtifactRef, penguiflow.artifacts.ArtifactScope),
+    *(penguiflow.artifacts.ArtifactRetentionConfig, penguiflow.metrics.FlowEvent),
+    *(penguiflow.planner.models.PlannerAction, penguiflow.planner.models.PlannerEvent),
+    *(penguiflow.planner.trajectory.BackgroundTaskResult, penguiflow.planner.trajectory.Trajectory),
+    *(penguiflow.planner.trajectory.TrajectoryStep, penguiflow.planner.trajectory.TrajectorySummary),
+    *(penguiflow.state.RemoteBinding, penguiflow.state.StateUpdate, penguiflow.state.SteeringEvent),
+    *(penguiflow.state.SteeringEventType, penguiflow.state.StoredEvent, penguiflow.state.TaskContextSnapshot),
+    *(penguiflow.state.TaskState, penguiflow.state.TaskStateModel, penguiflow.state.TaskStatus),
+    *(penguiflow.state.TaskType, penguiflow.state.UpdateType),
+]
+ACTIONS: list[dict[str, Any]] = [
+    {"next_node": "search", "args": {"q": 1}},
+    {"next_node": "search", "args": None, "thought": "  look "},
+    {"next_node": None, "args": {"raw_answer": "42"}, "thought": "", "plan": None, "join": None},
+    {"next_node": None, "args": {}, "thought": "t"},
+    {"next_node": "  ", "thought": "t", "args": {"answer": "a"}},
+    {"next_node": 7, "thought": "t", "args": {}},
+    {"thought": "t", "next_node": None, "plan": [{"node": "a"}, {"x": 1}, 3], "join": {"node": "j", "args": {"k": 1}}},
+    {"thought": "t", "next_node": None, "plan": [{"node": "a", "args": {"b": 2}}], "join": {"node": ""}},
+    {"next_node": "parallel", "args": {"steps": [{"node": "a"}], "join": None}},
+    {"next_node": "plan", "args": {}},
+    {"next_node": "final_response", "args": "done "},
+    {"next_node": "final_response", "args": ["a", "", 3, "b"]},
+    {"next_node": "final_response", "args": {"answer": " ", "raw_answer": "r"}},
+    {"next_node": "final_response"},
+    {"raw_answer": "x", "confidence": 1},
+    {"args": {"answer": "y"}},
+    {"nothing": 1},
+    {"action": {"next_node": "tool", "args": {"a": 1}}},
+    {"next_node": "task.subagent", "args": {"query": "q", "tool": "t", "merge_strategy": "Human gated"}},
+    {"next_node": "task.tool", "args": {"tool": "t", "tool_args": {"a": 1}, "query": "q", "merge_strategy": "odd"}},
+    {"next_node": "task", "args": {"query": "q", "tool": "x"}},
+    {"next_node": "task", "args": {"tool": "x", "group_merge_strategy": "APPEND"}},
+    {"next_node": "task", "args": {"tool_name": "y", "tool": "x"}},
+    {"next_node": "task", "args": {"name": "n"}},
+]
+
+
+@pytest.mark.parametrize("theirs", THEIRS, ids=lambda kind: kind.__name__)
+def test_same_shape(theirs: Any) -> None:
+    """Every type has the fields of theirs, in their order and with their defaults; every enum has their members."""
+    ours: Any = getattr(types, theirs.__name__)
+    assert _shape(ours) == _shape(theirs)
+    assert {name for name in vars(theirs) if not name.startswith("_")} <= {*dir(ours)}
+
+
+@pytest.mark.parametrize("raw", ACTIONS, ids=repr)
+def test_same_actions(raw: dict[str, Any]) -> None:
+    """An action of any shape means the same, and is kept in the same form."""
+    theirs = penguiflow.planner.migration.normalize_action(raw)
+    ours = normalise_action(raw)
+    assert ours.model_dump() == theirs.model_dump()
+    assert dump_action(ours) == penguiflow.planner.migration.dump_action_legacy(theirs)
+
+
+def test_same_trajectories() -> None:
+    """What theirs serialise, ours read, serialise and compress alike."""
+    theirs = penguiflow.planner.trajectory.Trajectory(
+        query="q",
+        llm_context={"a": 1},
+        tool_context={"b": object()},
+        input_parts=(ImagePart(b"12", "image/png"), AudioPart(b"1", "audio/wav"), TextPart("t")),
+        sources=[{"title": "s"}],
+        metadata={"m": [1]},
+        resume_user_input="u",
+        steering_inputs=["s"],
+    )
+    for raw in ACTIONS:
+        theirs.steps.append(
+            penguiflow.planner.trajectory.TrajectoryStep(
+                action=penguiflow.planner.migration.normalize_action(raw),
+                observation={"seen": "x" * 200},
+                error="bad",
+                failure={"code": 1},
+                streams={"s": [{"text": "t"}]},
+            )
+        )
+    theirs.add_background_result(penguiflow.planner.trajectory.BackgroundTaskResult("t1", payload={1, 2}))
+    stored = theirs.serialise()
+    ours = types.Trajectory.from_serialised(stored)
+    back = penguiflow.planner.trajectory.Trajectory.from_serialised(stored)
+    assert ours.serialise() == back.serialise()
+    assert ours.compress().compact() == back.compress().compact()
+    assert ours.mark_background_consumed("t1")
+    assert ours.get_unconsumed_background() == {}
+    assert ours.clear_consumed_background() == 1
+    twin = types.Trajectory(query="q", input_parts=theirs.input_parts)
+    assert twin.serialise()["input_parts"] == stored["input_parts"]
+
+
+def test_same_payloads() -> None:
+    """Events of flows and planners have the payloads of theirs."""
+    fields = ("node_start", 1.0, "n", "id", "t", 1, 2.5, 3, 4, 5, 6, 7, 8, False, {"flow_error": {"code": "X"}})
+    ours, theirs = types.FlowEvent(*fields), penguiflow.metrics.FlowEvent(*fields)
+    assert ours.to_payload() == theirs.to_payload()
+    assert ours.error_payload == theirs.error_payload == {"code": "X"}
+    assert ours.metric_samples() == theirs.metric_samples()
+    assert ours.tag_values() == theirs.tag_values()
+    assert dataclasses.asdict(types.StoredEvent.from_flow_event(ours)) == dataclasses.asdict(
+        penguiflow.state.StoredEvent.from_flow_event(theirs)
+    )
+    planned = ("finish", 1.0, 2, "why", "n", 1.5, 3, "e", {"args": 1, "kept": 2})
+    assert types.PlannerEvent(*planned).to_payload() == penguiflow.planner.models.PlannerEvent(*planned).to_payload()
+
+
+def test_each_update_has_an_id_of_its_own() -> None:
+    first, second = (
+        types.StateUpdate(session_id="s", task_id="t", update_type=types.UpdateType.RESULT, content=1) for _ in range(2)
+    )
+    assert first.update_id != second.update_id
+
+
+def _shape(kind: Any) -> Any:
+    if issubclass(kind, Enum):
+        return [(member.name, member.value, str(member)) for member in kind]
+    if issubclass(kind, BaseModel):
+        return [(name, _default(field)) for name, field in kind.model_fields.items()]
+    return [(field.name, _default(field)) for field in dataclasses.fields(kind)]
+
+
+def _default(field: Any) -> Any:
+    made = field.default_factory
+    if made in (None, dataclasses.MISSING):
+        return repr(field.default)
+    value = made() if made in (dict, list) else "made anew"
+    return repr(value)
