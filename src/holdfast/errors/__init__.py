@@ -50,6 +50,52 @@
     │   ├── LeaseLost                another process has the task; nothing that this one writes is taken
     │   └── StepError
     │       └── StepFailed           the step was answered as failed
+    ├── TurnError                    in a turn; each has a code (E_…), a status, and says whether it is fatal
+    │   ├── TurnAborted              the turn was aborted
+    │   ├── InvalidTurnRunnerConfig  a turn runner was given a wrong configuration; ``problems`` lists all
+    │   ├── InvalidTurnContext       a turn can't begin with this input
+    │   ├── InvalidLlmExecutionContext  a dispatch can't begin with this raw context
+    │   ├── InvalidLlmDispatchInput  a dispatch comes from a turn or a raw context, one of them
+    │   ├── InputPipelineError       a middleware of the turn's input pipeline raised
+    │   ├── OutputPipelineError      a middleware of the turn's output pipeline raised
+    │   ├── DispatchPipelineError    a middleware of a dispatch pipeline raised
+    │   ├── PipelineShortCircuited   a middleware ended without calling next()
+    │   ├── LlmExecutionExecutorError  the executor raised
+    │   ├── LlmExecutionAlreadySignalled  ack() or nack() for the second time
+    │   ├── LlmExecutionGateNotSupported  a gate in a dispatch that stands alone
+    │   ├── DispatchNacked           nack() without an error of its own
+    │   ├── DispatchFlushError       the writes of an iteration could not be stored
+    │   ├── IterationLimitReached    max_iterations without ack() or nack()
+    │   ├── ReportAfterCompletion    what was reported complete is reported again
+    │   ├── InvalidInitialValue      made from fields that don't fit
+    │   │   ├── InvalidInitialRegistryValue
+    │   │   ├── InvalidInitialMemoryValue
+    │   │   ├── InvalidInitialRetrievableValue
+    │   │   ├── InvalidInitialMessageValue
+    │   │   ├── InvalidInitialIdentityValue
+    │   │   ├── InvalidInitialThoughtValue
+    │   │   ├── InvalidInitialToolCallValue
+    │   │   ├── InvalidInitialToolValue
+    │   │   ├── InvalidInitialMediaValue
+    │   │   └── InvalidInitialTurnGateValue
+    │   ├── TokenizableEvaluatorInvalid  text that is not text
+    │   ├── InvalidTurnGateResolution  a value that does not fit the gate's schema; it stays open
+    │   ├── TurnGateTimeout          nobody settled the gate in time
+    │   ├── TurnGateAborted          the gate or its turn was aborted
+    │   ├── InvalidToolArgs          arguments that don't fit the tool's schema
+    │   ├── ToolDownstreamError      the tool raised
+    │   ├── ToolAlreadyRegistered    a tool of this name is registered
+    │   ├── NotASpoolReader          it has not the methods of one
+    │   ├── NotAMediaReader          it has not the methods of one
+    │   ├── ReaderNotDescribable     nothing could find this reader's bytes again
+    │   ├── NoReaderResolver         nobody can open readers of this tag
+    │   ├── ArtifactIdCollision      a tool call and a retrievable share an id
+    │   └── TurnStorageError         from the durable storage of turns
+    │       ├── TurnStorageScopeMissing  it is not known whose turn this is
+    │       ├── TurnStorageDuplicateId  something else is stored under this id
+    │       ├── TurnStorageNotFound  nothing is stored under this id
+    │       ├── TurnStorageCorrupt   what is stored is not what was written
+    │       └── TurnStorageSchema    stored by a newer version
     └── StorageError
         ├── CommitRefused            a check of this commit failed; nothing of it was written
         ├── InvalidRequest           the call itself is wrong; nothing was tried
@@ -106,3 +152,4 @@ from holdfast.errors.client import *
 from holdfast.errors.protocol import *
 from holdfast.errors.storage import *
 from holdfast.errors.tasks import *
+from holdfast.errors.turns import *
