@@ -1,0 +1,55 @@
+"""The index finds the lines that the split finds, whatever the bytes and however they came."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.turns import lines
+from holdfast.turns.memory_bytes import InMemoryMediaStore, InMemorySpoolReader, InMemorySpoolStore
+from holdfast.turns.readers import is_byte_store, is_media_reader, is_range_reader, is_spool_reader
+
+STRETCH = 7
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_stretches() -> object:
+    """Many stretches in little text."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(lines, "STRETCH_BYTES", STRETCH)
+    yield
+    patch.undo()
+
+
+@given(
+    pieces=st.lists(st.text(alphabet="ab\n\r\x0b\u2028", max_size=20).map(str.encode)),
+    start=st.integers(-3, 40),
+    end=st.integers(-3, 60),
+)
+async def test_index_agrees_with_split(pieces: list[bytes], start: int, end: int) -> None:
+    """Each line of each range, and their number, through the stored form of the index."""
+    data = b"".join(pieces)
+    counter = lines.LineCounter()
+    for piece in pieces:
+        counter.add(piece)
+    index = lines.LineIndex.load(counter.index().dump(), len(data))
+
+    async def chunk(number: int) -> bytes:
+        return data[number * STRETCH : (number + 1) * STRETCH]
+
+    whole = lines.lines_of(data)
+    assert index.line_count == len(whole)
+    assert [line async for line in lines.lines_between(chunk, index, start, end)] == whole[max(start, 0) : max(end, 0)]
+
+
+def test_what_is_a_reader() -> None:
+    """Instances with the methods are; classes, strings and half of the methods are not."""
+    reader = InMemorySpoolReader(b"")
+    assert is_spool_reader(reader)
+    assert is_range_reader(reader)
+    assert is_media_reader(reader)
+    assert is_byte_store(InMemorySpoolStore())
+    for value in (InMemorySpoolReader, "text", None, 3, InMemoryMediaStore()):
+        assert not is_spool_reader(value)
+        assert not is_media_reader(value)
