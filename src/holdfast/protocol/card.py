@@ -74,6 +74,7 @@ class SkillConfig(Config):
     input_modes: Sequence[str] | None = None
     output_modes: Sequence[str] | None = None
     security: Sequence[dict[str, list[str]]] | None = None
+    extensions: dict[str, Json] | None = None  # beside the protocol, which knows extensions of the agent alone
 
 
 class AgentCardConfig(Config):
@@ -172,7 +173,10 @@ def card_v1(card: Mapping[str, Any]) -> Object:
     found["capabilities"] = {
         name: value for name, value in card["capabilities"].items() if name != "stateTransitionHistory"
     }
-    found["skills"] = [{name: value for name, value in skill.items() if name != "security"} for skill in card["skills"]]
+    found["skills"] = [
+        {name: value for name, value in skill.items() if name not in ("security", "extensions")}
+        for skill in card["skills"]
+    ]
     if "securitySchemes" in card:
         found["securitySchemes"] = {
             name: {member: value for member, value in scheme.items() if member.endswith("SecurityScheme")}
@@ -273,6 +277,8 @@ def _skill(skill: SkillConfig) -> Object:
     found.update((name, list(given)) for name, given in lists if given)
     if skill.security:
         found.update(_requirements(skill.security))
+    if skill.extensions:
+        found["extensions"] = skill.extensions
     return found
 
 

@@ -19,6 +19,7 @@ from holdfast.observability.tracing import Tracing
 from holdfast.protocol.card import AgentCardConfig
 from holdfast.protocol.protobuf.extra import require
 from holdfast.protocol.signatures import CardKey
+from holdfast.server.admission import Admission
 from holdfast.server.cards import JWKS_PATH, PATHS, Cards, ExtendedCard, serve_jwks
 from holdfast.server.cors import Cors
 from holdfast.server.dispatch import Dispatcher
@@ -73,6 +74,7 @@ class A2AServer:
         require_auth: bool = True,
         exempt_prefixes: object = None,
         extended_card: ExtendedCard | None = None,
+        admission: Admission | None = None,
         hooks: LifecycleHooks | None = None,
         dependencies: Mapping[Any, Any] | None = None,
         retention: RetentionPolicy | None = None,
@@ -101,6 +103,7 @@ class A2AServer:
         self._dependencies = dependencies
         self._resolver = Resolver(auth, require_auth=require_auth) if auth is not None else None
         self._extended_card = extended_card
+        self._admission = admission
         self.card_key = card_key
         if grpc_port is not None:
             require()  # what is missing shows here too
@@ -111,12 +114,16 @@ class A2AServer:
         self.metrics = Metrics() if self.settings.metrics else None
         self._stack: contextlib.AsyncExitStack | None = None
         self._routes: _Routes | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._next_card: Callable[[], AgentCardConfig] | None = None
         self.app: ASGIApp = Cors(self._serve, self.settings.cors_origins)
 
     # -------------------------------------------------------------------------------------------------- life cycle
 
     async def __aenter__(self) -> Self:
         stack = contextlib.AsyncExitStack()
+        self._loop = asyncio.get_running_loop()
+        self._change_card()
         try:
             engine = await stack.enter_async_context(self._engine())
             if self._resolver is not None:
@@ -188,6 +195,28 @@ class A2AServer:
             )
         )
         routes.cards.grpc_at = routes.grpc.at
+
+    def replace_card(self, build: Callable[[], AgentCardConfig]) -> None:
+        """Show another card from now on. May be called in any thread, and often: what is asked for at once is built once.
+
+        Skills may come and go; capabilities and extensions stay what they were when the agent started.
+        """
+        self._next_card = build
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the agent has stopped
+                self._loop.call_soon_threadsafe(self._change_card)
+
+    def _change_card(self) -> None:
+        build, self._next_card = self._next_card, None
+        if build is None:
+            return
+        try:
+            self.agent_card = build()
+        except Exception:
+            logger.exception("the new card could not be built; the old one stays")
+            return
+        if self._routes is not None:
+            self._routes.cards.replace(self.agent_card)
 
     def drain(self) -> None:
         """Take no more work, and end the streams, with a hint to come back."""
@@ -276,7 +305,7 @@ class _Routes:
         )
         self.cards.address = server.address
         self.grpc: GrpcServer | None = None
-        self.service = AgentService(engine, self.cards.config, settings)
+        self.service = AgentService(engine, self.cards.config, settings, server._admission)  # noqa: SLF001
         self.streams = Streams(settings.streams, settings.streams_each)
         self.health = Health(engine, self.streams)
         self.gate = gate = Gate(

@@ -33,6 +33,7 @@ from holdfast.protocol.requests import (
 )
 from holdfast.protocol.types import PAUSED, Part, TaskState
 from holdfast.protocol.versions import Version
+from holdfast.server.admission import Admission
 from holdfast.server.caller import Caller
 from holdfast.server.settings import ServerSettings
 from holdfast.storage import Entry
@@ -77,8 +78,15 @@ BEAT = Item("beat", b"")
 class AgentService:
     """One agent: its engine, its card, and what its clients may ask for."""
 
-    def __init__(self, engine: TaskEngine, card: AgentCardConfig, settings: ServerSettings) -> None:
+    def __init__(
+        self,
+        engine: TaskEngine,
+        card: AgentCardConfig,
+        settings: ServerSettings,
+        admission: Admission | None = None,
+    ) -> None:
         self.engine = engine
+        self._admission = admission
         self.tasks = engine.tasks
         self.card = card
         self.settings = settings
@@ -94,7 +102,7 @@ class AgentService:
         configuration = request.configuration
         task = sent.task
         if configuration is not None and configuration.return_immediately:
-            if request.message.task_id is not None:  # a run of this task here may have written on in the other copy
+            if not sent.opening:  # a run of this task here may have written on in the other copy
                 task = await self.engine.store.load(task.partition, task.record.task_id)
         else:
             task = await self.tasks.settled(sent, seconds=self.settings.blocking_seconds or None)
@@ -105,7 +113,11 @@ class AgentService:
 
     async def _send(self, request: SendMessageRequest, caller: Caller) -> Sent:
         configuration = request.configuration
-        self._check_modes(request.message.parts)
+        task_id = request.message.task_id
+        if self._admission is None:
+            self._check_modes(request.message.parts)
+        else:
+            task_id = await self._admission.admit(request, caller, self.tasks) or task_id
         config = configuration.task_push_notification_config if configuration is not None else None
         push = None
         if config is not None:
@@ -118,14 +130,14 @@ class AgentService:
             push=push,
         )
         message = request.message
-        if config is None or message.task_id is None:
-            return await self.tasks.send(message, envelope)
+        if config is None or task_id is None:
+            return await self.tasks.send(message, envelope, task_id=task_id)
         # A config that comes with a further message is told everything of its turn; the same message makes it once.
-        head = (await self.tasks.load(message.task_id, caller.principal)).version
-        sent = await self.tasks.send(message, envelope)
+        head = (await self.tasks.load(task_id, caller.principal)).version
+        sent = await self.tasks.send(message, envelope, task_id=task_id)
         if not config.id:
             config = config.model_copy(update={"id": f"message-{sha256(message.message_id.encode()).hexdigest()[:24]}"})
-        await self.push.create(sent.task.partition, message.task_id, config, caller.version, after=head)
+        await self.push.create(sent.task.partition, task_id, config, caller.version, after=head)
         return sent
 
     def _check_modes(self, parts: Sequence[Part]) -> None:

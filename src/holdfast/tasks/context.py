@@ -198,13 +198,13 @@ class TaskContext:
         """Done; who sent the message gets a message back instead of a task (a stream gets the task as always)."""
         await self._end(TaskState.completed, text, direct=True)
 
-    async def fail(self, reason: str) -> None:
-        """It did not work, and this is why."""
-        await self._end(TaskState.failed, reason)
+    async def fail(self, reason: str, *, data: Any = None) -> None:
+        """It did not work, and this is why; ``data`` says it to programs."""
+        await self._end(TaskState.failed, reason, data=data)
 
-    async def reject(self, reason: str | None = None) -> None:
-        """The agent does not do this."""
-        await self._end(TaskState.rejected, reason)
+    async def reject(self, reason: str | None = None, *, data: Any = None) -> None:
+        """The agent does not do this; ``data`` says why to programs."""
+        await self._end(TaskState.rejected, reason, data=data)
 
     async def request_input(self, question: str | None = None, *, data: Any = None) -> None:
         """Ask the user. The turn ends; the answer is the message of the next one, in whatever process."""

@@ -1,0 +1,47 @@
+"""apcore itself. Importing this module raises MissingExtra when it is not installed."""
+
+from __future__ import annotations
+
+from holdfast.errors import MissingExtra
+
+try:
+    from apcore import ACL, Context, Executor, Identity, Registry
+    from apcore import errors as apcore_errors
+    from apcore.approval import ApprovalRequest, ApprovalResult
+    from apcore.cancel import CancelToken, ExecutionCancelledError
+    from apcore.context import GovernanceProjection
+    from apcore.errors import (
+        ApprovalDeniedError,
+        ApprovalPendingError,
+        ApprovalTimeoutError,
+        ModuleError,
+        ModuleTimeoutError,
+        SchemaValidationError,
+    )
+    from apcore.streaming import StreamingModule
+    from apcore.trace_context import TraceContext, TraceParent
+except ImportError as error:
+    raise MissingExtra("apcore", "apcore") from error
+
+__all__ = [
+    "ACL",
+    "ApprovalDeniedError",
+    "ApprovalPendingError",
+    "ApprovalRequest",
+    "ApprovalResult",
+    "ApprovalTimeoutError",
+    "CancelToken",
+    "Context",
+    "ExecutionCancelledError",
+    "Executor",
+    "GovernanceProjection",
+    "Identity",
+    "ModuleError",
+    "ModuleTimeoutError",
+    "Registry",
+    "SchemaValidationError",
+    "StreamingModule",
+    "TraceContext",
+    "TraceParent",
+    "apcore_errors",
+]

@@ -1,0 +1,150 @@
+"""JSON Schemas of modules, as others read them: every ``$ref`` inlined, ``$defs`` gone, the root an object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+Schema = dict[str, Any]
+RootType = Literal["string", "object", "unknown"]
+
+MAX_NODES = 20_000  # of one schema: definitions that refer to each other twice over grow without bound
+FILE_FORMATS = frozenset({"binary", "byte", "base64"})
+_META = ("title", "description", "default", "examples", "deprecated")
+
+
+class SchemaConverter:
+    """Inlines what schemas refer to, and finds out what they want."""
+
+    def convert_input_schema(self, descriptor: Any) -> Schema:
+        """The input schema of a module, complete in itself."""
+        return self._converted(getattr(descriptor, "input_schema", None))
+
+    def convert_output_schema(self, descriptor: Any) -> Schema:
+        """The output schema of a module, complete in itself."""
+        return self._converted(getattr(descriptor, "output_schema", None))
+
+    def _converted(self, schema: Any) -> Schema:
+        if not isinstance(schema, Mapping) or not schema:
+            return {}
+        found = inline(schema)
+        if "type" not in found and not any(word in found for word in ("anyOf", "oneOf", "allOf", "enum", "const")):
+            found["type"] = "object"
+        return found
+
+    def detect_root_type(self, schema: Mapping[str, Any] | None) -> RootType:
+        """'string', 'object', or 'unknown'."""
+        match (schema or {}).get("type"):
+            case "string":
+                return "string"
+            case "object":
+                return "object"
+        return "object" if schema and "properties" in schema else "unknown"
+
+
+def inline(schema: Mapping[str, Any]) -> Schema:
+    """The schema with the definitions in the places that refer to them.
+
+    A definition within itself (a tree, a list of lists) can't be inlined for ever: where it comes back, it is an object
+    of which only the title is said. So does everything after the schema has become very large.
+    """
+    return _Inliner(schema).root()
+
+
+class _Inliner:
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._nodes = 0
+
+    def root(self) -> Schema:
+        found = self._walk(self._schema, ())
+        for word in ("$defs", "definitions"):
+            found.pop(word, None)
+        return dict(found)
+
+    def _walk(self, node: Any, within: tuple[str, ...]) -> Any:
+        self._nodes += 1
+        if isinstance(node, Mapping):
+            reference = node.get("$ref")
+            if isinstance(reference, str):
+                return self._refer(reference, node, within)
+            return {
+                key: self._walk(value, within)
+                for key, value in node.items()
+                if key not in ("$defs", "definitions") or within or node is not self._schema
+            }
+        if isinstance(node, list | tuple):
+            return [self._walk(item, within) for item in node]
+        return node
+
+    def _refer(self, reference: str, node: Mapping[str, Any], within: tuple[str, ...]) -> Any:
+        beside = {key: self._walk(value, within) for key, value in node.items() if key != "$ref"}
+        target = self._find(reference)
+        if target is None:
+            return {"description": f"refers to {reference[:200]}, which is not part of this schema", **beside}
+        if reference in within or self._nodes > MAX_NODES:
+            about = {key: target[key] for key in ("type", "title") if key in target}
+            return {**about, "description": "the same again, within itself", **beside}
+        found = self._walk(target, (*within, reference))
+        return {**found, **beside} if isinstance(found, dict) else found
+
+    def _find(self, reference: str) -> Mapping[str, Any] | None:
+        """What a JSON pointer within this schema leads to."""
+        if reference == "#":
+            return self._schema
+        if not reference.startswith("#/"):
+            return None
+        found: Any = self._schema
+        for step in reference[2:].split("/"):
+            step = step.replace("~1", "/").replace("~0", "~")
+            if not isinstance(found, Mapping) or step not in found:
+                return None
+            found = found[step]
+        return found if isinstance(found, Mapping) else None
+
+
+def properties_of(schema: Mapping[str, Any]) -> dict[str, Schema]:
+    """The named properties of an object."""
+    found = schema.get("properties")
+    if not isinstance(found, Mapping):
+        return {}
+    return {name: dict(value) for name, value in found.items() if isinstance(value, Mapping)}
+
+
+def text_property(schema: Mapping[str, Any]) -> str | None:
+    """Where plain text goes: the only property, or the only required one, if it is a string."""
+    properties = properties_of(schema)
+    required = [name for name in schema.get("required", ()) if name in properties]
+    names = list(properties) if len(properties) == 1 else required
+    if len(names) != 1 or is_file(properties[names[0]]):
+        return None
+    return names[0] if "string" in types_of(properties[names[0]]) else None
+
+
+def types_of(schema: Mapping[str, Any]) -> frozenset[str]:
+    """The JSON types that a schema names, those of its alternatives too."""
+    declared = schema.get("type")
+    found = {declared} if isinstance(declared, str) else set(declared or ())
+    for word in ("anyOf", "oneOf"):
+        for choice in schema.get(word, ()):
+            if isinstance(choice, Mapping):
+                found |= types_of(choice)
+    return frozenset(found)
+
+
+def is_file(schema: Mapping[str, Any]) -> bool:
+    """Whether a property wants a file: bytes, or an object that says where they are."""
+    for choice in alternatives(schema):
+        if choice.get("format") in FILE_FORMATS or "contentEncoding" in choice or "contentMediaType" in choice:
+            return True
+        if "object" in types_of(choice) and {"uri", "bytes"} & set(properties_of(choice)):
+            return True
+    return False
+
+
+def alternatives(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The schema itself, or what it lets one choose from."""
+    found = [
+        choice for word in ("anyOf", "oneOf") for choice in schema.get(word, ()) if isinstance(choice, Mapping)
+    ]
+    return found or [schema]
