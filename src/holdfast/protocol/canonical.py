@@ -30,11 +30,11 @@ def _text(value: Json) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, int):
-        if abs(value) > _EXACT and (abs(value) >= _MOST or _number(float(value)) != str(value)):
+        if abs(value) > _EXACT and (abs(value) >= _MOST or ecmascript_number(float(value)) != str(value)):
             raise ValueError("this integer has no canonical form: ECMAScript would change it")
         return str(int(value))
     if isinstance(value, float):
-        return _number(value)
+        return ecmascript_number(value)
     if isinstance(value, dict):
         members = sorted(value.items(), key=lambda item: item[0].encode("utf-16-be", "surrogatepass"))
         return "{" + ",".join(f"{_text(str(name))}:{_text(item)}" for name, item in members) + "}"
@@ -43,7 +43,7 @@ def _text(value: Json) -> str:
     raise ValueError(f"{type(value).__name__} is not JSON")
 
 
-def _number(value: float) -> str:
+def ecmascript_number(value: float) -> str:
     """Number.prototype.toString: Python finds the same shortest digits, and only sets them out differently."""
     if not math.isfinite(value):
         raise ValueError("NaN and the infinities are not JSON")
