@@ -1,0 +1,24 @@
+"""What a session tells people beside the work itself."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+
+class NotificationAction(BaseModel):
+    """A button: ``payload`` comes back to the caller when it is pressed."""
+
+    id: str
+    label: str
+    payload: dict[str, Any] = Field(default_factory=dict)
+
+
+class NotificationPayload(BaseModel):
+    """A message for the user."""
+
+    severity: Literal["info", "warning", "error"] = "info"
+    title: str
+    body: str
+    actions: list[NotificationAction] = Field(default_factory=list)

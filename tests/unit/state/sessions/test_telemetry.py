@@ -1,0 +1,117 @@
+"""Telemetry tells what became of tasks and is never in their way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import prometheus_client
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from holdfast.state.sessions import telemetry
+from holdfast.state.sessions.telemetry import LoggingTaskTelemetrySink, NoOpTaskTelemetrySink, Telemetry
+from holdfast.state.sessions.telemetry import TaskTelemetryEvent as Event
+from holdfast.state.sessions.telemetry_exports import OpenTelemetryTaskTelemetrySink, PrometheusTaskTelemetrySink
+from holdfast.state.types.tasks import TaskContextSnapshot, TaskState, TaskStatus, TaskType
+
+
+def task(reason: str | None = None, kind: TaskType = TaskType.BACKGROUND) -> TaskState:
+    snapshot = TaskContextSnapshot(session_id="s", task_id="t", spawn_reason=reason)
+    return TaskState("t", "s", TaskStatus.RUNNING, kind, 0, snapshot)
+
+
+class Sink:
+    """Takes events, or fails, or hangs."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.broken = 0
+
+    async def emit(self, event: Event) -> None:
+        await self.gate.wait()
+        if self.broken:
+            self.broken -= 1
+            raise ValueError("no")
+        self.events.append(event)
+
+
+def test_an_event_names_its_task() -> None:
+    """A tool's job, a background task and the conversation itself are three modes."""
+    assert Event.of(task("tool:x"), "spawned").mode == "job"
+    assert Event.of(task(), "failed", error="x").mode == "subagent"
+    found = Event.of(task(kind=TaskType.FOREGROUND), "completed", duration_ms=3.0)
+    assert (found.mode, found.event_type, found.parent_task_id) == ("foreground", "task_completed", "foreground")
+
+
+async def test_events_come_in_order_and_a_failing_sink_loses_only_its_own() -> None:
+    """An error of the sink goes to the log, and the next event is emitted."""
+    sink = Sink()
+    sink.broken = 1
+    line = Telemetry(sink)
+    for number in range(4):
+        line.emit(Event.of(task(), "spawned", number=number))
+    await line.close()
+    assert [event.extra["number"] for event in sink.events] == [1, 2, 3]
+    assert (line.failed, line.dropped) == (1, 0)
+
+
+async def test_a_hanging_sink_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it can't take is dropped and counted; closing waits a moment, no longer."""
+    monkeypatch.setattr(telemetry, "LAST_SECONDS", 0.01)
+    sink = Sink()
+    sink.gate.clear()
+    line = Telemetry(sink, waiting=3)
+    for _ in range(10):
+        line.emit(Event.of(task(), "spawned"))
+    await line.close()
+    assert sink.events == []
+    assert (line.dropped, line.failed) == (9, 1)
+
+
+async def test_nothing_is_done_for_no_sink() -> None:
+    """No task is started for telemetry that nobody wants."""
+    before = asyncio.all_tasks()
+    for sink in (None, NoOpTaskTelemetrySink()):
+        Telemetry(sink).emit(Event.of(task(), "spawned"))
+    assert asyncio.all_tasks() == before
+
+
+async def test_logging(caplog: pytest.LogCaptureFixture) -> None:
+    """One line each, at the level of its outcome."""
+    caplog.set_level(logging.INFO)
+    sink = LoggingTaskTelemetrySink()
+    for outcome in ("spawned", "cancelled", "failed"):
+        await sink.emit(Event.of(task(), outcome, error="x"))
+    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING", "ERROR"]
+    assert "task_failed session_id=s task_id=t" in caplog.text
+    assert "error=x" in caplog.text
+
+
+async def test_prometheus() -> None:
+    """Tasks are counted and measured by outcome; no id becomes a label."""
+    registry = prometheus_client.CollectorRegistry()
+    sink = PrometheusTaskTelemetrySink(registry)
+    for _ in range(2):
+        await sink.emit(Event.of(task(), "completed", duration_ms=250.0))
+    labels = {"outcome": "completed", "task_type": "BACKGROUND", "mode": "subagent"}
+    assert registry.get_sample_value("holdfast_session_tasks_total", labels) == 2
+    assert registry.get_sample_value("holdfast_session_task_seconds_sum", labels) == 0.5
+
+
+async def test_opentelemetry() -> None:
+    """A span for each task that ended, as long as the task was; a failed one says why."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    sink = OpenTelemetryTaskTelemetrySink(provider.get_tracer("test"))
+    await sink.emit(Event.of(task(), "spawned"))
+    await sink.emit(Event.of(task(), "failed", duration_ms=1500.0, error="boom"))
+    (span,) = exporter.get_finished_spans()
+    assert span.start_time is not None
+    assert span.end_time is not None
+    assert span.end_time - span.start_time == 1_500_000_000
+    assert (span.status.description, (span.attributes or {})["holdfast.task_id"]) == ("boom", "t")
