@@ -2,6 +2,11 @@
 
     HoldfastError
     ├── MissingExtra                 an optional dependency is not installed
+    ├── ExtensionsError              an extensions directory of apcore modules can't be served
+    │   ├── ExtensionsNotFound       it does not exist
+    │   ├── ExtensionsUnreadable     its permissions forbid it
+    │   ├── NoModulesFound           it has no module, or none that could be loaded
+    │   └── ExtensionsBroken         its modules can't be loaded together
     ├── AuthError
     │   ├── AuthMisconfigured        an authenticator can't work as it was set up
     │   ├── AuthenticationFailed     nobody vouches for this caller
@@ -96,6 +101,12 @@
     │       ├── TurnStorageNotFound  nothing is stored under this id
     │       ├── TurnStorageCorrupt   what is stored is not what was written
     │       └── TurnStorageSchema    stored by a newer version
+    ├── StateStoreError              the state of agents
+    │   ├── SteeringValidationError  a steering event that does not fit its type; ``errors`` lists why
+    │   ├── MemoryBudgetExceeded     a memory over its budget, whose policy is to refuse
+    │   ├── InvalidMemoryState       what was stored of a memory can't be read
+    │   ├── ArtifactTooLarge         larger than one artifact may be
+    │   └── ArtifactLimitExceeded    no room in the session or trace
     └── StorageError
         ├── CommitRefused            a check of this commit failed; nothing of it was written
         ├── InvalidRequest           the call itself is wrong; nothing was tried
@@ -146,10 +157,12 @@ The docstring of a class is its default message. ``retryable`` says whether the 
 
 from __future__ import annotations
 
+from holdfast.errors.apcore import *
 from holdfast.errors.auth import *
 from holdfast.errors.base import *
 from holdfast.errors.client import *
 from holdfast.errors.protocol import *
+from holdfast.errors.state import *
 from holdfast.errors.storage import *
 from holdfast.errors.tasks import *
 from holdfast.errors.turns import *
