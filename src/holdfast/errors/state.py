@@ -1,0 +1,33 @@
+"""What the state of agents refuses."""
+
+from __future__ import annotations
+
+from holdfast.errors.base import HoldfastError
+
+
+class StateStoreError(HoldfastError):
+    """Something went wrong with the state of an agent."""
+
+
+class SteeringValidationError(StateStoreError, ValueError):
+    """The payload of a steering event does not fit its type."""
+
+    def __init__(self, errors: list[str]) -> None:
+        self.errors = errors
+        super().__init__(f"{self.__doc__} {'; '.join(errors)}.")
+
+
+class MemoryBudgetExceeded(StateStoreError, RuntimeError):
+    """A memory is over its budget, and its policy is to refuse what does not fit."""
+
+
+class InvalidMemoryState(StateStoreError, ValueError):
+    """What was stored of a memory can't be read as one."""
+
+
+class ArtifactTooLarge(StateStoreError, ValueError):
+    """The artifact is larger than one artifact may be."""
+
+
+class ArtifactLimitExceeded(StateStoreError, ValueError):
+    """There is no room for the artifact in its session or trace, and nothing there that may be removed for it."""
