@@ -32,7 +32,7 @@ from holdfast.tasks.inbox import STEERING, SteeringKind, cancelled, post
 from holdfast.tasks.journal import Journal
 from holdfast.tasks.json import json_bytes
 from holdfast.tasks.lifecycle import Answer, Cancel, Start, apply
-from holdfast.tasks.listing import list_tasks
+from holdfast.tasks.listing import list_records, list_tasks
 from holdfast.tasks.notes import MessageNote, Note, OtherNote, StatusNote, append_notes
 from holdfast.tasks.pushes import NewPush, nudge, nudges
 from holdfast.tasks.queries import ListTasksQuery
@@ -111,9 +111,14 @@ class TaskManager:
 
     # -------------------------------------------------------------------------------------------------------- send
 
-    async def send(self, message: Message, envelope: Envelope = ALONE) -> Sent:
-        """Take a message: it makes a task, or goes to the one that it names. Returns when that is committed."""
+    async def send(self, message: Message, envelope: Envelope = ALONE, *, task_id: str | None = None) -> Sent:
+        """Take a message: it makes a task, or goes to the one that it names. Returns when that is committed.
+
+        ``task_id`` names that task where the message does not: a repeat is known by what its client wrote.
+        """
         text = checked_message(message)
+        if task_id is not None and message.task_id is None:
+            message = message.model_copy(update={"task_id": task_id})
         send = Send(message.message_id, text, once=self.settings.repeated_send == "same")
         partition = envelope.principal.partition
         try:
@@ -308,6 +313,12 @@ class TaskManager:
     async def load(self, task_id: str, principal: Principal = ANONYMOUS) -> StoredTask:
         """The task; raises TaskNotFoundError."""
         return await self.store.load(principal.partition, task_id)
+
+    async def waiting(self, context_id: str, principal: Principal = ANONYMOUS) -> str | None:
+        """The task of this context that waits for its user; of several, the one that asked last."""
+        query = ListTasksQuery(context_id=context_id, status=TaskState.input_required, page_size=1)
+        found = (await list_records(self.store, principal.partition, query)).records
+        return found[0].task_id if found else None
 
     async def list(self, query: ListTasksQuery, principal: Principal = ANONYMOUS) -> TaskPage:
         """A page of the caller's tasks, newest status first; see `holdfast.tasks.listing`."""
