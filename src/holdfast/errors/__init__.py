@@ -32,6 +32,9 @@
     │   │   └── StoppingError        the agent stops; the stream can be continued
     │   ├── MethodNotFoundError      no operation has this name
     │   ├── InvalidParamsError       a field is missing, wrong or unreadable; ``violations`` names it
+    │   │   ├── SkillRequiredError   the message chooses no skill, and there are several
+    │   │   └── SkillInputError      the message holds no input that the skill takes
+    │   ├── SkillNotFoundError       no such skill (or not one that this caller may call)
     │   ├── VersionNotSupportedError  neither 0.3 nor 1.0
     │   ├── ExtensionSupportRequiredError  the agent requires an extension that the client did not name
     │   ├── PushNotificationNotSupportedError  this agent sends no push notifications
@@ -162,6 +165,7 @@ from holdfast.errors.auth import *
 from holdfast.errors.base import *
 from holdfast.errors.client import *
 from holdfast.errors.protocol import *
+from holdfast.errors.skills import *
 from holdfast.errors.state import *
 from holdfast.errors.storage import *
 from holdfast.errors.tasks import *

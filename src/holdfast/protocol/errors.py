@@ -80,6 +80,7 @@ TABLE: Mapping[type, Row] = MappingProxyType(
         errors.TooManyStreamsError: Row(-32603, 503, "UNAVAILABLE", "TOO_MANY_STREAMS", "InternalError"),
         errors.StoppingError: Row(-32603, 503, "UNAVAILABLE", "STOPPING", "InternalError"),
         errors.MethodNotFoundError: Row(-32601, 404, "NOT_FOUND", "METHOD_NOT_FOUND", "MethodNotFoundError"),
+        errors.SkillNotFoundError: Row(-32601, 404, "NOT_FOUND", "SKILL_NOT_FOUND", "ModuleNotFoundError"),
         errors.InvalidParamsError: _PARAMS,
         errors.InvalidTaskRequest: _PARAMS,
         errors.ContextMismatchError: _PARAMS,
@@ -107,6 +108,7 @@ class Failure:
     message: str
     metadata: dict[str, str]
     violations: tuple[FieldViolation, ...] = ()
+    data: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def details(self) -> list[dict[str, Any]]:
@@ -124,7 +126,8 @@ def describe(error: BaseException) -> Failure:
     """How an exception is answered. Total: every exception has an answer, and no answer tells what it should not."""
     for kind in type(error).__mro__:
         if row := TABLE.get(kind):
-            return Failure(row, str(error), _metadata(error), getattr(error, "violations", ()))
+            data = getattr(error, "data", None) or {}
+            return Failure(row, str(error), _metadata(error), getattr(error, "violations", ()), data)
         if row := QUIET.get(kind):
             return Failure(row, _UNAVAILABLE_MESSAGE, {})
     return Failure(INTERNAL, _INTERNAL_MESSAGE, {})
@@ -132,7 +135,10 @@ def describe(error: BaseException) -> Failure:
 
 def _metadata(error: BaseException) -> dict[str, str]:
     task_id = getattr(error, "task_id", None)
-    return {"taskId": task_id[:MAX_METADATA_CHARACTERS]} if isinstance(task_id, str) and task_id else {}
+    found = {"taskId": task_id[:MAX_METADATA_CHARACTERS]} if isinstance(task_id, str) and task_id else {}
+    if data := getattr(error, "data", None):
+        found["type"] = data["type"]
+    return found
 
 
 def jsonrpc_v1(failure: Failure) -> bytes:
@@ -141,8 +147,9 @@ def jsonrpc_v1(failure: Failure) -> bytes:
 
 
 def jsonrpc_v03(failure: Failure) -> bytes:
-    """The error object of JSON-RPC in 0.3."""
-    return to_json({"code": failure.row.code, "message": failure.message})
+    """The error object of JSON-RPC in 0.3: `data` is open there, and tells programs what kind of error it is."""
+    data = {"type": failure.row.name, **failure.data}
+    return to_json({"code": failure.row.code, "message": failure.message, "data": data})
 
 
 def rest_v1(failure: Failure) -> bytes:

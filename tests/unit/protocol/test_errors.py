@@ -121,7 +121,8 @@ def test_the_bodies() -> None:
     }
     words = "Task not found: there is no such task."
     assert json.loads(jsonrpc_v1(failure)) == {"code": -32001, "message": words, "data": [info]}
-    assert json.loads(jsonrpc_v03(failure)) == {"code": -32001, "message": words}
+    kind = {"type": "TaskNotFoundError"}
+    assert json.loads(jsonrpc_v03(failure)) == {"code": -32001, "message": words, "data": kind}
     assert json.loads(rest_v1(failure)) == {
         "error": {"code": 404, "status": "NOT_FOUND", "message": words, "details": [info]}
     }
