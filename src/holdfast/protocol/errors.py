@@ -108,7 +108,7 @@ class Failure:
     message: str
     metadata: dict[str, str]
     violations: tuple[FieldViolation, ...] = ()
-    data: Mapping[str, Any] = MappingProxyType({})
+    data: Mapping[str, Any] | None = None
 
     @property
     def details(self) -> list[dict[str, Any]]:
@@ -126,7 +126,7 @@ def describe(error: BaseException) -> Failure:
     """How an exception is answered. Total: every exception has an answer, and no answer tells what it should not."""
     for kind in type(error).__mro__:
         if row := TABLE.get(kind):
-            data = getattr(error, "data", None) or {}
+            data = getattr(error, "data", None)
             return Failure(row, str(error), _metadata(error), getattr(error, "violations", ()), data)
         if row := QUIET.get(kind):
             return Failure(row, _UNAVAILABLE_MESSAGE, {})
@@ -148,7 +148,7 @@ def jsonrpc_v1(failure: Failure) -> bytes:
 
 def jsonrpc_v03(failure: Failure) -> bytes:
     """The error object of JSON-RPC in 0.3: `data` is open there, and tells programs what kind of error it is."""
-    data = {"type": failure.row.name, **failure.data}
+    data = {"type": failure.row.name, **(failure.data or {})}
     return to_json({"code": failure.row.code, "message": failure.message, "data": data})
 
 
