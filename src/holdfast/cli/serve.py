@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.loading import load, load_worker
-from holdfast.cli.logs import LEVELS, log_to_stderr
+from holdfast.observability.logs import LEVELS, log_to_stderr
 
 if TYPE_CHECKING:
     from holdfast.grpc.address import Address

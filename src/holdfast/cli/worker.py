@@ -11,7 +11,7 @@ import click
 
 from holdfast.cli.engine import opened, retain_option, storage_option
 from holdfast.cli.loading import load_worker
-from holdfast.cli.logs import log_to_stderr
+from holdfast.observability.logs import log_to_stderr
 
 if TYPE_CHECKING:
     from holdfast.tasks.retention import RetentionPolicy

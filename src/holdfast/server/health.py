@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic_core import to_json
 
@@ -12,6 +14,9 @@ from holdfast.server.sse import Streams
 from holdfast.tasks.engine import TaskEngine
 
 LOOK_SECONDS = 1.0  # an answer holds for so long
+
+Facts = Callable[[bool, str], Awaitable[tuple[bool, dict[str, Any]]]]
+"""What an agent of its own kind says of its health: given whether the store is well and its words about it."""
 
 
 @dataclass(slots=True)
@@ -22,6 +27,7 @@ class Health:
     streams: Streams
     started: float = field(default_factory=time.monotonic)
     draining: bool = False
+    facts: Facts | None = None
     _known: tuple[float, int, bytes] | None = None  # until when, and the answer
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -42,7 +48,7 @@ class Health:
     async def _look(self) -> tuple[int, bytes]:
         store = await self.engine.kernel.health()
         good = store.reads and store.writes
-        body = {
+        body: dict[str, Any] = {
             "status": "ok" if good else "unavailable",
             "storage": {
                 "engine": store.engine,
@@ -52,6 +58,9 @@ class Health:
             },
             "uptimeSeconds": self.uptime(),
         }
+        if self.facts is not None:
+            good, told = await self.facts(good, store.detail)
+            body |= told
         return (200 if good else 503), to_json(body)
 
     async def ready(self) -> tuple[int, bytes]:

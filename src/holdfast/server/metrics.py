@@ -18,6 +18,7 @@ class MetricsPage:
     def __init__(self, metrics: Metrics, health: Health) -> None:
         self._metrics = metrics
         self._health = health
+        self.json_first = False  # JSON for who asks for nothing in particular, text for who asks for text
         metrics.gauge("tasks_running", "Tasks that run in this process now", self._running)
         metrics.gauge("streams_open", "Streams that are open in this process now", lambda: health.streams.open)
         metrics.gauge("uptime_seconds", "How long this process has been serving", health.uptime)
@@ -27,8 +28,10 @@ class MetricsPage:
         return len(runner.runs) if runner is not None else 0
 
     async def __call__(self, scope: Scope, send: Send) -> None:
-        wants_json = "application/json" in (header(scope, b"accept") or "") or query_of(scope).get("format") == "json"
-        if wants_json:
+        accept = header(scope, b"accept") or ""
+        wants_json = "application/json" in accept or query_of(scope).get("format") == "json"
+        wants_text = "text/plain" in accept or "openmetrics" in accept
+        if wants_json or (self.json_first and not wants_text):
             await respond(send, 200, to_json(self.numbers()))
         else:
             text = self._metrics.text().encode()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast.cli.logs import log_to_stderr
+from holdfast.observability.logs import log_to_stderr
 
 
 @contextmanager
