@@ -82,6 +82,8 @@ TABLE: Mapping[type, Row] = MappingProxyType(
         errors.MethodNotFoundError: Row(-32601, 404, "NOT_FOUND", "METHOD_NOT_FOUND", "MethodNotFoundError"),
         errors.SkillNotFoundError: Row(-32601, 404, "NOT_FOUND", "SKILL_NOT_FOUND", "ModuleNotFoundError"),
         errors.InvalidParamsError: _PARAMS,
+        errors.SkillRequiredError: _PARAMS,
+        errors.SkillInputError: _PARAMS,
         errors.InvalidTaskRequest: _PARAMS,
         errors.ContextMismatchError: _PARAMS,
         errors.CredentialsMissing: Row(-32600, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", "InvalidRequestError"),
