@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import ExtensionsBroken, ExtensionsNotFound, ExtensionsUnreadable, MissingExtra, NoModulesFound
+from holdfast.apcore.library import Config, ModuleError, Registry
+from holdfast.errors import ExtensionsBroken, ExtensionsNotFound, ExtensionsUnreadable, NoModulesFound
 
 logger = logging.getLogger("holdfast.apcore")
 
@@ -34,11 +35,7 @@ def load_extensions(given: str | os.PathLike[str], *, tell: bool = True) -> Exte
     """
     path = Path(given)
     _check(path)
-    try:
-        from apcore import Config, ModuleError, Registry  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise MissingExtra("apcore", "apcore") from None
-    with _complaints() as problems:
+    with complaints() as problems:
         problems.extend(_unreadable(path))
         try:
             config = Config.load()
@@ -77,7 +74,7 @@ def _unreadable(path: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _complaints() -> Iterator[list[str]]:
+def complaints() -> Iterator[list[str]]:
     """What apcore says about modules that it leaves out: it does so in its log, and nowhere else."""
     found: list[str] = []
     apcore = logging.getLogger("apcore")

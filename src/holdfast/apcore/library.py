@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.errors import MissingExtra
 
 try:
-    from apcore import ACL, Context, Executor, Identity, Registry
+    from apcore import ACL, Config, Context, Executor, Identity, Registry
     from apcore import errors as apcore_errors
     from apcore.approval import ApprovalRequest, ApprovalResult
     from apcore.cancel import CancelToken, ExecutionCancelledError
@@ -18,6 +18,7 @@ try:
         ModuleTimeoutError,
         SchemaValidationError,
     )
+    from apcore.registry import load_metadata, resolve_entry_point, scan_extensions, validate_module
     from apcore.streaming import StreamingModule
     from apcore.trace_context import TraceContext, TraceParent
 except ImportError as error:
@@ -31,6 +32,7 @@ __all__ = [
     "ApprovalResult",
     "ApprovalTimeoutError",
     "CancelToken",
+    "Config",
     "Context",
     "ExecutionCancelledError",
     "Executor",
@@ -44,4 +46,8 @@ __all__ = [
     "TraceContext",
     "TraceParent",
     "apcore_errors",
+    "load_metadata",
+    "resolve_entry_point",
+    "scan_extensions",
+    "validate_module",
 ]

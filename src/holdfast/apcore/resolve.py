@@ -9,7 +9,8 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.errors import MissingExtra
+from holdfast.apcore.discovery import load_extensions
+from holdfast.apcore.library import ACL, Config, Executor
 
 logger = logging.getLogger("holdfast.apcore")
 
@@ -23,7 +24,7 @@ class Project:
     """What the agent's card says first."""
 
     name: str
-    description: str
+    description: str | None  # None: the card counts its skills
     version: str
 
 
@@ -37,10 +38,9 @@ class Resolved:
 
     def project(self, name: str | None, description: str | None, version: str | None) -> Project:
         """What was given, what a configuration has under ``project``, or the defaults."""
-        count = len(self.registry.list())
         return Project(
             name or self._configured("name") or DEFAULT_NAME,
-            description or self._configured("description") or f"apcore agent with {count} skills",
+            description or self._configured("description"),
             version or self._configured("version") or DEFAULT_VERSION,
         )
 
@@ -59,8 +59,6 @@ def resolve(given: object) -> Resolved:
     APCore client (it has both of them), or the path of an extensions directory.
     """
     if isinstance(given, str | os.PathLike):
-        from holdfast.apcore.discovery import load_extensions  # noqa: PLC0415 - it needs apcore itself
-
         found = load_extensions(given)
         resolved = Resolved(found.registry, executor_for(found.registry, found.config), (found.config,))
     elif _can(given, "list", "get_definition"):
@@ -96,10 +94,6 @@ def executor_for(registry: Any, config: Any = None) -> Any:
     apcore's own defaults end a module after 30 seconds, whatever deadline it was given. A timeout that the project's
     configuration declares counts.
     """
-    try:
-        from apcore import ACL, Config, Executor  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise MissingExtra("apcore", "apcore") from None
     if not isinstance(config, Config):
         config = None
     declared = _plain(config.declared) if config is not None else {}
@@ -135,13 +129,7 @@ class _ProjectFile:
 
     def get(self, key: str, default: Any = None) -> Any:
         try:
-            from apcore import Config  # noqa: PLC0415 - an extra
-            from apcore.config import discover_config_file  # noqa: PLC0415
-
-            path = discover_config_file()
-            return Config.load(path, validate=False).get(key, default) if path is not None else default
-        except ImportError:
-            return default
+            return Config.load(validate=False).get(key, default)
         except Exception as error:  # noqa: BLE001 - a file of somebody else
             logger.warning("apcore's configuration file could not be read: %s", error)
             return default
