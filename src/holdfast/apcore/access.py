@@ -30,6 +30,12 @@ class Access:
         """The ACL; None: everybody may call everything. apcore has no public name for it."""
         return getattr(self._executor, "acl", None) or getattr(self._executor, "_acl", None)
 
+    @property
+    def rewrites_input(self) -> bool:
+        """Whether a middleware may change an input before apcore checks it; apcore's own only look at it."""
+        middlewares = getattr(self._executor, "middlewares", ())
+        return any(not type(one).__module__.startswith("apcore.observability") for one in middlewares)
+
     def public(self, module_id: str) -> bool:
         """Whether callers that nobody vouches for may call this."""
         acl = self.acl

@@ -49,9 +49,7 @@ class AgentCardBuilder:
         modules = self.catalog.modules.values()
         if self._access is None:
             return self._card(modules)
-        return self._card(
-            [module for module in modules if await self._access.allows(caller.principal, module.id)]
-        )
+        return self._card([module for module in modules if await self._access.allows(caller.principal, module.id)])
 
     def is_public(self, module: Module) -> bool:
         """Whether everybody is told of this module."""

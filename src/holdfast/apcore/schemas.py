@@ -10,7 +10,6 @@ RootType = Literal["string", "object", "unknown"]
 
 MAX_NODES = 20_000  # of one schema: definitions that refer to each other twice over grow without bound
 FILE_FORMATS = frozenset({"binary", "byte", "base64"})
-_META = ("title", "description", "default", "examples", "deprecated")
 
 
 class SchemaConverter:
@@ -34,12 +33,10 @@ class SchemaConverter:
 
     def detect_root_type(self, schema: Mapping[str, Any] | None) -> RootType:
         """'string', 'object', or 'unknown'."""
-        match (schema or {}).get("type"):
-            case "string":
-                return "string"
-            case "object":
-                return "object"
-        return "object" if schema and "properties" in schema else "unknown"
+        declared = (schema or {}).get("type")
+        if declared == "string":
+            return "string"
+        return "object" if declared == "object" or (schema and "properties" in schema) else "unknown"
 
 
 def inline(schema: Mapping[str, Any]) -> Schema:
@@ -95,8 +92,7 @@ class _Inliner:
         if not reference.startswith("#/"):
             return None
         found: Any = self._schema
-        for step in reference[2:].split("/"):
-            step = step.replace("~1", "/").replace("~0", "~")
+        for step in [part.replace("~1", "/").replace("~0", "~") for part in reference[2:].split("/")]:
             if not isinstance(found, Mapping) or step not in found:
                 return None
             found = found[step]
@@ -144,7 +140,5 @@ def is_file(schema: Mapping[str, Any]) -> bool:
 
 def alternatives(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The schema itself, or what it lets one choose from."""
-    found = [
-        choice for word in ("anyOf", "oneOf") for choice in schema.get(word, ()) if isinstance(choice, Mapping)
-    ]
+    found = [choice for word in ("anyOf", "oneOf") for choice in schema.get(word, ()) if isinstance(choice, Mapping)]
     return found or [schema]

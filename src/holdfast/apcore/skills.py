@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
@@ -102,6 +103,4 @@ def takes_files(schema: Schema) -> bool:
 
 def _example_text(example: Mapping[str, Any]) -> str:
     """An example as A2A has them: words that can be sent, here the JSON of the input."""
-    import json  # noqa: PLC0415
-
     return json.dumps(example.get("inputs", {}), ensure_ascii=False)

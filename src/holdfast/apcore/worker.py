@@ -1,25 +1,90 @@
-"""Runs modules as tasks."""
+"""Runs modules as tasks: one call through the executor is one turn."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from holdfast.apcore.access import Access
-from holdfast.apcore.admission import SkillAdmission
-from holdfast.apcore.catalog import Catalog
+from holdfast.apcore.access import Access, identity_of
+from holdfast.apcore.admission import SKILL, SkillAdmission, chosen_skill
+from holdfast.apcore.approvals import (
+    NOBODY,
+    Answer,
+    Pending,
+    answer_var,
+    digest_of,
+    fail_closed,
+    pending_before,
+    read_answer,
+    reason_of,
+)
+from holdfast.apcore.catalog import Catalog, Module
+from holdfast.apcore.delegation import TASK, Delegator
+from holdfast.apcore.errors_map import ErrorMapper, MappedError, sanitized
+from holdfast.apcore.inputs import RESERVED, Input, parts_to_input
+from holdfast.apcore.library import (
+    ApprovalDeniedError,
+    ApprovalPendingError,
+    CancelToken,
+    Context,
+    ExecutionCancelledError,
+    ModuleTimeoutError,
+    TraceContext,
+)
+from holdfast.apcore.outputs import output_to_parts
+from holdfast.errors import HoldfastError, InvalidParamsError, ProtocolError, SkillNotFoundError, SkillRequiredError
+from holdfast.observability.tracing import carried
+from holdfast.protocol.errors import describe
+from holdfast.protocol.types import Message, Part
 from holdfast.tasks.context import TaskContext
 from holdfast.tasks.worker import Worker
+
+logger = logging.getLogger("holdfast.apcore")
+
+ARTIFACT = "result"
+GRACE_SECONDS = 0.5  # apcore ends a call at its deadline; what it does not end, we do
+
+
+class TaskCancelToken(CancelToken):  # type: ignore[misc]  # apcore has no types
+    """Cancelled when its task is."""
+
+    def __init__(self, ctx: TaskContext) -> None:
+        super().__init__()
+        self._ctx = ctx
+
+    @property
+    def is_cancelled(self) -> bool:
+        return super().is_cancelled or self._ctx.is_cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A module, and what it is called with. ``pending`` is the approval that the call waited for."""
+
+    module: Module
+    inputs: Input
+    messages: tuple[str, ...]
+    pending: Pending | None = None
+
+    @property
+    def approval_id(self) -> str | None:
+        return self.pending.approval_id if self.pending is not None else None
 
 
 class ApcoreWorker(Worker):
     """Calls the module that a message chooses, through the executor.
 
+    worker = ApcoreWorker(catalog, executor)
     server = A2AServer(worker=worker, admission=worker.admission, agent_card=builder.build(), …)
     catalog.on_change(lambda: server.replace_card(builder.build))
 
-    ``default_skill`` is called by messages that choose none. ``files_at`` says where clients reach the server, for
-    links to large files.
+    ``default_skill`` is called by messages that choose none. What needs an approval is refused when the executor has
+    nobody to ask, unless ``allow_unapproved``. ``files_at`` says where clients reach the server, for links to files.
     """
 
     def __init__(
@@ -36,6 +101,165 @@ class ApcoreWorker(Worker):
         self.executor = executor
         self.access = Access(executor)
         self.admission = SkillAdmission(catalog, self.access, default_skill=default_skill)
+        self._timeout = execution_timeout
+        self._errors = ErrorMapper()
+        self._files_at = files_at
+        self._ungated = not allow_unapproved and not fail_closed(executor)
+        self._can_stream = callable(getattr(executor, "stream", None))
 
     async def handle(self, ctx: TaskContext) -> None:
-        raise NotImplementedError
+        try:
+            call = self._call(ctx)
+        except ProtocolError as error:
+            await self._refuse(ctx, error)
+            return
+        if self._ungated and call.module.requires_approval:
+            await ctx.reject(f"Approval denied: {NOBODY}", data={"type": "ApprovalDeniedError"})
+            return
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(self._timeout + GRACE_SECONDS if self._timeout > 0 else None):
+                await self._run(ctx, call)
+        except ApprovalPendingError as error:
+            await self._wait(ctx, call, error)
+        except ExecutionCancelledError as error:
+            if not ctx.is_cancelled:  # the module gave up by itself
+                await self._fail(ctx, call, error)
+        except TimeoutError:
+            await self._fail(ctx, call, ModuleTimeoutError(call.module.id, int(self._timeout * 1000)))
+        except HoldfastError as error:
+            if not isinstance(error, ProtocolError):
+                raise
+            await self._fail(ctx, call, error)
+        except Exception as error:  # noqa: BLE001 - a module may raise anything
+            if isinstance(error, ModuleTimeoutError):
+                self._say_who_cut(call.module, time.monotonic() - started)
+            await self._fail(ctx, call, error)
+
+    # ----------------------------------------------------------------------------------------------------- the call
+
+    def _call(self, ctx: TaskContext) -> Call:
+        """What this turn calls. Raises SkillNotFoundError, SkillRequiredError or SkillInputError."""
+        if ctx.turn > 1:
+            history = ctx.history
+            pending = pending_before(history, ctx.turn)
+            if pending is not None:
+                return self._resumed(ctx, pending, {message.message_id: message for message in history})
+        skill_id = chosen_skill(ctx.message, ctx.request_metadata) or ctx.task_metadata.get(SKILL)
+        skill_id = skill_id or self.admission.assumed()
+        if skill_id is None:
+            raise SkillRequiredError
+        module = self._module(skill_id)
+        return Call(module, parts_to_input(ctx.parts, module), (ctx.message_id,))
+
+    def _module(self, skill_id: str) -> Module:
+        module = self.catalog.get(skill_id)
+        if module is None:
+            raise SkillNotFoundError(skill_id)
+        return module
+
+    def _resumed(self, ctx: TaskContext, pending: Pending, known: dict[str, Message]) -> Call:
+        """The call that waited: with the very input that was to be approved; without an approval's id, the answer may
+        add to it.
+        """
+        module = self._module(pending.skill_id)
+        messages = [known[message_id] for message_id in pending.messages if message_id in known]
+        inputs = parts_to_input(messages[0].parts, module) if messages else {}
+        for message in messages[1:]:
+            inputs |= _data(message)
+        if pending.approval_id is not None:
+            if digest_of(inputs) != pending.digest:  # the module's schema changed: nobody approved this input
+                logger.warning("task %s: module %s changed since its approval was asked for", ctx.task_id, module.id)
+                return Call(module, inputs, pending.messages)
+            return Call(module, inputs, pending.messages, pending)
+        if more := _data(ctx.message):
+            return Call(module, inputs | more, (*pending.messages, ctx.message_id), pending)
+        return Call(module, inputs, pending.messages, pending)
+
+    async def _run(self, ctx: TaskContext, call: Call) -> None:
+        context = self._context(ctx)
+        inputs = dict(call.inputs)
+        if call.approval_id is not None:
+            inputs[RESERVED] = call.approval_id
+            answer_var.set(Answer(call.approval_id, read_answer(ctx.message), ctx.principal.owner))
+        if call.module.streams and self._can_stream:
+            stream = self.executor.stream(call.module.id, inputs, context)
+            async with contextlib.aclosing(stream) as chunks:
+                async for chunk in chunks:
+                    parts = await self._parts(ctx, chunk)
+                    if parts:
+                        await ctx.emit_artifact(artifact_id=ARTIFACT, parts=parts, append=True)
+            await self._complete(ctx, [])
+        else:
+            output = await self.executor.call_async(call.module.id, inputs, context)
+            await self._complete(ctx, await self._parts(ctx, output))
+
+    async def _complete(self, ctx: TaskContext, parts: list[Part]) -> None:
+        if ctx.is_cancelled:  # it is too late for a result
+            return
+        await ctx.complete(parts=parts, artifact_id=ARTIFACT)
+
+    async def _parts(self, ctx: TaskContext, output: Any) -> list[Part]:
+        async def keep(content: bytes, media_type: str, filename: str) -> str:
+            file = await ctx.keep_file(content, media_type=media_type, filename=filename)
+            return (self._files_at().rstrip("/") if self._files_at is not None else "") + file.path
+
+        return await output_to_parts(output, keep)
+
+    def _context(self, ctx: TaskContext) -> Context[Any]:
+        """What a module is told about its call: for whom, until when, in which trace, and of which task."""
+        headers = carried(ctx.request_context)
+        identity = identity_of(ctx.principal)
+        context: Context[Any] = Context.create(
+            identity=identity,
+            trace_parent=TraceContext.extract(headers) if headers else None,
+            cancel_token=TaskCancelToken(ctx),
+            global_deadline=time.time() + self._timeout if self._timeout > 0 else None,
+            data={"a2a": {"taskId": ctx.task_id, "contextId": ctx.context_id, "turn": ctx.turn, "text": ctx.user_text}},
+        )
+        context.data[TASK] = Delegator(ctx, context)
+        return context
+
+    # ------------------------------------------------------------------------------------------------------ endings
+
+    async def _wait(self, ctx: TaskContext, call: Call, error: ApprovalPendingError) -> None:
+        """Ask for the approval, and remember what it is for."""
+        approval_id = error.approval_id or call.approval_id
+        pending = Pending(call.module.id, call.messages, ctx.turn, digest_of(call.inputs), approval_id)
+        reason = sanitized(reason_of(error) or "") or None
+        await ctx.request_input(pending.question(reason), data=pending.json(reason))
+
+    async def _fail(self, ctx: TaskContext, call: Call, error: Exception) -> None:
+        self._errors.log(error, call.module.id, ctx.task_id)
+        mapped = self._errors.map(error)
+        if isinstance(error, ApprovalDeniedError):
+            await ctx.reject(mapped.message, data=mapped.json())
+        else:
+            await ctx.fail(mapped.message, data=mapped.json())
+
+    async def _refuse(self, ctx: TaskContext, error: ProtocolError) -> None:
+        """The message can't be made into a call; mostly that was said before there was a task."""
+        failure = describe(error)
+        kind = (failure.data or {}).get("type", failure.row.name)
+        told = MappedError(failure.row.code, sanitized(failure.message), {**(failure.data or {}), "type": kind})
+        logger.warning("task %s: %s", ctx.task_id, sanitized(str(error)))
+        await (ctx.reject if isinstance(error, InvalidParamsError) else ctx.fail)(told.message, data=told.json())
+
+    def _say_who_cut(self, module: Module, seconds: float) -> None:
+        if self._timeout > 0 and seconds < self._timeout - GRACE_SECONDS:
+            logger.warning(
+                "module %s was cut after %.1f s, before the execution_timeout of %g s: its own resources.timeout, or "
+                "executor.default_timeout in the executor's Config (milliseconds; 0 for none), is shorter",
+                module.id,
+                seconds,
+                self._timeout,
+            )
+
+
+def _data(message: Message) -> Input:
+    """The JSON objects of a message, put together."""
+    found: Input = {}
+    for part in message.parts:
+        if isinstance(part.data, dict):
+            found |= {key: value for key, value in part.data.items() if key != RESERVED}
+    return found

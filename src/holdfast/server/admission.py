@@ -1,12 +1,22 @@
-"""Whether a message is let in: asked before a task exists, by an agent that knows more of messages than the protocol."""
+"""Whether a message is let in: asked before a task exists, by an agent that knows more than the protocol does."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from holdfast.protocol.requests import SendMessageRequest
 from holdfast.server.caller import Caller
 from holdfast.tasks.manager import TaskManager
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """``task_id`` is the task that the message goes on with, ``metadata`` are those of the task that it makes."""
+
+    task_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Admission(Protocol):
@@ -15,5 +25,5 @@ class Admission(Protocol):
     It answers for the media types of the parts too: those of the card are not checked then.
     """
 
-    async def admit(self, request: SendMessageRequest, caller: Caller, tasks: TaskManager) -> str | None:
-        """Raise what the caller shall be told; or say which task the message goes on with, if it does not itself."""
+    async def admit(self, request: SendMessageRequest, caller: Caller, tasks: TaskManager) -> Admitted:
+        """Let the message in, or raise what the caller shall be told."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import sha256
@@ -114,10 +114,12 @@ class AgentService:
     async def _send(self, request: SendMessageRequest, caller: Caller) -> Sent:
         configuration = request.configuration
         task_id = request.message.task_id
+        metadata: Mapping[str, Any] = {}
         if self._admission is None:
             self._check_modes(request.message.parts)
         else:
-            task_id = await self._admission.admit(request, caller, self.tasks) or task_id
+            admitted = await self._admission.admit(request, caller, self.tasks)
+            task_id, metadata = admitted.task_id or task_id, admitted.metadata
         config = configuration.task_push_notification_config if configuration is not None else None
         push = None
         if config is not None:
@@ -127,6 +129,7 @@ class AgentService:
             caller.principal,
             configuration.accepted_output_modes if configuration is not None else (),
             _beside(request, caller),
+            metadata,
             push=push,
         )
         message = request.message

@@ -15,8 +15,10 @@ from holdfast.auth.principal import ANONYMOUS, Principal
 from holdfast.errors import InvalidAgentResponseError, TurnEnded
 from holdfast.protocol.types import Artifact, Message, Part, TaskState, encode
 from holdfast.storage import new_id
+from holdfast.storage.blobs import BlobSource
 from holdfast.tasks.conversation import Conversation
 from holdfast.tasks.dependencies import Dependencies
+from holdfast.tasks.files import TaskFile, keep_file
 from holdfast.tasks.json import MAX_CHUNK_BYTES, bounded, json_bytes
 from holdfast.tasks.lifecycle import End, Report
 from holdfast.tasks.notes import ArtifactNote, Note
@@ -101,6 +103,11 @@ class TaskContext:
         return self.message.metadata or {}
 
     @property
+    def task_metadata(self) -> dict[str, Any]:
+        """The metadata of the task, which its client sees too."""
+        return self._run.journal.task.view.metadata
+
+    @property
     def reference_task_ids(self) -> list[str]:
         return self.message.reference_task_ids or []
 
@@ -181,9 +188,13 @@ class TaskContext:
 
     # --------------------------------------------------------------------------------------------- ends of a turn
 
-    async def complete(self, text: str | None = None, *, artifact_id: str = "final-answer") -> None:
-        """Done; with a text, that is the artifact."""
-        before = [] if text is None else [self._artifact(artifact_id, text_part(text), last=True)]
+    async def complete(
+        self, text: str | None = None, *, parts: Sequence[Part] = (), artifact_id: str = "final-answer"
+    ) -> None:
+        """Done; with a text, or parts, those are the artifact."""
+        json = [] if text is None else [text_part(text)]
+        json += [_encoded(part) for part in parts]
+        before = [self._artifact(artifact_id, b",".join(json), last=True)] if json else []
         await self._end(TaskState.completed, before=before)
 
     async def complete_json(self, data: Any, *, artifact_id: str = "final-answer") -> None:
@@ -296,6 +307,16 @@ class TaskContext:
         """`emit_artifact` with JSON."""
         json = _part({"data": data}, media_type=media_type)
         await self._emit(self._artifact(artifact_id, json, append=append, last=last_chunk), len(json))
+
+    async def keep_file(
+        self, source: BlobSource, *, media_type: str | None = None, filename: str | None = None
+    ) -> TaskFile:
+        """Keep a file with the task, too large for an artifact; the server has it at ``path``, for the task's owner."""
+        self._check()
+        kernel, partition = self._run.store.kernel, self._run.partition
+        return await keep_file(
+            kernel, partition, self.task_id, source, *self._run.fence(), media_type=media_type, filename=filename
+        )
 
     async def _emit(self, note: ArtifactNote, size: int) -> None:
         self._check()

@@ -1,4 +1,4 @@
-"""Erases tasks: record, log, inbox, snapshot, segments, send keys, push configs and work item: nothing of them is left.
+"""Erases tasks: record, log, inbox, snapshot, segments, send keys, push configs, files, work item: nothing is left.
 
 A task vanishes in one commit. What does not fit into it (the segments of a very large one) is listed in the place of
 its snapshot, together with a work item that says so, and removed in further commits: an erasure that is interrupted is
@@ -27,6 +27,7 @@ from holdfast.tasks.families import (
     TASKS,
     WEBHOOKS,
 )
+from holdfast.tasks.files import drop_files
 from holdfast.tasks.sends import send_key
 from holdfast.tasks.store import StoredTask, TaskStore
 
@@ -43,6 +44,7 @@ async def erase_task(store: TaskStore, partition: str, task_id: str, *, version:
         task = await store.find(partition, task_id)
         if task is None:
             await _finish(store, partition, task_id)
+            await drop_files(store.kernel, partition, task_id)
             return False
         if version is not None and task.record.version != version:
             return False
@@ -111,6 +113,7 @@ async def _remove(store: TaskStore, task: StoredTask) -> None:
         await _finish(store, task.partition, task_id)
     if late := await _push_configs(store, task):  # made while this was being written
         await store.kernel.commit(task.partition, *late)
+    await drop_files(store.kernel, task.partition, task_id)
 
 
 async def _push_configs(store: TaskStore, task: StoredTask) -> list[Operation]:

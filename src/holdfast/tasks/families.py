@@ -11,6 +11,7 @@ SENDS = "task_sends"  # message id → the task it made or reached, and a digest
 CONTEXTS = "task_contexts"  # context id → what the worker keeps about the conversation
 PUSH_CONFIGS = "task_push_configs"  # task id/config id → where to tell about the task
 PUSH_CURSORS = "task_push_cursors"  # task id/config id → up to where it was told, and what went wrong
+FILES = "task_files"  # task id/digest → a blob that the task holds: see files.py
 SWEEPS = "task_sweeps"  # state → up to which time the logs of its tasks are trimmed
 
 EVENTS = "task_events"  # a stream per task: see notes.py
@@ -38,6 +39,7 @@ FAMILIES: tuple[Family, ...] = (
     Collection(CONTEXTS, indexes=(Index("key"),)),
     Collection(PUSH_CONFIGS, fields={"task": str}, indexes=(Index("task", equal=("task",)), Index("key"))),
     Collection(PUSH_CURSORS),
+    Collection(FILES, fields={"task": str}, indexes=(Index("task", equal=("task",)),)),
     Collection(SWEEPS),
 )
 
