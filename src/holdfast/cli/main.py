@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import IO, Any
+from typing import Any
 
 import click
 
@@ -10,23 +10,16 @@ from holdfast.cli.agents import cancel, card, get, send, stream
 from holdfast.cli.bench import bench
 from holdfast.cli.conformance import conformance
 from holdfast.cli.dead import dead
+from holdfast.cli.failure import Failure
 from holdfast.cli.migrate import migrate
 from holdfast.cli.serve import serve
+from holdfast.cli.skills import skills
 from holdfast.cli.storage import storage
 from holdfast.cli.tasks import tasks
 from holdfast.cli.transfer import backup, copy, restore
 from holdfast.cli.webhooks import webhooks
 from holdfast.cli.worker import worker
 from holdfast.errors import HoldfastError
-
-
-class Failure(click.ClickException):
-    """An error that says what happened and what to do next: one line, no traceback."""
-
-    exit_code = 2
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"error: {' '.join(self.message.split())}", file=file, err=file is None)
 
 
 class Root(click.Group):
@@ -58,6 +51,7 @@ storage.add_command(restore)
 main.add_command(storage)
 main.add_command(migrate)
 main.add_command(serve)
+main.add_command(skills)
 main.add_command(worker)
 main.add_command(card)
 main.add_command(send)

@@ -1,120 +1,108 @@
-"""`holdfast serve`: a worker, served as a complete A2A agent."""
+"""`holdfast serve`: a worker, or apcore modules, served as a complete A2A agent."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import secrets
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.loading import load, load_worker
-from holdfast.observability.logs import LEVELS, log_to_stderr
+from holdfast.cli.serve_options import DEFAULT_STORAGE, ServeCommand, check_together, serve_options
+from holdfast.observability.logs import log_to_stderr
 
 if TYPE_CHECKING:
+    from holdfast.auth import Authenticator
     from holdfast.grpc.address import Address
     from holdfast.protocol.card import AgentCardConfig
+    from holdfast.server.settings import ServerSettings
     from holdfast.tasks.worker import AnyWorker
 
-DEFAULT_STORAGE = "sqlite:///holdfast.db"
 
-
-@click.command()
-@click.argument("worker", metavar="MODULE:WORKER")
-@click.option(
-    "--storage",
-    "url",
-    envvar="HOLDFAST_STORAGE",
-    default=DEFAULT_STORAGE,
-    show_default=True,
-    metavar="URL",
-    help="Where tasks are kept.",
-)
-@click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0 lets other machines in.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one.")
-@click.option(
-    "--grpc-port",
-    type=click.IntRange(0, 65535),
-    help="Serve gRPC too, at this port; 0 takes a free one. Needs holdfast[grpc].",
-)
-@click.option("--grpc-url", metavar="HOST:PORT", help="Where clients reach gRPC, for the card.")
-@click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True, help="They share the port.")
-@click.option("--url", "public_url", metavar="URL", help="Where clients reach the agent, for its card.")
-@click.option("--name", help="The agent's name, when the module has no card.")
-@click.option("--card", metavar="MODULE:CARD", help="The AgentCardConfig.  [default: MODULE:card, if there is one]")
-@click.option("--concurrency", type=int, help="How many tasks run at once in a process.  [default: 100]")
-@click.option(
-    "--operators",
-    type=click.Choice(["none", "loopback"]),
-    help="Who sees everybody's tasks under /holdfast/v1/; loopback: who sits at this machine.  [default: none]",
-)
-@click.option("--metrics", is_flag=True, default=None, help="Serve /metrics.")
-@click.option(
-    "--cors", "cors_origins", multiple=True, metavar="ORIGIN", help="A page of this origin may call the agent."
-)
-@click.option(
-    "--log-level",
-    envvar="HOLDFAST_LOG_LEVEL",
-    type=click.Choice(LEVELS, case_sensitive=False),
-    default="info",
-    show_default=True,
-    help="How much is told on stderr.",
-)
-@click.option("--json", "json_output", is_flag=True, help="Log JSON, a line each, for programs.")
-def serve(
-    worker: str,
-    url: str,
-    host: str,
-    port: int,
-    grpc_port: int | None,
-    grpc_url: str | None,
-    processes: int,
-    public_url: str | None,
-    name: str | None,
-    card: str | None,
-    concurrency: int | None,
-    operators: str | None,
-    metrics: bool | None,
-    cors_origins: tuple[str, ...],
-    log_level: str,
-    json_output: bool,
-) -> None:
-    """Serve this worker as an A2A agent, until SIGTERM or Ctrl-C.
+@click.command(cls=ServeCommand)
+@serve_options
+@click.pass_context
+def serve(ctx: click.Context, /, **given: Any) -> None:
+    """Serve a worker, or apcore modules, as an A2A agent, until SIGTERM or Ctrl-C.
 
     MODULE:WORKER names a Worker, a class of it or an async function; modules are also looked for in the current
-    directory. Clients speak A2A 0.3 or 1.0 to it, by JSON-RPC, REST or gRPC. Tasks survive the process: start it
-    again, and they go on.
+    directory. Without it, every apcore module below --extensions-dir is a skill of the agent. Clients speak A2A 0.3 or
+    1.0 to it, by JSON-RPC, REST or gRPC. Tasks survive the process: start it again, and they go on.
 
     \b
     Example:
       holdfast serve agent:Echo --storage sqlite:///agent.db --port 8000
+      holdfast serve --extensions-dir ./extensions --auth-type bearer --auth-key key.pem
     """
-    from holdfast.server import A2AServer
+    check_together(ctx)
+    log_to_stderr(as_json=given["json_output"], level=given["log_level"])
+    if given["worker"] is None:
+        from holdfast.cli.serve_modules import serve_modules
+
+        serve_modules(given)
+    else:
+        _serve_worker(given)
+
+
+def settings_of(given: Mapping[str, Any]) -> ServerSettings:
+    """What both kinds of agents are served with."""
     from holdfast.server.settings import ServerSettings
+
+    return ServerSettings.of(
+        url=given["public_url"],
+        grpc_url=given["grpc_url"],
+        metrics=given["metrics"],
+        cors_origins=given["cors_origins"] or None,
+        operators=given["operators"],
+        explorer=given["explorer"],
+        explorer_prefix=given["explorer_prefix"],
+    )
+
+
+def auth_of(given: Mapping[str, Any]) -> Authenticator | None:
+    """Who lets callers in: whoever shows a token that this key has signed."""
+    from holdfast.errors import AuthMisconfigured
+
+    key: str | None = given["auth_key"]
+    if key is None:
+        if given["auth_type"] is not None:
+            raise AuthMisconfigured("--auth-key is required when --auth-type is bearer")
+        if given["auth_issuer"] or given["auth_audience"]:
+            raise AuthMisconfigured("--auth-key is required with --auth-issuer and --auth-audience")
+        return None
+    from holdfast.auth.jwt import JWTAuthenticator
+
+    with contextlib.suppress(OSError, ValueError):  # no path at all: a secret
+        if (path := Path(key)).is_file():
+            key = path.read_text(encoding="utf-8").strip()
+    return JWTAuthenticator(key, issuer=given["auth_issuer"], audience=given["auth_audience"])
+
+
+def _serve_worker(given: Mapping[str, Any]) -> None:
+    from holdfast.server import A2AServer
     from holdfast.tasks.settings import TaskSettings
 
-    log_to_stderr(as_json=json_output, level=log_level)
+    worker: str = given["worker"]
     found = load_worker(worker)
     server = A2AServer(
         worker=found,
-        agent_card=_card(worker, found, card, name),
-        storage=url,
-        settings=ServerSettings.of(
-            url=public_url,
-            grpc_url=grpc_url,
-            metrics=metrics,
-            cors_origins=cors_origins or None,
-            operators=operators,
-        ),
-        task_settings=TaskSettings.of(concurrency=concurrency),
-        grpc_port=grpc_port,
+        agent_card=_card(worker, found, given),
+        storage=given["url"] or DEFAULT_STORAGE,
+        auth=auth_of(given),
+        settings=settings_of(given),
+        task_settings=TaskSettings.of(concurrency=given["concurrency"], drain_seconds=given["shutdown_timeout"]),
+        grpc_port=given["grpc_port"],
     )
     examples = [example for skill in server.agent_card.skills for example in skill.examples or ()]
     server.run(
-        host=host,
-        port=port,
-        processes=processes,
+        host=given["host"] or "127.0.0.1",
+        port=given["port"],
+        processes=given["processes"],
         ready=lambda address: _tell(
             address,
             (examples or ["Hello"])[0],
@@ -124,11 +112,12 @@ def serve(
     )
 
 
-def _card(reference: str, worker: AnyWorker, card: str | None, name: str | None) -> AgentCardConfig:
-    """The card that is named, the module's own, or one made from the worker."""
+def _card(reference: str, worker: AnyWorker, given: Mapping[str, Any]) -> AgentCardConfig:
+    """The card that is named, the module's own, or one made from the worker and what is given."""
     from holdfast.errors import InvalidValue
     from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
 
+    card: str | None = given.get("card")
     if card is not None:
         found = load(card)
     else:
@@ -141,10 +130,11 @@ def _card(reference: str, worker: AnyWorker, card: str | None, name: str | None)
     if card is not None:
         raise InvalidValue(f"{card} is no AgentCardConfig")
     kind: Any = worker if inspect.isfunction(worker) else type(worker)
-    description = inspect.getdoc(kind) or f"The agent {kind.__name__}."
+    description = given.get("description") or inspect.getdoc(kind) or f"The agent {kind.__name__}."
     return AgentCardConfig(
-        name=name or kind.__name__,
+        name=given.get("name") or kind.__name__,
         description=description.splitlines()[0],
+        version=given.get("agent_version") or "1.0.0",
         capabilities=CapabilitiesConfig(streaming=True, push_notifications=True),
     )
 

@@ -185,7 +185,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_the_card_is_the_modules_own_or_made(
     here: None, reference: str, card: str | None, name: str | None, found: str
 ) -> None:
-    made = _card(reference, load_worker(reference), card, name)
+    made = _card(reference, load_worker(reference), {"card": card, "name": name})
     assert made.name == found
     if reference == "plain:parrot":
         assert made.description == "Says it again. And more."

@@ -1,0 +1,131 @@
+"""`holdfast serve --extensions-dir`: apcore modules, served as an A2A agent.
+
+The exit code is 0 after SIGTERM or Ctrl-C, 1 when what was asked for can't be (a directory, a module, a key), and 2
+when the agent could not start or go on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.failure import Failure, WrongConfiguration
+from holdfast.cli.serve_options import DEFAULT_EXTENSIONS, DEFAULT_STORAGE
+from holdfast.errors import ExtensionsNotFound, HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.apcore.server import ApcoreServer
+
+logger = logging.getLogger("holdfast.apcore")
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - as apcore agents are started in containers
+SHUTDOWN_SECONDS = 30.0
+MEMORY = ("memory", "memory:", "memory://")
+
+
+def serve_modules(given: Mapping[str, Any]) -> None:
+    """Serve them until a signal comes; raises Failure."""
+    try:
+        server = _server(given)
+    except (HoldfastError, TypeError, ValueError) as error:
+        raise WrongConfiguration(str(error)) from error
+    try:
+        server.run(
+            host=given["host"] or EVERYWHERE,
+            port=given["port"],
+            processes=given["processes"],
+            ready=lambda address: _tell(address, server),
+        )
+    except SystemExit:  # it has said why in the log
+        raise Failure("the agent did not start; its log says why") from None
+    except HoldfastError:
+        raise
+    except Exception as error:
+        logger.exception("the agent failed")
+        raise Failure("the agent failed; its log says why") from error
+
+
+def _server(given: Mapping[str, Any]) -> ApcoreServer:
+    from holdfast.apcore.server import ApcoreServer
+    from holdfast.cli.serve import auth_of, settings_of
+    from holdfast.tasks.settings import TaskSettings
+
+    path = given["extensions_dir"] or DEFAULT_EXTENSIONS
+    auth = auth_of(given)
+    settings = settings_of(given)
+    try:
+        return ApcoreServer(
+            path,
+            name=given["name"],
+            description=given["description"],
+            version=given["agent_version"],
+            auth=auth,
+            push_notifications=bool(given["push_notifications"]),
+            explorer=bool(given["explorer"]),
+            explorer_prefix=settings.explorer_prefix,
+            shutdown_timeout=given["shutdown_timeout"] or SHUTDOWN_SECONDS,
+            execution_timeout=given["execution_timeout"],
+            default_skill=given["default_skill"],
+            allow_unapproved=given["allow_unapproved"],
+            watch=path if given["watch"] else None,
+            settings=settings,
+            task_settings=TaskSettings.of(concurrency=given["concurrency"]),
+            grpc_port=given["grpc_port"],
+            **_kept(given),
+        )
+    except ExtensionsNotFound as error:
+        if given["extensions_dir"] is None:
+            raise WrongConfiguration(f"{error}; name one with --extensions-dir, or a worker as module:name") from error
+        raise
+
+
+def _kept(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Where tasks are kept, and for how long."""
+    from holdfast.apcore.memory_task_store import InMemoryTaskStore
+    from holdfast.tasks.retention import RetentionPolicy
+
+    url, ttl, most = given["url"], given["task_store_ttl"], given["task_store_max"]
+    in_memory = url in MEMORY or (url is None and (ttl is not None or most is not None))
+    if in_memory and given["processes"] > 1:
+        raise ValueError("several processes need a storage that they share; name one with --storage")
+    if in_memory and (ttl is not None or most is not None):
+        bounds = {"ttl_seconds": ttl, "max_capacity": most}
+        return {"task_store": InMemoryTaskStore(**{name: each for name, each in bounds.items() if each is not None})}
+    if most is not None:
+        logger.warning("--task-store-max (TASK_STORE_MAX) is for tasks in memory; this storage has no such bound")
+    if ttl is None:
+        return {"storage": url or DEFAULT_STORAGE}
+    ended = RetentionPolicy(completed=ttl, failed=ttl, canceled=ttl, rejected=ttl)
+    return {"storage": url or DEFAULT_STORAGE, "retention": ended}
+
+
+def _tell(address: str, server: ApcoreServer) -> None:
+    """What to try, in lines that can be pasted."""
+    skills = server.agent_card.skills
+    count = len(server.catalog)
+    lines = [f"The agent listens at {address}, with {count} skill{'' if count == 1 else 's'}", ""]
+    lines.append(f"  its card:    curl {address}/.well-known/agent-card.json")
+    if skills:
+        lines.append(f"  call one:    {_curl(address, skills[0].id, server.catalog)}")
+    if server.settings.explorer:
+        lines.append(f"  look at it:  {address}{server.settings.explorer_prefix}/")
+    click.echo("\n".join([*lines, "", "Stop the agent with Ctrl-C."]))
+
+
+def _curl(address: str, skill: str, catalog: Any) -> str:
+    examples = getattr(catalog.get(skill).descriptor, "examples", None) or ()
+    inputs = examples[0].inputs if examples else {}
+    message = {
+        "messageId": f"try-{secrets.token_hex(3)}",
+        "role": "ROLE_USER",
+        "parts": [{"data": inputs}],
+        "metadata": {"skillId": skill},
+    }
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}})
+    quoted = body.replace("'", "'\\''")
+    return f"curl {address}/ -H 'Content-Type: application/json' -H 'A2A-Version: 1.0' -d '{quoted}'"
