@@ -32,7 +32,7 @@ def shown(default: Any) -> str:
         return str(default).lower()
     if isinstance(default, int | float):
         return f"{default:.10g}"
-    return "empty" if default == "" else "none"
+    return default or "empty" if isinstance(default, str) else "none"
 
 
 @pytest.mark.parametrize("name", list(inspect.signature(A2AServer).parameters))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.auth import Authenticator, Resolver
 from holdfast.errors import AuthMisconfigured, HoldfastError, MethodNotFoundError
+from holdfast.explorer import Explorer
 from holdfast.grpc.address import Address
 from holdfast.observability.metrics import Metrics
 from holdfast.observability.tracing import Tracing
@@ -27,6 +29,7 @@ from holdfast.server.gate import Gate
 from holdfast.server.health import Health
 from holdfast.server.http import respond
 from holdfast.server.jsonrpc import JsonRpc
+from holdfast.server.local import at_this_machine
 from holdfast.server.metrics import MetricsPage
 from holdfast.server.operations import OperationsApi
 from holdfast.server.rates import Rates
@@ -78,6 +81,8 @@ class A2AServer:
         hooks: LifecycleHooks | None = None,
         dependencies: Mapping[Any, Any] | None = None,
         retention: RetentionPolicy | None = None,
+        explorer: bool | None = None,
+        explorer_prefix: str | None = None,
         settings: ServerSettings | None = None,
         task_settings: TaskSettings | None = None,
         tracing: bool | None = None,
@@ -95,6 +100,10 @@ class A2AServer:
             )
         self.agent_card = agent_card
         self.settings = settings or ServerSettings.of()
+        if explorer is not None:
+            self.settings = replace(self.settings, explorer=explorer)
+        if explorer_prefix is not None:
+            self.settings = replace(self.settings, explorer_prefix=explorer_prefix)
         self.task_settings = task_settings or TaskSettings.of()
         self._worker = worker
         self._storage = storage
@@ -320,6 +329,8 @@ class _Routes:
             dispatcher = WatchedDispatcher(self.service, self.cards, metrics=server.metrics, tracing=server.tracing)
         self.dispatcher = dispatcher
         self.metrics = MetricsPage(server.metrics, self.health) if server.metrics is not None else None
+        self.explorer = Explorer(settings.explorer_prefix) if settings.explorer is not False else None
+        self._explorer_for_all = settings.explorer is True or resolver is not None
         self.jsonrpc = JsonRpc(gate, dispatcher, self.streams)
         self.rest = Rest(gate, dispatcher, self.streams)
         self.operations = OperationsApi(
@@ -345,6 +356,8 @@ class _Routes:
             await serve_jwks(send, self.card_key)
         elif path == "/metrics" and method == "GET" and self.metrics is not None:
             await self.metrics(scope, send)
+        elif self.explorer is not None and self.explorer.takes(method, path) and self._explores(scope):
+            await self.explorer(scope, receive, send, path)
         elif self.operations.takes(path):
             await self.operations(scope, receive, send, path)
         else:
@@ -357,3 +370,10 @@ class _Routes:
                 await self.rest.fail(scope, send, MethodNotFoundError("there is nothing at this path"))
             else:
                 await self.rest(scope, receive, send, found)
+
+    def _explores(self, scope: Scope) -> bool:
+        """Whether the explorer is there for this caller: without authentication, for who sits at this machine.
+
+        Its files hold nothing of anybody; what it shows, it asks for as any client does.
+        """
+        return self._explorer_for_all or at_this_machine(scope)

@@ -37,6 +37,11 @@ class Gate:
         self._header_bytes = header_bytes
         self._declared = [extensions.Declared(item.uri, item.required) for item in card.all_extensions]
 
+    @property
+    def authenticates(self) -> bool:
+        """Whether callers have names here."""
+        return self._resolver is not None
+
     async def principal(self, scope: Scope) -> Principal:
         """Who calls. Raises HeadersTooLargeError, an AuthError, or RateLimitedError."""
         check_headers(scope, self._header_bytes)

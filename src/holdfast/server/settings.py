@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self, get_args
 
 from holdfast.errors import InvalidValue
+from holdfast.explorer import checked_prefix
 from holdfast.protocol.limits import Limits
 
 Operators = Literal["none", "loopback"]
@@ -36,12 +37,15 @@ class ServerSettings:
     cancel_on_disconnect: bool = False
     cors_origins: Sequence[str] = ()
     metrics: bool = False
+    explorer: bool | None = None  # serve the explorer; None: to who is authenticated, or else sits at this machine
+    explorer_prefix: str = "/explorer"
     operators: Operators = "none"  # who is one where there is no authentication; loopback: who sits at this machine
     webhook_loopback: bool = False  # allow webhooks into this machine: for development
     webhook_secret: str = field(default="", repr=False)  # signs deliveries to webhooks, beside their own token
     webhook_give_up_seconds: float = 3 * 86400.0  # a webhook that failed for so long is told nothing more
 
     def __post_init__(self) -> None:
+        checked_prefix(self.explorer_prefix)
         if self.operators not in get_args(Operators):
             raise InvalidValue(f"operators is one of {', '.join(get_args(Operators))}, not {self.operators!r}")
 
@@ -66,7 +70,7 @@ class ServerSettings:
 
 
 def _read(name: str, text: str, default: Any) -> Any:
-    if isinstance(default, bool):
+    if default is None or isinstance(default, bool):
         if text.lower() in _TRUE + _FALSE:
             return text.lower() in _TRUE
         raise InvalidValue(f"{name} must be true or false, not {text!r}")

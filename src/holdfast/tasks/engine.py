@@ -73,6 +73,7 @@ class TaskEngine:
             self.tasks = MirrorManager(mirror, self.events, settings=self.settings, runner=self.runner)
         self._owned: list[AbstractAsyncContextManager[Any]] = []  # opened and closed with the engine
         self._opened = AsyncExitStack()
+        self.retention = retention
         self._sweeper = Sweeper(self.store, retention) if retention is not None else None
 
     @classmethod

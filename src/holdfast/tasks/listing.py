@@ -39,11 +39,16 @@ class RecordPage:
     total: Count
 
 
-async def list_records(store: TaskStore, partition: str, query: ListTasksQuery) -> RecordPage:
-    """A page of what stands in the records alone: state, status, metadata. Raises InvalidTaskRequest."""
+async def list_records(
+    store: TaskStore, partition: str, query: ListTasksQuery, *, until: str | None = None
+) -> RecordPage:
+    """A page of what stands in the records alone: state, status, metadata. Raises InvalidTaskRequest.
+
+    ``until`` is a moment after their status, which is itself not included.
+    """
     if not 1 <= query.page_size <= MAX_PAGE_SIZE:
         raise InvalidTaskRequest(f"a page has 1 to {MAX_PAGE_SIZE} tasks, not {query.page_size}")
-    wanted = _query(query)
+    wanted = _query(query, until)
     if wanted is None:
         return RecordPage((), "", query.page_size, Count(0, exact=True))
     try:
@@ -104,7 +109,7 @@ async def _task_json(store: TaskStore, partition: str, record: TaskRecord, query
     return await store.task_json(task, history_length=query.history_length, include_artifacts=query.include_artifacts)
 
 
-def _query(query: ListTasksQuery) -> Query | None:
+def _query(query: ListTasksQuery, until: str | None = None) -> Query | None:
     """The same in the words of the kernel; None: nothing can match."""
     equal: dict[str, str] = {}
     if query.context_id is not None:
@@ -114,7 +119,8 @@ def _query(query: ListTasksQuery) -> Query | None:
     if query.status is not None:
         equal["state"] = query.status.name
     since = moment(query.status_timestamp_after) if query.status_timestamp_after is not None else None
-    return Query(TASKS, equal, order="updated", since=since, newest_first=True)
+    before = moment(until) if until is not None else None
+    return Query(TASKS, equal, order="updated", since=since, until=before, newest_first=True)
 
 
 def _valid(text: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.errors import CommitRefused, HoldfastError, LeaseLost, StorageUnavailable, TaskTerminalStateError
 from holdfast.observability.metrics import Metrics
+from holdfast.observability.pulse import Pulse
 from holdfast.observability.tracing import Tracing
 from holdfast.protocol.types import Message, TaskState
 from holdfast.storage import Claim, QueueTopic, Release
@@ -63,6 +64,7 @@ class Runner:
         self.hooks = hooks
         self.tracing = tracing
         self._metrics = metrics
+        self.pulse = Pulse()
         self._lease = Lease(
             store.kernel, seconds=settings.lease_seconds, heartbeat=settings.heartbeat_seconds, lost=self._lost
         )
@@ -154,10 +156,14 @@ class Runner:
 
     def told(self, task: StoredTask) -> None:
         """A status was committed: count it, and tell the hooks."""
+        state = task.view.state
+        if state.terminal:
+            seconds = (task.record.updated - task.record.created) / 1_000_000
+            self.pulse.end(seconds, failed=state is TaskState.failed)
         if self._metrics is not None:
-            self._metrics.tasks[task.view.state.name] += 1
+            self._metrics.tasks[state.name] += 1
         if self.hooks is not None:
-            self._spawn(self.hooks.tell(task.record.task_id, task.view.state))
+            self._spawn(self.hooks.tell(task.record.task_id, state))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -19,7 +19,21 @@ from tests.integration.server.people import bearer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-PLAIN = {"state", "since", "pageSize", "after", "limit", "reason", "kind", "payload", "seq", "queue"}
+PLAIN = {
+    "state",
+    "since",
+    "until",
+    "text",
+    "skill",
+    "pageSize",
+    "after",
+    "limit",
+    "reason",
+    "kind",
+    "payload",
+    "seq",
+    "queue",
+}
 """Parameters that name nothing of anybody. A new one must be put here, or into `reaches`."""
 
 GOOD_BODIES = {"steer_task": b'{"kind":"inject","payload":{}}', "fork_task": b'{"seq":1}'}
@@ -46,7 +60,12 @@ def reaches(route: OpsRoute) -> list[str]:
     return found or ["nothing"]
 
 
-CASES = [pytest.param(route, reach, id=f"{route.name} [{reach}]") for route in ROUTES for reach in reaches(route)]
+CASES = [
+    pytest.param(route, reach, id=f"{route.name} [{reach}]")
+    for route in ROUTES
+    for reach in reaches(route)
+    if route.name != "whoami"  # which tells callers nothing but their own names
+]
 
 
 async def test_every_parameter_is_known() -> None:

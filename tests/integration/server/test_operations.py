@@ -632,3 +632,65 @@ async def test_what_is_not_in_the_table_is_not_there() -> None:
         assert (await client.get(f"{PREFIX}/tasks/no-such-task/events")).status_code == 404
         answer = await client.post(f"{PREFIX}/tasks/x/cancel", content="[]", headers={"Content-Type": "text/plain"})
         assert answer.status_code == 415
+
+
+# ---------------------------------------------------------------------------------------------- for people who look
+
+
+async def test_lists_tell_how_a_task_began_and_are_searched() -> None:
+    async with talking(agent()) as client:
+        blue = await send(client, "say blue")
+        await send(client, "say red")
+        skilled = await client.post(
+            "/message:send",
+            json={
+                "message": {"messageId": "skilled", "role": "ROLE_USER", "parts": [{"data": {"n": 1}}]},
+                "metadata": {"skillId": "paint"},
+            },
+        )
+        listed = (await get(client, "/tasks"))["tasks"]
+        assert {task["said"] for task in listed} == {"say blue", "say red", '{"n":1}'}
+        assert [task["id"] for task in (await get(client, "/tasks", text="BLUE"))["tasks"]] == [blue["id"]]
+        assert [task["id"] for task in (await get(client, "/tasks", text=blue["id"]))["tasks"]] == [blue["id"]]
+        painted = (await get(client, "/tasks", skill="paint"))["tasks"]
+        assert [(task["id"], task["skill"]) for task in painted] == [(skilled.json()["task"]["id"], "paint")]
+        assert (await get(client, "/tasks", until=blue["status"]["timestamp"]))["tasks"] == []
+        assert len((await get(client, "/tasks", until="2999-01-01T00:00:00Z"))["tasks"]) == 3
+
+
+async def test_a_search_goes_on_like_any_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks at so many at once; what it finds then is on exactly one of its pages."""
+    monkeypatch.setattr("holdfast.server.operations.summaries.LOOKS", 2)
+    async with talking(agent()) as client:
+        for number in range(12):
+            await send(client, f"say {'even' if number % 2 == 0 else 'odd'} {number}")
+        found: list[str] = []
+        page = await get(client, "/tasks", text="even", pageSize=2)
+        pages = 1
+        while page["nextPageToken"]:
+            found += [task["said"] for task in page["tasks"]]
+            page = await get(client, "/tasks", text="even", pageSize=2, pageToken=page["nextPageToken"])
+            pages += 1
+        found += [task["said"] for task in page["tasks"]]
+        assert found == [f"say even {number}" for number in range(10, -1, -2)]
+        assert pages > 2
+
+
+async def test_callers_are_told_who_they_are() -> None:
+    async with talking(agent()) as client:
+        assert await get(client, "/whoami") == {
+            "owner": "",
+            "tenant": "",
+            "roles": [],
+            "operator": True,
+            "authentication": False,
+        }
+
+
+async def test_the_system_tells_what_ended_here() -> None:
+    async with talking(agent()) as client:
+        await send(client, "say it")
+        system = await get(client, "/system")
+        assert (system["process"]["ended"], system["process"]["failed"]) == (1, 0)
+        assert 0 <= system["process"]["p50Seconds"] <= system["process"]["p95Seconds"]
+        assert system["retention"] is None

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from ipaddress import ip_address
 from typing import Any
-from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
@@ -18,7 +16,8 @@ from holdfast.server.cards import Cards
 from holdfast.server.failures import explain, failure_headers
 from holdfast.server.gate import Gate, query_of
 from holdfast.server.health import Health
-from holdfast.server.http import ClientGone, check_content_type, header, read_body, respond, same_origin
+from holdfast.server.http import ClientGone, check_content_type, read_body, respond
+from holdfast.server.local import at_this_machine
 from holdfast.server.operations.call import OPERATOR, OpsCall, acting
 from holdfast.server.operations.openapi import document
 from holdfast.server.operations.system import SystemOperations
@@ -40,7 +39,7 @@ class OperationsApi:
         self._limits = service.settings.limits
         self._local = local  # who sits at this machine is an operator
         self._routes = [(route, route.pattern) for route in ROUTES]
-        self._handlers = (TaskOperations(service), SystemOperations(health))
+        self._handlers = (TaskOperations(service), SystemOperations(health, authenticates=gate.authenticates))
 
     def takes(self, path: str) -> bool:
         return path.startswith(f"{PREFIX}/")
@@ -92,10 +91,10 @@ class OperationsApi:
             body = strict_json.read(text, limits=self._limits) if text.strip() else {}
             if not isinstance(body, dict):
                 raise InvalidRequestError("the body is an object")
-        operator = OPERATOR in principal.roles or (self._local and _local(scope))
+        operator = OPERATOR in principal.roles or (self._local and at_this_machine(scope))
         whose = acting(principal, query, operator=operator, needs_operator=route.operator)
         after = self._gate.caller(principal, scope, query).after
-        return OpsCall(whose, names, query, body, after, self._cards.base(scope), principal.owner)
+        return OpsCall(whose, names, query, body, after, self._cards.base(scope), principal.owner, operator)
 
     def _handler(self, route: OpsRoute) -> Callable[[OpsCall], Any]:
         for handlers in self._handlers:
@@ -103,29 +102,3 @@ class OperationsApi:
                 found: Callable[[OpsCall], Any] = handler
                 return found
         raise MethodNotFoundError("there is nothing at this path")
-
-
-_FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"))
-
-
-def _local(scope: Scope) -> bool:
-    """Whether the caller sits at this machine, as far as can be told: a proxy here may hide that it is one.
-
-    Whom a proxy at this machine passes on does not sit here; nor does a web page that a browser here shows, be it one
-    of another origin or one whose name its owner let lead here.
-    """
-    client = scope.get("client")
-    if client is None or not same_origin(scope) or any(name in _FORWARDED for name, _ in scope["headers"]):
-        return False
-    try:
-        name = urlsplit(f"//{header(scope, b'host') or ''}").hostname or ""
-    except ValueError:
-        return False
-    return _loopback(client[0]) and (name == "localhost" or _loopback(name))
-
-
-def _loopback(address: str) -> bool:
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return False

@@ -18,6 +18,7 @@ class OpsCall:
     """``principal`` is whose tasks are meant: the caller's own, or those an operator asks for.
 
     ``by`` is the caller's name, which the log keeps: what an operator does is not noted as the owner's own doing.
+    ``operator``: whether the caller is one.
     """
 
     principal: Principal
@@ -27,6 +28,7 @@ class OpsCall:
     after: int | None
     base: str
     by: str = ""
+    operator: bool = False
 
     @property
     def task_id(self) -> str:

@@ -6,11 +6,13 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator
+from dataclasses import asdict
 from itertools import product
 from typing import cast
 
 from pydantic_core import to_json
 
+from holdfast import __version__
 from holdfast.errors import InvalidName, InvalidParamsError
 from holdfast.server.health import Health
 from holdfast.server.operations.call import OpsCall
@@ -28,11 +30,24 @@ QUEUES = (QUEUE, WEBHOOKS)
 class SystemOperations:
     """The handlers of the table that are about the system."""
 
-    def __init__(self, health: Health) -> None:
+    def __init__(self, health: Health, *, authenticates: bool) -> None:
         self._health = health
+        self._authenticates = authenticates
         self._engine = health.engine
         self._kernel: Kernel = health.engine.kernel
         self._counting, self._counted, self._counted_until = asyncio.Lock(), b"", 0.0
+
+    async def whoami(self, call: OpsCall) -> bytes:
+        who = call.principal
+        return to_json(
+            {
+                "owner": who.owner,
+                "tenant": who.tenant,
+                "roles": sorted(who.roles),
+                "operator": call.operator,
+                "authentication": self._authenticates,
+            }
+        )
 
     async def system(self, _call: OpsCall) -> bytes:
         """Counts everything, which takes a while on a large store."""
@@ -41,6 +56,7 @@ class SystemOperations:
         runner = self._engine.runner
         return to_json(
             {
+                "version": __version__,
                 "engine": health.engine,
                 "durability": health.durability,
                 "reads": health.reads,
@@ -59,6 +75,7 @@ class SystemOperations:
                     "bytes": stats.bytes,
                     "engine": stats.engine,
                 },
+                "retention": None if self._engine.retention is None else asdict(self._engine.retention),
                 "queues": stats.work,
                 "workers": stats.workers,
                 "holders": await self._holders(),
@@ -148,6 +165,10 @@ def _process(runner: Runner) -> dict[str, object]:
         "running": len(runner.runs),
         "concurrency": runner.settings.concurrency,
         "leaseSeconds": runner.settings.lease_seconds,
+        "ended": runner.pulse.ended,
+        "failed": runner.pulse.failed,
+        "p50Seconds": runner.pulse.quantile(0.5),
+        "p95Seconds": runner.pulse.quantile(0.95),
     }
 
 

@@ -38,12 +38,22 @@ _PAGE = (("pageSize", "1 to 100 (default 50)"), ("pageToken", "from the page bef
 
 ROUTES: tuple[OpsRoute, ...] = (
     OpsRoute("openapi", "GET", "/openapi.json", "This API, described by OpenAPI 3.1"),
+    OpsRoute("whoami", "GET", "/whoami", "Who the caller is here, and whether it is an operator"),
     OpsRoute(
         "list_tasks",
         "GET",
         "/tasks",
         "Tasks, newest status first, with totals by state",
-        (("state", "for example working"), ("context", "a context id"), ("since", "a timestamp"), *_PAGE, *_WHOSE),
+        (
+            ("state", "for example working"),
+            ("context", "a context id"),
+            ("skill", "the skill that was asked for (metadata.skillId)"),
+            ("text", "words in how it began, in its last status, or in an id"),
+            ("since", "a timestamp"),
+            ("until", "a timestamp"),
+            *_PAGE,
+            *_WHOSE,
+        ),
     ),
     OpsRoute("watch_tasks", "GET", "/events", "Each task whose status changes, as it changes", _WHOSE, stream=True),
     OpsRoute("show_task", "GET", "/tasks/{task_id}", "A task with its turns, attempts, steps and work item", _WHOSE),

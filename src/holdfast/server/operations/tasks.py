@@ -12,6 +12,7 @@ from pydantic_core import to_json
 from holdfast.errors import InvalidParamsError, LogTrimmed, TaskNotFoundError
 from holdfast.protocol.types import TaskState, timestamp
 from holdfast.server.operations.call import OpsCall
+from holdfast.server.operations.summaries import Summaries, Wanted
 from holdfast.server.operations.watching import WATCH_SECONDS, Watching
 from holdfast.server.service import AgentService
 from holdfast.storage import Entry, Query
@@ -19,10 +20,8 @@ from holdfast.tasks.dead import dead_letters, drop
 from holdfast.tasks.erase import erase_context, erase_task
 from holdfast.tasks.events import Snapshot
 from holdfast.tasks.families import EVENTS, INBOX, QUEUE, TASKS
-from holdfast.tasks.listing import list_records, record_json
 from holdfast.tasks.manager import MAX_CONTEXT_ID
 from holdfast.tasks.queries import ListTasksQuery
-from holdfast.tasks.record import TaskRecord
 from holdfast.webhooks.overview import webhooks
 
 Frames = AsyncGenerator[tuple[bytes, int | None], None]
@@ -37,6 +36,7 @@ class TaskOperations:
         self._store = service.engine.store
         self._kernel = service.engine.kernel
         self._watching = Watching(service.engine.store)
+        self._summaries = Summaries(service.engine.store)
 
     # -------------------------------------------------------------------------------------------------------- look
 
@@ -50,8 +50,9 @@ class TaskOperations:
             page_token=call.query.get("pageToken"),
         )
         partition = call.principal.partition
-        page, counts = await asyncio.gather(list_records(self._store, partition, query), self._counts(partition))
-        tasks = [_summary(record) for record in page.records]
+        wanted = Wanted(call.query.get("text", ""), call.query.get("skill", ""), call.query.get("until"))
+        page, counts = await asyncio.gather(self._summaries.search(partition, query, wanted), self._counts(partition))
+        tasks = await asyncio.gather(*(self._summaries.json(partition, record) for record in page.records))
         return b'{"tasks":[%b],"nextPageToken":%b,"total":%d,"exact":%b,"states":%b}' % (
             b",".join(tasks),
             to_json(page.next_page_token),
@@ -228,7 +229,7 @@ class TaskOperations:
                 record = await reader.next(WATCH_SECONDS)
                 if record is not None:
                     quiet = 0.0
-                    yield _summary(record), None
+                    yield await self._summaries.json(call.principal.partition, record), None
                     continue
                 quiet += WATCH_SECONDS
                 if quiet >= self._service.settings.heartbeat_stream_seconds:
@@ -244,11 +245,6 @@ def entry_json(entry: Entry) -> bytes:
         timestamp(entry.at).encode(),
         entry.data or b"null",
     )
-
-
-def _summary(record: TaskRecord) -> bytes:
-    about = {"created": timestamp(record.created), "turn": record.turn.number}
-    return record_json(record)[:-1] + b"," + to_json(about)[1:]
 
 
 def _step_state(state: str, run: int, current: int) -> str:

@@ -1,0 +1,68 @@
+// The parts of messages and artifacts, each as what it is: text, JSON, an image, a file, an address.
+
+import { h } from "./dom.js";
+import { bytes } from "./format.js";
+import { tree } from "./json.js";
+import { download } from "./pieces.js";
+
+const TEXT_CHARACTERS = 20_000;
+const IMAGES = /^image\/(png|jpe?g|gif|webp|avif|bmp)$/; // no SVG: it may hold scripts, though an <img> runs none
+
+export function parts(list) {
+  return joined(list ?? []).map(part);
+}
+
+// Chunks of a stream are one text.
+function joined(list) {
+  const found = [];
+  for (const each of list) {
+    const before = found.at(-1);
+    if (typeof each?.text === "string" && before?.pieces && each.mediaType === before.mediaType) before.pieces.push(each.text);
+    else if (typeof each?.text === "string") found.push({ pieces: [each.text], mediaType: each.mediaType });
+    else found.push(each);
+  }
+  return found.map((each) => (each?.pieces ? { text: each.pieces.join(""), mediaType: each.mediaType } : each));
+}
+
+function part(each) {
+  if (typeof each?.text === "string") return text(each.text);
+  if (each && "data" in each) return h("div", { class: "part" }, tree(each.data, { open: 2 }));
+  if (typeof each?.raw === "string") return file(each);
+  if (typeof each?.url === "string") return address(each);
+  return h("div", { class: "part" }, tree(each));
+}
+
+function text(value) {
+  const shown = h("div", { class: "part text" }, value.slice(0, TEXT_CHARACTERS));
+  if (value.length > TEXT_CHARACTERS) {
+    shown.append(h("button", { type: "button", class: "quiet small", onclick: () => { shown.textContent = value; } }, `… show all ${bytes(value.length)}`));
+  }
+  return shown;
+}
+
+function file({ raw, mediaType = "application/octet-stream", filename = "file" }) {
+  let data;
+  try {
+    data = Uint8Array.from(atob(raw.replaceAll("-", "+").replaceAll("_", "/")), (character) => character.charCodeAt(0));
+  } catch {
+    return h("div", { class: "part" }, "A file that can't be read");
+  }
+  const blob = new Blob([data], { type: IMAGES.test(mediaType) ? mediaType : "application/octet-stream" });
+  const about = h("div", { class: "row tight" }, h("strong", {}, filename), h("span", { class: "dim" }, `${mediaType}, ${bytes(data.length)}`),
+    h("button", { type: "button", class: "quiet small", onclick: () => download(filename, blob) }, "Download"));
+  if (!IMAGES.test(mediaType)) return h("div", { class: "part file" }, about);
+  const url = URL.createObjectURL(blob);
+  const image = h("img", { src: url, alt: filename, onload: () => URL.revokeObjectURL(url) });
+  return h("figure", { class: "part file" }, image, about);
+}
+
+// It is not fetched: an agent must not learn who looks, nor where.
+function address({ url, mediaType, filename }) {
+  const safe = /^https?:\/\//i.test(url);
+  return h("div", { class: "part file" },
+    h("strong", {}, filename ?? "A file elsewhere"), " ",
+    safe ? h("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, url) : h("code", {}, url),
+    mediaType && h("span", { class: "dim" }, ` ${mediaType}`));
+}
+
+export const plainText = (message) => (message?.parts ?? []).map((each) => each?.text).filter((each) => typeof each === "string").join("\n");

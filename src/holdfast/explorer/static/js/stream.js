@@ -1,0 +1,125 @@
+// Server-sent events by fetch, since EventSource can't carry a token. A lost connection is taken up again where it broke.
+
+import { address, failure, finish, headers, remember, ApiError } from "./api.js";
+
+const SILENCE_MS = 45_000; // the server beats every 15 s: silence for so long is a lost connection
+const BUSY = [429, 502, 503, 504]; // answers after which it is worth to ask again
+const WAITS_MS = [300, 700, 1500, 3000, 5000, 8000];
+
+// ------------------------------------------------------------------------------------------ how the connection is
+
+const place = () => document.getElementById("connection");
+
+function tell(state, text) {
+  const element = place();
+  if (element.dataset.state === state && element.textContent === text) return;
+  element.dataset.state = state;
+  element.textContent = text;
+}
+
+export const quietConnection = () => tell("", "");
+
+// ------------------------------------------------------------------------------------------------------- parsing
+
+export async function* events(response, heard = () => {}) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  let data = [];
+  let id = null;
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    heard();
+    rest += value;
+    const lines = rest.split("\n");
+    rest = lines.pop();
+    for (const raw of lines) {
+      const line = raw.endsWith("\r") ? raw.slice(0, -1) : raw;
+      if (line === "") {
+        if (data.length) yield { id, data: JSON.parse(data.join("\n")) };
+        data = [];
+      } else if (line.startsWith("data:")) data.push(line.slice(line[5] === " " ? 6 : 5));
+      else if (line.startsWith("id:")) id = line.slice(3).trim();
+    }
+  }
+}
+
+export async function open(call, { signal, heard } = {}) {
+  const entry = remember({ ...call, stream: true });
+  const started = performance.now();
+  const response = await fetch(address(call), {
+    method: call.method,
+    headers: headers({ ...call, stream: true }),
+    body: call.body === undefined ? undefined : JSON.stringify(call.body),
+    signal,
+    credentials: "same-origin",
+    cache: "no-store",
+  });
+  finish(entry, started, response.status);
+  const kind = response.headers.get("content-type") ?? "";
+  if (!response.ok || !kind.startsWith("text/event-stream")) {
+    const text = await response.text();
+    finish(entry, started, response.status, text);
+    let answer = null;
+    try { answer = JSON.parse(text); } catch { /* not ours */ }
+    if (answer?.error) throw failure(response.status, answer);
+    throw new ApiError(`The agent answered with ${response.status}.`, { status: response.status });
+  }
+  return events(response, heard);
+}
+
+// -------------------------------------------------------------------------------------------------------- following
+
+// Follows a stream until `signal` or until `over()` says that nothing more will come. `call(after)` makes the request.
+export async function follow({ call, onEvent, onOpen = () => {}, over = () => false, signal, after = null }) {
+  let tries = 0;
+  let last = after;
+  let before = false;
+  while (!signal.aborted && !over()) {
+    const silence = new AbortController();
+    let timer = 0;
+    const heard = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => silence.abort(), SILENCE_MS);
+    };
+    try {
+      heard();
+      const stream = await open(call(last), { signal: AbortSignal.any([signal, silence.signal]), heard });
+      tell("live", before && tries > 1 ? "Connected again" : "Live");
+      setTimeout(() => { if (!signal.aborted && place().dataset.state === "live") tell("live", "Live"); }, 4000);
+      if (before) onOpen();
+      before = true;
+      tries = 0;
+      for await (const event of stream) {
+        if (event.id) last = event.id;
+        if (event.data?.error && event.data.seq === undefined) throw failure(0, event.data);
+        onEvent(event.data, event.id);
+      }
+      if (over()) break;
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error instanceof ApiError && !BUSY.includes(error.status)) throw error;
+    } finally {
+      clearTimeout(timer);
+    }
+    if (signal.aborted) return;
+    const wait = WAITS_MS[Math.min(tries, WAITS_MS.length - 1)];
+    tries += 1;
+    if (tries > 1 || !navigator.onLine) tell("lost", "Connection lost, trying again…");
+    await pause(wait, signal);
+  }
+  if (!signal.aborted) tell("", "");
+}
+
+function pause(milliseconds, signal) {
+  return new Promise((resolve) => {
+    const done = () => {
+      clearTimeout(timer);
+      removeEventListener("online", done);
+      resolve();
+    };
+    const timer = setTimeout(done, milliseconds);
+    addEventListener("online", done, { once: true });
+    signal.addEventListener("abort", done, { once: true });
+  });
+}

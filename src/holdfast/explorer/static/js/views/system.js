@@ -1,0 +1,1 @@
+export const systemView = { id: "system", title: "System", async open({ main }) {} };

@@ -1,0 +1,1 @@
+export const taskView = { id: "task", title: "Task", async open({ main }) {} };

@@ -1,0 +1,18 @@
+// Whose tasks a partition holds: its name is made of tenant and owner.
+
+export function parsePartition(name) {
+  const plain = (text) => {
+    try { return decodeURIComponent(text); } catch { return text; }
+  };
+  if (name === "~anonymous") return { label: "anonymous callers", query: null };
+  if (name.includes("~")) return { label: name, query: null }; // shortened, or of those without a name: can't be asked for
+  if (name.includes("//")) {
+    const [owner, tenant] = name.split("//").map(plain);
+    return { label: `${owner} (says: ${tenant})`, query: { owner, askedTenant: tenant } };
+  }
+  if (name.includes("/")) {
+    const [tenant, owner] = name.split("/").map(plain);
+    return { label: owner ? `${owner} of ${tenant}` : `anonymous callers of ${tenant}`, query: { tenant, owner } };
+  }
+  return { label: plain(name), query: { owner: plain(name) } };
+}

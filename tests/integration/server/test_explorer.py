@@ -1,0 +1,140 @@
+"""The explorer's files: by their exact paths, to those who may have them, with headers that keep a browser safe."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
+
+from holdfast.errors import InvalidValue
+from holdfast.explorer import Explorer
+from holdfast.explorer.files import static_files
+from holdfast.server import A2AServer
+from holdfast.server.settings import ServerSettings
+from tests.integration.server.actor import agent
+from tests.integration.server.people import authenticator
+
+HERE, ELSEWHERE = ("127.0.0.1", 1), ("203.0.113.7", 1)
+BUDGET_BYTES = 150_000
+
+
+def served(client: tuple[str, int] = HERE, host: str = "localhost:8000", **options: Any) -> TestClient:
+    server = agent("memory:", settings=ServerSettings.of({}, **options.pop("settings", {})), **options)
+    return TestClient(server.app, base_url=f"http://{host}", client=client, follow_redirects=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "client", "host", "there"),
+    [
+        ({}, HERE, "localhost:8000", True),
+        ({}, HERE, "127.0.0.1", True),
+        ({}, ELSEWHERE, "localhost:8000", False),
+        ({}, HERE, "evil.example", False),  # a name that its owner let lead here
+        ({"explorer": True}, ELSEWHERE, "agent.example", True),
+        ({"explorer": False}, HERE, "localhost:8000", False),
+        ({"settings": {"explorer": True}}, ELSEWHERE, "agent.example", True),
+        ({"settings": {"explorer": True}, "explorer": False}, HERE, "localhost:8000", False),
+    ],
+)
+def test_who_gets_it(options: dict[str, Any], client: tuple[str, int], host: str, there: bool) -> None:
+    with served(client, host, **options) as browser:
+        for path in Explorer().paths:
+            assert (browser.get(path).status_code < 400) is there, path
+
+
+def test_with_authentication_everybody_gets_the_page_and_nothing_else() -> None:
+    with served(ELSEWHERE, "agent.example", auth=authenticator()) as browser:
+        assert all(browser.get(path).status_code < 400 for path in Explorer().paths)
+        assert browser.get("/holdfast/v1/whoami").status_code == 401
+        assert browser.get("/holdfast/v1/tasks").status_code == 401
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/explorerfoo",
+        "/explorer/tasks",
+        "/explorer//",
+        "/explorer/index.html",
+        "/explorer/js/",
+        "/explorer/js/main.js/",
+        "/explorer/js/%2e%2e/index.html",
+        "/explorer/__init__.py",
+        "/explorer/message:send",
+    ],
+)
+def test_nothing_but_its_files_is_under_the_prefix(path: str) -> None:
+    """A prefix is no way around authentication."""
+    with served(auth=authenticator()) as browser:
+        for method in ("GET", "POST"):
+            assert browser.request(method, path).status_code in (401, 404)
+        assert browser.post("/explorer/").status_code in (401, 404)
+
+
+def test_another_prefix() -> None:
+    with served(explorer_prefix="/ops/look/") as browser:
+        assert browser.get("/ops/look").headers["location"] == "look/"
+        assert '<meta name="holdfast-root" content="../../">' in browser.get("/ops/look/").text
+        assert browser.get("/explorer/").status_code == 404
+
+
+@pytest.mark.parametrize("prefix", ["", "/", "explorer", "/a b", "/../x", "/x/./y", "/é"])
+def test_a_prefix_is_a_plain_path(prefix: str) -> None:
+    with pytest.raises(InvalidValue):
+        A2AServer(worker=None, agent_card=agent("memory:").agent_card, explorer_prefix=prefix)
+
+
+def test_it_is_found_where_the_agent_is_mounted() -> None:
+    server = agent("memory:", settings=ServerSettings.of({}))
+    app = Starlette(routes=[Mount("/agents/one", app=server.app)], lifespan=server.lifespan)
+    with TestClient(app, base_url="http://localhost", client=HERE) as browser:
+        page = browser.get("/agents/one/explorer")
+        assert str(page.url) == "http://localhost/agents/one/explorer/"
+        scripts = re.findall(r'(?:src|href)="((?:js|css)/[^"]+)"', page.text)
+        assert scripts
+        assert all(browser.get(f"/agents/one/explorer/{path}").status_code == 200 for path in scripts)
+
+
+def test_files_are_compressed_known_by_their_etag_and_safe() -> None:
+    with served() as browser:
+        for path in Explorer().paths[1:]:
+            found = browser.get(path)
+            assert found.headers["content-encoding"] == "gzip"
+            assert browser.get(path, headers={"accept-encoding": "identity"}).content == found.content
+            assert browser.get(path, headers={"if-none-match": found.headers["etag"]}).status_code == 304
+            assert browser.head(path).content == b""
+            policy = found.headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert "http" not in policy
+            assert found.headers["x-content-type-options"] == "nosniff"
+
+
+def test_it_is_light() -> None:
+    assert sum(len(gzip.compress(file.body, 9)) for file in static_files().values()) <= BUDGET_BYTES
+
+
+@pytest.mark.parametrize("path", sorted(static_files()))
+def test_it_names_no_other_origin_and_makes_no_html(path: str) -> None:
+    text = static_files()[path].body.decode()
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)[\w.]", text)
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|style=\"", text)
+
+
+def test_a_page_of_another_origin_changes_nothing() -> None:
+    """What a browser sends without asking first is refused."""
+    with served(settings={"operators": "loopback"}) as browser:
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+            headers = {"origin": "https://evil.example", "content-type": kind}
+            for path in ("/holdfast/v1/tasks/1/cancel", "/", "/message:send"):
+                assert browser.post(path, content="{}", headers=headers).status_code == 415, (path, kind)
+        asked = browser.options(
+            "/holdfast/v1/tasks/1",
+            headers={"origin": "https://evil.example", "access-control-request-method": "DELETE"},
+        )
+        assert "access-control-allow-origin" not in asked.headers
