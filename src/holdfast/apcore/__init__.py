@@ -13,9 +13,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast.apcore.approvals import CallerApproves
     from holdfast.apcore.card import AgentCardBuilder
     from holdfast.apcore.catalog import Catalog
+    from holdfast.apcore.delegation import agent
     from holdfast.apcore.discovery import load_extensions
+    from holdfast.apcore.errors_map import ErrorMapper
     from holdfast.apcore.memory_task_store import InMemoryTaskStore
     from holdfast.apcore.schemas import SchemaConverter
     from holdfast.apcore.serve import async_serve, serve
@@ -31,21 +34,27 @@ __all__ = [
     "AgentCardBuilder",
     "ApcoreServer",
     "ApcoreWorker",
+    "CallerApproves",
     "Catalog",
+    "ErrorMapper",
     "InMemoryTaskStore",
     "SchemaConverter",
     "SkillMapper",
     "TaskStore",
     "TaskStoreStorage",
+    "agent",
     "async_serve",
     "load_extensions",
     "serve",
 ]
 
 _NAMES = {
+    "holdfast.apcore.approvals": ("CallerApproves",),
     "holdfast.apcore.card": ("AgentCardBuilder",),
     "holdfast.apcore.catalog": ("Catalog",),
+    "holdfast.apcore.delegation": ("agent",),
     "holdfast.apcore.discovery": ("load_extensions",),
+    "holdfast.apcore.errors_map": ("ErrorMapper",),
     "holdfast.apcore.memory_task_store": ("InMemoryTaskStore",),
     "holdfast.apcore.schemas": ("SchemaConverter",),
     "holdfast.apcore.serve": ("async_serve", "serve"),

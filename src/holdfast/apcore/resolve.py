@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -82,9 +82,9 @@ def resolve(given: object) -> Resolved:
     return resolved
 
 
-def check_methods(given: object, kind: str, missing: list[str]) -> None:
+def check_methods(given: object, kind: str, methods: Sequence[str]) -> None:
     """TypeError that lists what an object lacks."""
-    if missing:
+    if missing := [name for name in methods if not callable(getattr(given, name, None))]:
         raise TypeError(f"{type(given).__name__} does not satisfy the {kind} protocol; it lacks {', '.join(missing)}")
 
 

@@ -38,6 +38,7 @@ def serve(
     log_level: str | None = None,
     metrics: bool = False,
     default_skill: str | None = None,
+    approval_handler: object | None = None,
     allow_unapproved: bool = False,
 ) -> None:
     """Serve modules as an A2A agent, until SIGTERM or SIGINT.
@@ -57,6 +58,8 @@ def serve(
     - ``execution_timeout``: so many seconds a module has.
     - ``metrics``: nine numbers at ``/metrics``.
     - ``default_skill``: the module for messages that name none.
+    - ``approval_handler``: who approves calls of modules that require it, unless the executor has somebody;
+      `CallerApproves` asks the caller. Without anybody such calls are refused.
     - ``allow_unapproved``: run modules that require approval though no approval handler is there.
     """
     if log_level is not None:
@@ -81,6 +84,7 @@ def serve(
         execution_timeout=execution_timeout,
         metrics=metrics,
         default_skill=default_skill,
+        approval_handler=approval_handler,
         allow_unapproved=allow_unapproved,
     ).run(host=host, port=port)
 
@@ -104,6 +108,7 @@ async def async_serve(
     execution_timeout: float = 300,
     metrics: bool = False,
     default_skill: str | None = None,
+    approval_handler: object | None = None,
     allow_unapproved: bool = False,
 ) -> Starlette:
     """The same agent as an ASGI application, for any ASGI server, or to be mounted in another application.
@@ -131,6 +136,7 @@ async def async_serve(
         execution_timeout=execution_timeout,
         metrics=metrics,
         default_skill=default_skill,
+        approval_handler=approval_handler,
         allow_unapproved=allow_unapproved,
     )
     app = Starlette(lifespan=server.lifespan, routes=[Mount("/", app=server.app)])

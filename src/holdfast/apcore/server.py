@@ -13,7 +13,7 @@ from holdfast.apcore.card import AgentCardBuilder
 from holdfast.apcore.catalog import Catalog
 from holdfast.apcore.resolve import check_methods, resolve
 from holdfast.apcore.task_storage import TaskStoreStorage
-from holdfast.apcore.task_store import TaskStore, missing_methods
+from holdfast.apcore.task_store import METHODS, TaskStore
 from holdfast.apcore.watch import ExtensionsWatch
 from holdfast.apcore.worker import ApcoreWorker
 from holdfast.auth import Authenticator
@@ -24,6 +24,8 @@ from holdfast.tasks.retention import RetentionPolicy
 from holdfast.tasks.settings import TaskSettings
 from holdfast.tasks.storage import Storage
 
+AUTHENTICATES = ("authenticate", "security_schemes")
+HANDLES = ("request_approval", "check_approval")
 MEMORY = ("memory", "memory:", "memory://")
 TTL_SECONDS = 3600.0  # of ended tasks, where they are kept in memory
 CANCEL_SECONDS = 2.0  # a module that does not heed its cancel token is stopped after so long
@@ -59,6 +61,7 @@ class ApcoreServer(A2AServer):
         execution_timeout: float = 300,
         metrics: bool = False,
         default_skill: str | None = None,
+        approval_handler: object | None = None,
         allow_unapproved: bool = False,
         watch: str | os.PathLike[str] | None = None,
         retention: RetentionPolicy | None = None,
@@ -68,10 +71,12 @@ class ApcoreServer(A2AServer):
     ) -> None:
         _positive(shutdown_timeout=shutdown_timeout, execution_timeout=execution_timeout)
         if auth is not None:
-            lacking = [each for each in ("authenticate", "security_schemes") if not callable(getattr(auth, each, None))]
-            check_methods(auth, "Authenticator", lacking)
+            check_methods(auth, "Authenticator", AUTHENTICATES)
         self.kept = _storage(task_store, storage)
         resolved = resolve(registry_or_executor)
+        if approval_handler is not None:
+            check_methods(approval_handler, "ApprovalHandler", HANDLES)
+            resolved.executor.set_approval_handler(approval_handler)
         self.catalog = Catalog(resolved.registry)
         project = resolved.project(name, description, version)
         worker = ApcoreWorker(
@@ -158,7 +163,7 @@ def _storage(task_store: object, storage: str | Storage[Any] | Kernel | None) ->
         return storage if storage is not None else "memory"
     if isinstance(task_store, str | Storage | Kernel):
         return task_store
-    check_methods(task_store, "TaskStore", missing_methods(task_store))
+    check_methods(task_store, "TaskStore", METHODS)
     store: Any = task_store
     return TaskStoreStorage(store)
 

@@ -58,8 +58,3 @@ class TaskStore(Protocol):
 
     async def get_context(self, context_id: str) -> Messages | None:
         """The messages of a context, or None."""
-
-
-def missing_methods(store: object) -> list[str]:
-    """What an object lacks to be a `TaskStore`."""
-    return [name for name in METHODS if not callable(getattr(store, name, None))]

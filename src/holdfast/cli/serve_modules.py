@@ -51,6 +51,7 @@ def serve_modules(given: Mapping[str, Any]) -> None:
 
 
 def _server(given: Mapping[str, Any]) -> ApcoreServer:
+    from holdfast.apcore.approvals import CallerApproves
     from holdfast.apcore.server import ApcoreServer
     from holdfast.cli.serve import auth_of, settings_of
     from holdfast.tasks.settings import TaskSettings
@@ -71,7 +72,8 @@ def _server(given: Mapping[str, Any]) -> ApcoreServer:
             shutdown_timeout=given["shutdown_timeout"] or SHUTDOWN_SECONDS,
             execution_timeout=given["execution_timeout"],
             default_skill=given["default_skill"],
-            allow_unapproved=given["allow_unapproved"],
+            approval_handler=CallerApproves() if given["approval"] == "caller" else None,
+            allow_unapproved=given["approval"] == "skip",
             watch=path if given["watch"] else None,
             settings=settings,
             task_settings=TaskSettings.of(concurrency=given["concurrency"]),

@@ -24,7 +24,7 @@ OF_MODULES = (
     "task_store_max",
     "execution_timeout",
     "default_skill",
-    "allow_unapproved",
+    "approval",
     "watch",
 )
 
@@ -156,7 +156,13 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         help="How long running tasks have, told to stop.  [default: 10; of modules: 30]",
     ),
     _option("--default-skill", metavar="ID", help="The module for messages that name none (modules)."),
-    _option("--allow-unapproved", is_flag=True, help="Run modules that require approval without one (modules)."),
+    _option(
+        "--approval",
+        type=click.Choice(["refuse", "caller", "skip"]),
+        default="refuse",
+        show_default=True,
+        help="Calls that require approval are refused, ask their caller, or run without it (modules).",
+    ),
     _option("--watch", is_flag=True, help="Load files again when they change (modules)."),
     _option("--concurrency", type=int, help="How many tasks run at once in a process.  [default: 100]"),
     _option(
