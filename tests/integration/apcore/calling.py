@@ -1,0 +1,66 @@
+"""Speaks to an agent of modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from holdfast.storage import new_id
+from tests.integration.server.asgi import Headers, Reply, call
+
+
+def message(*parts: Any, skill: str | None = None, **more: Any) -> dict[str, Any]:
+    """A message of 1.0; text for a text part, an object for a data part."""
+    made = [{"text": part} if isinstance(part, str) else part if _is_part(part) else {"data": part} for part in parts]
+    metadata = {"metadata": {"skillId": skill}} if skill else {}
+    return {"messageId": new_id(), "role": "ROLE_USER", "parts": made, **metadata, **more}
+
+
+def _is_part(part: Any) -> bool:
+    return isinstance(part, dict) and bool(part.keys() & {"raw", "url", "data", "text"} and len(part) <= 4) and (
+        "raw" in part or "url" in part or "data" in part
+    )
+
+
+async def send(app: ASGIApp, *parts: Any, skill: str | None = None, headers: Headers = (), **more: Any) -> Reply:
+    """SendMessage of 1.0."""
+    return await call(app, "SendMessage", {"message": message(*parts, skill=skill, **more)}, headers=headers)
+
+
+async def task_of(app: ASGIApp, *parts: Any, skill: str | None = None, **more: Any) -> dict[str, Any]:
+    """The task that a message made."""
+    reply = (await send(app, *parts, skill=skill, **more)).json
+    assert "result" in reply, reply
+    task: dict[str, Any] = reply["result"]["task"]
+    return task
+
+
+async def error_of(app: ASGIApp, *parts: Any, skill: str | None = None, **more: Any) -> dict[str, Any]:
+    """The error that a message was refused with."""
+    reply = (await send(app, *parts, skill=skill, **more)).json
+    assert "error" in reply, reply
+    error: dict[str, Any] = reply["error"]
+    return error
+
+
+def output(task: dict[str, Any]) -> Any:
+    """The data of the first part of the only artifact."""
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED", task["status"]
+    [artifact] = task["artifacts"]
+    return artifact["parts"][0]["data"]
+
+
+def state(task: dict[str, Any]) -> str:
+    found: str = task["status"]["state"].removeprefix("TASK_STATE_").lower()
+    return found
+
+
+def said(task: dict[str, Any]) -> str:
+    """The words of the status."""
+    return "".join(part.get("text", "") for part in task["status"]["message"]["parts"])
+
+
+def told(task: dict[str, Any]) -> Any:
+    """The data of the status."""
+    return next(part["data"] for part in task["status"]["message"]["parts"] if "data" in part)
