@@ -1,0 +1,159 @@
+"""Primitives as JSON, with descriptors in the place of readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from holdfast.errors import ReaderNotDescribable
+from holdfast.turns.codec.kinds import TYPES, Kind, kind_of
+from holdfast.turns.codec.resolvers import ArtifactTypes, Resolvers
+from holdfast.turns.primitives import (
+    Identity,
+    Media,
+    Memory,
+    Message,
+    Retrievable,
+    SpooledArtifact,
+    Thought,
+    Tokenizable,
+    ToolCall,
+)
+from holdfast.turns.readers import Descriptor, MediaReader, SpoolReader, described
+
+Primitive = Message | Memory | Thought | ToolCall | Retrievable | Tokenizable
+Data = dict[str, Any]
+Describe = Callable[[MediaReader | SpoolReader], Descriptor]
+
+
+def readers_of(value: Primitive | str) -> Iterator[tuple[MediaReader | SpoolReader, bool]]:
+    """Every reader in it, and whether it reads media (otherwise spooled text)."""
+    if isinstance(value, Message):
+        for media in value.attachments:
+            yield media.reader, True
+    elif isinstance(value, ToolCall):
+        for item in value.results if isinstance(value.results, tuple) else (value.results,):
+            if isinstance(item, Media):
+                yield item.reader, True
+            elif isinstance(item, SpooledArtifact):
+                yield item.reader, False
+    elif isinstance(value, Retrievable) and isinstance(value.content, SpooledArtifact):
+        yield value.content.reader, False
+
+
+def describe(reader: MediaReader | SpoolReader) -> Descriptor:
+    """What the reader says about itself."""
+    found = described(reader)
+    if found is None:
+        raise ReaderNotDescribable(
+            f"{type(reader).__name__} has no describe(), so nothing could find its bytes again; store them first"
+        )
+    return found
+
+
+class Codec:
+    """Encodes to plain JSON values and decodes them through the constructors, which check them again."""
+
+    def __init__(self, resolvers: Resolvers | None = None, artifacts: ArtifactTypes | None = None) -> None:
+        self.resolvers = resolvers if resolvers is not None else Resolvers()
+        self.artifacts = artifacts if artifacts is not None else ArtifactTypes()
+
+    def encode(self, value: Primitive | str, describe: Describe = describe) -> Data:
+        """The value as JSON; ``describe`` answers the descriptor of each of its readers."""
+        kind = kind_of(value)
+        if isinstance(value, str | Tokenizable):
+            return {"text": _text(value)}
+        data = {name: getattr(value, name) for name in _PLAIN[kind]}
+        for name in _TIMES[kind]:
+            at = getattr(value, name)
+            data[name] = None if at is None else at.isoformat()
+        for name in _SPECIAL[kind]:
+            data[name] = self._encode_part(getattr(value, name), describe)
+        return data
+
+    def decode(self, kind: Kind, data: Mapping[str, Any], resolvers: Resolvers | None = None) -> Any:
+        """The value again; readers are opened by ``resolvers``, or by the codec's own."""
+        opened = resolvers if resolvers is not None else self.resolvers
+        if kind == "standing_instruction":
+            return _tokenizable(data["text"])
+        fields = {name: value for name, value in data.items() if value is not None}
+        for name in _SPECIAL[kind]:
+            if name in fields:
+                fields[name] = self._decode_part(fields[name], opened)
+        return TYPES[kind](**fields)
+
+    # ------------------------------------------------------------------------------------------------------- parts
+
+    def _encode_part(self, part: Any, describe: Describe) -> Any:
+        match part:
+            case None:
+                return None
+            case tuple():
+                return [self._encode_part(item, describe) for item in part]
+            case Tokenizable():
+                return _text(part)
+            case Identity():
+                return {"identifier": part.identifier, "representation": _text(part.representation)}
+            case SpooledArtifact():
+                return {"artifact": self.artifacts.name_of(part), "reader": dict(describe(part.reader))}
+            case Media():
+                media = {name: getattr(part, name) for name in _MEDIA}
+                return {"media": media, "stash": part.stash.all(), "reader": dict(describe(part.reader))}
+            case _:
+                raise AssertionError(part)
+
+    def _decode_part(self, part: Any, resolvers: Resolvers) -> Any:
+        if isinstance(part, list):
+            return [self._decode_part(item, resolvers) for item in part]
+        if isinstance(part, str) or "text" in part:
+            return _tokenizable(part)
+        if "identifier" in part:
+            return Identity(identifier=part["identifier"], representation=_tokenizable(part["representation"]))
+        if "artifact" in part:
+            return self.artifacts.make(part["artifact"], resolvers.open(part["reader"], media=False))
+        return Media(**part["media"], stash=part["stash"], reader=resolvers.open(part["reader"], media=True))
+
+
+def _text(value: str | Tokenizable) -> str | dict[str, str]:
+    if isinstance(value, Tokenizable) and value.key is not None:
+        return {"text": str(value), "key": value.key}
+    return str(value)
+
+
+def _tokenizable(data: str | Mapping[str, str]) -> Tokenizable:
+    return Tokenizable(data) if isinstance(data, str) else Tokenizable(data["text"], key=data["key"])
+
+
+_PLAIN: dict[Kind, tuple[str, ...]] = {
+    "message": ("id", "role"),
+    "memory": ("id", "confidence", "importance"),
+    "thought": ("id", "payload", "replay_compatibility"),
+    "tool_call": (
+        "id",
+        "tool",
+        "args",
+        "checksum",
+        "is_complete",
+        "is_error",
+        "payload",
+        "replay_compatibility",
+        "from_artifact_tool",
+        "inline",
+    ),
+    "retrievable": ("id", "trust_tier", "source", "kind", "score"),
+}
+_TIMES: dict[Kind, tuple[str, ...]] = {
+    "message": ("created_at", "updated_at"),
+    "memory": ("created_at", "updated_at"),
+    "thought": ("created_at", "updated_at"),
+    "tool_call": ("created_at", "updated_at", "completed_at"),
+    "retrievable": ("created_at", "updated_at"),
+}
+_SPECIAL: dict[Kind, tuple[str, ...]] = {
+    "message": ("content", "attachments", "identity"),
+    "memory": ("content",),
+    "thought": ("content", "identity"),
+    "tool_call": ("results",),
+    "retrievable": ("content",),
+}
+_MEDIA = ("id", "kind", "mime_type", "filename", "source", "trust_tier", "modality_hazard")

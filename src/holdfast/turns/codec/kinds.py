@@ -1,0 +1,36 @@
+"""The six kinds of things that a turn keeps, by the names that callbacks, events and records use."""
+
+from __future__ import annotations
+
+from holdfast.errors import InvalidValue
+from holdfast.turns.events import KINDS, Kind
+from holdfast.turns.primitives import Memory, Message, Retrievable, Thought, Tokenizable, ToolCall
+
+__all__ = ["KINDS", "PLURALS", "TYPES", "Kind", "kind_of"]
+
+TYPES: dict[Kind, type] = {
+    "message": Message,
+    "memory": Memory,
+    "thought": Thought,
+    "tool_call": ToolCall,
+    "retrievable": Retrievable,
+}
+
+PLURALS: dict[Kind, str] = {
+    "message": "messages",
+    "memory": "memories",
+    "thought": "thoughts",
+    "tool_call": "tool_calls",
+    "retrievable": "retrievables",
+    "standing_instruction": "standing_instructions",
+}
+
+
+def kind_of(value: object) -> Kind:
+    """Which kind of thing this is. A str is a standing instruction: nothing else is bare text."""
+    for kind, type_ in TYPES.items():
+        if isinstance(value, type_):
+            return kind
+    if isinstance(value, str | Tokenizable):
+        return "standing_instruction"
+    raise InvalidValue(f"{type(value).__name__} is none of the things that a turn keeps: {', '.join(KINDS)}")

@@ -1,0 +1,178 @@
+"""One stored thing: what its record says, and what a store, a mutate or a delete makes of it. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from holdfast.errors import (
+    InvalidValue,
+    TurnStorageCorrupt,
+    TurnStorageDuplicateId,
+    TurnStorageNotFound,
+    TurnStorageSchema,
+)
+from holdfast.storage import Record
+from holdfast.storage.records import Scalar
+from holdfast.turns.codec.kinds import Kind
+from holdfast.turns.durable.families import DELETED
+
+PAYLOAD_VERSION = 1
+
+Duplicates = Literal["refuse", "keep", "replace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a record says. ``seq`` is 0 until a commit gives it its place; ``version`` 0: it is not there yet.
+
+    ``blobs`` are the digests it holds, ``entries`` the conduit bytes among them. ``created`` and ``updated`` are the
+    store's own times, in microseconds.
+    """
+
+    kind: Kind
+    key: str
+    id: str
+    turn: str
+    owner: str
+    data: Mapping[str, Any]
+    blobs: tuple[str, ...]
+    created: int
+    updated: int
+    entries: tuple[str, ...] = ()
+    named: str | None = None
+    seq: int = 0
+    version: int = 0
+    deleted: bool = False
+
+    def body(self) -> bytes:
+        return dump(
+            {
+                "v": PAYLOAD_VERSION,
+                "id": self.id,
+                "turn": self.turn,
+                "owner": self.owner,
+                "created": self.created,
+                "updated": self.updated,
+                "blobs": self.blobs,
+                "entries": self.entries,
+                "data": self.data,
+            },
+            what=f"{self.kind} {self.id}",
+        )
+
+    def fields(self, seq: int) -> dict[str, Scalar]:
+        fields: dict[str, Scalar] = {"owner": self.owner, "seq": seq}
+        if self.named is not None:
+            fields["named"] = self.named
+        if self.kind == "memory":
+            fields["importance"] = float(self.data["importance"])
+            fields["confidence"] = float(self.data["confidence"])
+        return fields
+
+
+def read(kind: Kind, record: Record) -> Stored:
+    """What this record says; raises TurnStorageSchema or TurnStorageCorrupt."""
+    try:
+        body = json.loads(record.body.decode("utf-8", "surrogatepass"))
+        if body["v"] > PAYLOAD_VERSION:
+            raise TurnStorageSchema(f"a {kind} was stored in form {body['v']} by a newer version; run that one")
+        named, seq = record.fields.get("named"), record.fields["seq"]
+        assert isinstance(seq, int)
+        return Stored(
+            kind=kind,
+            key=record.key,
+            id=body["id"],
+            turn=body["turn"],
+            owner=body["owner"],
+            data=body["data"],
+            blobs=tuple(body["blobs"]),
+            created=body["created"],
+            updated=body["updated"],
+            entries=tuple(body["entries"]),
+            named=named if isinstance(named, str) else None,
+            seq=seq,
+            version=record.version,
+            deleted=record.fields.get("owner") == DELETED,
+        )
+    except (ValueError, KeyError, TypeError, AssertionError) as wrong:
+        raise TurnStorageCorrupt(
+            f"a stored {kind} can't be read; look with holdfast storage check, or restore a backup", cause=wrong
+        ) from wrong
+
+
+def dump(value: Mapping[str, Any], *, what: str) -> bytes:
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as wrong:
+        raise InvalidValue(f"{what} can't be stored: it holds something that is not JSON ({wrong})") from None
+    return text.encode("utf-8", "surrogatepass")
+
+
+def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two payloads say the same; the order of keys says nothing."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+# --------------------------------------------------------------------------------------------------------- changes
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A new record. The same one again is no error; another one under its id is what ``duplicates`` says."""
+
+    new: Stored
+    duplicates: Duplicates = "refuse"
+
+    def apply(self, state: Stored | None) -> Stored:
+        if state is None or state.deleted:
+            return replace(self.new, version=state.version if state else 0)
+        if self.duplicates == "keep" or same(state.data, self.new.data):
+            return state
+        if self.duplicates == "replace":
+            return _over(state, self.new)
+        raise TurnStorageDuplicateId(
+            f"another {self.new.kind} is stored under the id {self.new.id!r}; use mutate to change it, or another id"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Mutate:
+    """Another payload in the place of the one before."""
+
+    new: Stored
+    upsert: bool = False
+
+    def apply(self, state: Stored | None) -> Stored:
+        if state is not None and not state.deleted:
+            return _over(state, self.new)
+        if self.upsert:
+            return replace(self.new, version=state.version if state else 0)
+        raise TurnStorageNotFound(f"no {self.new.kind} is stored under the id {self.new.id!r}; store it first")
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """A tombstone; where there is nothing, nothing."""
+
+    def apply(self, state: Stored | None) -> Stored | None:
+        return replace(state, deleted=True) if state is not None else None
+
+
+Change = Store | Mutate | Remove
+
+
+def fold(base: Stored | None, changes: Iterable[Change]) -> Stored | None:
+    """What these changes, one after another, make of what is stored."""
+    state = base
+    for change in changes:
+        state = change.apply(state)
+    return state
+
+
+def _over(state: Stored, new: Stored) -> Stored:
+    """The new payload at the old one's place."""
+    entries = tuple(dict.fromkeys((*state.entries, *new.entries)))
+    return replace(new, turn=state.turn, created=state.created, seq=state.seq, version=state.version, entries=entries)

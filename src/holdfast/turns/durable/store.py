@@ -1,0 +1,215 @@
+"""Stores, changes, deletes and fetches what turns keep: the work behind the callbacks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import InvalidInitialValue, InvalidValue, TurnStorageCorrupt, TurnStorageScopeMissing
+from holdfast.storage import Kernel, Query, Record
+from holdfast.turns.codec.codec import Codec
+from holdfast.turns.codec.kinds import PLURALS, TYPES, Kind
+from holdfast.turns.durable.blobs import Blobs
+from holdfast.turns.durable.clocks import Clocks
+from holdfast.turns.durable.families import COLLECTIONS
+from holdfast.turns.durable.policies import Policy
+from holdfast.turns.durable.records import Mutate, Remove, Store, Stored, read
+from holdfast.turns.durable.scope import Scope, name, owner_of, partition_of
+from holdfast.turns.durable.unit import Unit, current
+from holdfast.turns.primitives import Tokenizable
+from holdfast.turns.windows import Limit, TopK, asked
+
+PAGE = 500
+_PER_TURN: frozenset[Kind] = frozenset({"thought", "tool_call"})  # providers begin anew with call_0 in every turn
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Whose turn it is, and which."""
+
+    scope: Scope
+    turn: str
+
+    @property
+    def partition(self) -> str:
+        return partition_of(self.scope.tenant)
+
+
+class TurnStore:
+    """What the durable callbacks do. Each call joins the unit of work that is open, or is one of its own."""
+
+    def __init__(self, kernel: Kernel, codec: Codec, blobs: Blobs, policy: Policy, clock: Callable[[], int]) -> None:
+        self.kernel = kernel
+        self.codec = codec
+        self.blobs = blobs
+        self.policy = policy
+        self.clocks = Clocks()
+        self.now = clock
+
+    @asynccontextmanager
+    async def unit(self, where: Where) -> AsyncIterator[Unit]:
+        """The unit of work that is open here, or a new one, committed at its end."""
+        unit = current.get()
+        if unit is not None and unit.open and unit.kernel is self.kernel:
+            if unit.partition != where.partition:
+                raise TurnStorageScopeMissing("the tenant changed within a unit of work, which belongs to one tenant")
+            yield unit
+            return
+        unit = Unit(self.kernel, self.clocks, where.partition, self.now())
+        token = current.set(unit)
+        try:
+            yield unit
+        finally:
+            unit.open = False
+            current.reset(token)
+        await unit.commit()
+
+    # ------------------------------------------------------------------------------------------------------ writing
+
+    async def store(self, where: Where, kind: Kind, value: Any) -> None:
+        check_value(kind, value)
+        async with self.unit(where) as unit:
+            new = await self._new(unit, where, kind, value)
+            keep = kind == "standing_instruction"
+            unit.change(kind, new.key, Store(new, "keep" if keep else self.policy.duplicates))
+
+    async def mutate(self, where: Where, kind: Kind, value: Any) -> None:
+        check_value(kind, value)
+        if kind == "standing_instruction" and (not isinstance(value, Tokenizable) or value.key is None):
+            await self.store(where, kind, value)  # nothing says which one it was before
+            return
+        async with self.unit(where) as unit:
+            found = await self._find(unit, where, kind, _id(value))
+            new = await self._new(unit, where, kind, value, key=found.key if found is not None else None)
+            unit.change(kind, new.key, Mutate(new, upsert=self.policy.upsert), base=found)
+
+    async def delete(self, where: Where, kind: Kind, key: Any) -> None:
+        async with self.unit(where) as unit:
+            if kind == "standing_instruction":
+                check_value(kind, key)
+                found = await self._find(unit, where, kind, _id(key)) or await self._last(unit, where, kind, str(key))
+            elif isinstance(key, str):
+                found = await self._find(unit, where, kind, key)
+            else:
+                raise InvalidValue(f"a {kind} is deleted by its id, a str, not {type(key).__name__}")
+            if found is not None:
+                unit.change(kind, found.key, Remove(), base=found)
+
+    async def replace_tool_calls(self, where: Where, ids: Sequence[str], replacements: Sequence[Any]) -> None:
+        """Delete these and store those, as one change; one that has the id of a deleted one is a new record too."""
+        async with self.unit(where):
+            for each in ids:
+                await self.delete(where, "tool_call", each)
+            for value in replacements:
+                await self.store(where, "tool_call", value)
+
+    async def _new(self, unit: Unit, where: Where, kind: Kind, value: Any, *, key: str | None = None) -> Stored:
+        kept = await self.blobs.keep(unit, value, self.codec.resolvers)
+        owner, known, now = self.owner(where, kind), _id(value), self.now()
+        named = None
+        if kind in _PER_TURN:
+            named = name(owner, known)
+        elif kind == "standing_instruction":
+            named = name(owner, _text_id(value))
+        return Stored(
+            kind=kind,
+            key=key if key is not None else self._key(where, kind, known),
+            id=known,
+            turn=where.turn,
+            owner=owner,
+            data=self.codec.encode(value, kept.describe),
+            blobs=kept.digests,
+            created=now,
+            updated=now,
+            entries=kept.entries,
+            named=named,
+        )
+
+    # ----------------------------------------------------------------------------------------------------- reading
+
+    async def fetch(self, where: Where, kind: Kind) -> list[Any]:
+        """The living ones in the order in which they were stored, within the limits of the policy."""
+        limit = asked(PLURALS[kind], self.policy.fetch)
+        records = await self._records(where, kind, limit)
+        resolvers = self.blobs.resolvers(where.partition, self.codec.resolvers)
+        found = sorted((read(kind, record) for record in records), key=lambda stored: stored.seq)
+        return [decoded(self.codec, stored, resolvers) for stored in found]
+
+    async def _records(self, where: Where, kind: Kind, limit: Limit) -> list[Record]:
+        wanted = limit.k if isinstance(limit, TopK) else limit.last
+        order = limit.by if isinstance(limit, TopK) else "seq"
+        query = Query(
+            COLLECTIONS[kind], {"owner": self.owner(where, kind)}, order=order, newest_first=wanted is not None
+        )
+        records: list[Record] = []
+        cursor = None
+        while wanted is None or len(records) < wanted:
+            size = PAGE if wanted is None else min(PAGE, wanted - len(records))
+            page = await self.kernel.find(where.partition, query, limit=size, cursor=cursor)
+            records += page.records
+            cursor = page.cursor
+            if cursor is None:
+                break
+        return records
+
+    def owner(self, where: Where, kind: Kind) -> str:
+        return owner_of(where.scope, self.policy.reach(kind))
+
+    def _key(self, where: Where, kind: Kind, known: str) -> str:
+        owner = self.owner(where, kind)
+        return name(owner, where.turn, known) if kind in _PER_TURN else name(owner, known)
+
+    async def _find(self, unit: Unit, where: Where, kind: Kind, known: str) -> Stored | None:
+        """The living record with this id: of this turn, or else the last one of any."""
+        key = self._key(where, kind, known)
+        found = unit.seen(kind, key) or await unit.load(kind, key)
+        if found is not None and not found.deleted:
+            return found
+        return await self._last(unit, where, kind, known) if kind in _PER_TURN else None
+
+    async def _last(self, unit: Unit, where: Where, kind: Kind, known: str) -> Stored | None:
+        """The last living record with this id; of a standing instruction: with this text, whatever its key is."""
+        named = name(self.owner(where, kind), _text_id(known) if kind == "standing_instruction" else known)
+        found = unit.find(kind, named)
+        if found is not None:
+            return found
+        query = Query(COLLECTIONS[kind], {"named": named}, order="seq", newest_first=True)
+        for record in (await self.kernel.find(where.partition, query, limit=1)).records:
+            stored = read(kind, record)
+            seen = unit.seen(kind, stored.key)
+            if seen is None:
+                return stored
+            return seen if not seen.deleted and seen.named == named else None
+        return None
+
+
+def decoded(codec: Codec, stored: Stored, resolvers: Any) -> Any:
+    """The value that was stored."""
+    try:
+        return codec.decode(stored.kind, stored.data, resolvers)
+    except (InvalidInitialValue, KeyError, TypeError, ValueError, AttributeError) as wrong:
+        raise TurnStorageCorrupt(
+            f"the stored {stored.kind} {stored.id!r} is not one any more; restore it from a backup", cause=wrong
+        ) from wrong
+
+
+def check_value(kind: Kind, value: object) -> None:
+    if kind == "standing_instruction":
+        if not isinstance(value, str | Tokenizable) or not str(value):
+            raise InvalidValue(f"a standing instruction is a non-empty str or Tokenizable, not {value!r}")
+    elif not isinstance(value, TYPES[kind]):
+        raise InvalidValue(f"a {kind} is a {TYPES[kind].__name__}, not {type(value).__name__}")
+
+
+def _id(value: Any) -> str:
+    """By what a value is known: its id; a standing instruction by its key, or else by its text."""
+    if isinstance(value, Tokenizable) and value.key is not None:
+        return f"key:{value.key}"
+    return _text_id(value) if isinstance(value, str | Tokenizable) else str(value.id)
+
+
+def _text_id(value: str | Tokenizable) -> str:
+    return f"text:{hashlib.sha256(str(value).encode('utf-8', 'surrogatepass')).hexdigest()}"

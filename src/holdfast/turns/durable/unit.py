@@ -1,0 +1,176 @@
+"""A unit of work: changes that are collected and become one commit, all of them or none."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from holdfast.errors import (
+    BlobNotFound,
+    CommitRefused,
+    StorageBusy,
+    TurnStorageNotFound,
+)
+from holdfast.storage import Attach, Delete, Detach, Insert, Kernel, Operation, Patch, Replace
+from holdfast.storage.records import Scalar
+from holdfast.turns.codec.kinds import Kind
+from holdfast.turns.durable.clocks import Clocks
+from holdfast.turns.durable.families import BYTES, COLLECTIONS, DELETED, KIND_OF, STREAMS
+from holdfast.turns.durable.readers import Entry
+from holdfast.turns.durable.records import Change, Stored, fold, read
+
+TRIES = 200
+_PATIENT_TRIES = 3  # before others are given time
+_PAUSE_SECONDS = 0.01
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One record of this unit: what is stored (as far as that is known) and what shall happen to it."""
+
+    base: Stored | None = None
+    changes: list[Change] = field(default_factory=list)
+
+
+class Unit:
+    """Collects changes of one tenant's records. Nothing is written before `commit`."""
+
+    def __init__(self, kernel: Kernel, clocks: Clocks, partition: str, now: int) -> None:
+        self.kernel = kernel
+        self.partition = partition
+        self.open = True
+        self._clocks = clocks
+        self._now = now
+        self._slots: dict[tuple[Kind, str], _Slot] = {}
+        self._entries: dict[str, Entry] = {}  # conduit bytes that get an owner
+
+    def seen(self, kind: Kind, key: str) -> Stored | None:
+        """What this record will be, as far as this unit changes it."""
+        slot = self._slots.get((kind, key))
+        return fold(slot.base, slot.changes) if slot is not None else None
+
+    async def load(self, kind: Kind, key: str) -> Stored | None:
+        """What is stored under this key."""
+        found = await self.kernel.get(self.partition, COLLECTIONS[kind], key)
+        return read(kind, found) if found is not None else None
+
+    def change(self, kind: Kind, key: str, change: Change, *, base: Stored | None = None) -> None:
+        """Let this happen to the record; raises at once when it can't. ``base`` is what is stored, if it was read."""
+        slot = self._slots.get((kind, key)) or _Slot(base)
+        fold(slot.base, [*slot.changes, change])
+        slot.changes.append(change)
+        self._slots[kind, key] = slot
+
+    def own(self, entry: Entry) -> None:
+        """These conduit bytes belong to a record of this unit: no longer staged, they are not reaped."""
+        if entry.version:
+            self._entries[entry.key] = entry
+
+    def find(self, kind: Kind, named: str) -> Stored | None:
+        """The last living record with this name among those that this unit stores."""
+        for (of, _), slot in reversed(self._slots.items()):
+            if of == kind:
+                state = fold(slot.base, slot.changes)
+                if state is not None and not state.deleted and state.named == named:
+                    return state
+        return None
+
+    # ------------------------------------------------------------------------------------------------------ commit
+
+    async def commit(self) -> None:
+        """Write everything at once. Raises what a change could not know before: that an id is taken, for example."""
+        self.open = False
+        for number in range(TRIES):
+            operations, owners = self._plan()
+            if not operations:
+                return
+            try:
+                await self.kernel.commit(self.partition, *operations)
+            except CommitRefused as refusal:
+                await self._learn(refusal, owners)
+            except BaseException:
+                self._forget(owners)
+                raise
+            else:
+                for entry in self._entries.values():
+                    entry.version = 0
+                return
+            if number >= _PATIENT_TRIES:
+                await asyncio.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 - to step out of each other's way
+        raise StorageBusy("others write to this thread all the time; nothing of this unit was written, try again")
+
+    def _plan(self) -> tuple[list[Operation], list[str]]:
+        """The operations of the commit, and the owners whose clocks it raises."""
+        operations: list[Operation] = []
+        seqs: dict[str, int] = {}
+        for (kind, key), slot in self._slots.items():
+            state = fold(slot.base, slot.changes)
+            if state is None or state is slot.base:
+                continue
+            collection = COLLECTIONS[kind]
+            if state.deleted:
+                if slot.base is not None and not slot.base.deleted:
+                    operations.append(Patch(collection, key, self._tombstone(state), slot.base.version))
+                continue
+            seq = state.seq
+            if not seq:
+                if state.owner not in seqs:
+                    tick, seqs[state.owner] = self._clocks.tick(self.partition, state.owner)
+                    operations.append(tick)
+                seq = seqs[state.owner]
+                seqs[state.owner] += 1
+            body, fields = state.body(), state.fields(seq)
+            if slot.base is None:
+                operations.append(Insert(collection, key, body, fields))
+            else:
+                operations.append(Replace(collection, key, slot.base.version, body, fields))
+            operations += holdings(collection, key, before=slot.base.blobs if slot.base else (), after=state.blobs)
+        for entry in self._entries.values():
+            operations.append(Patch(BYTES, entry.key, {"state": "committed"}, entry.version))
+        return operations, list(seqs)
+
+    def _tombstone(self, state: Stored) -> dict[str, Scalar]:
+        gone: dict[str, Scalar] = {"owner": DELETED, "seq": self._now}
+        return gone if state.named is None else {**gone, "named": None}
+
+    async def _learn(self, refusal: CommitRefused, owners: Iterable[str]) -> None:
+        """Take in what the refusal says; raises when that leaves no way to do what was asked."""
+        check = refusal.check
+        if isinstance(check, Attach):
+            raise TurnStorageNotFound(
+                "bytes that a record refers to are gone: they were reaped before it was stored; write them again",
+                cause=BlobNotFound(check.digest),
+            )
+        assert isinstance(check, Insert | Replace | Patch | Delete)
+        others = [owner for owner in owners if owner != check.key] if check.collection == STREAMS else owners
+        for owner in others:  # this commit did not raise them after all
+            self._clocks.forget(self.partition, owner)
+        if check.collection == STREAMS:
+            assert isinstance(refusal.found, int)
+            self._clocks.learn(self.partition, check.key, refusal.found)
+        elif check.collection == BYTES:
+            del self._entries[check.key]  # rewritten or let go meanwhile; the record holds the bytes by itself
+        else:
+            slot = self._slots[KIND_OF[check.collection], check.key]
+            slot.base = await self.load(KIND_OF[check.collection], check.key)
+            fold(slot.base, slot.changes)
+
+    def _forget(self, owners: Iterable[str]) -> None:
+        for owner in owners:
+            self._clocks.forget(self.partition, owner)
+
+
+def holdings(collection: str, key: str, *, before: Iterable[str], after: Iterable[str]) -> list[Operation]:
+    """What makes a record hold these blobs, and no longer those."""
+    holder = f"{collection}/{key}"
+    old, new = dict.fromkeys(before), dict.fromkeys(after)
+    return [
+        *(Attach(digest, holder) for digest in new if digest not in old),
+        *(Detach(digest, holder) for digest in old if digest not in new),
+    ]
+
+
+current: ContextVar[Unit | None] = ContextVar("holdfast_turns_unit", default=None)
