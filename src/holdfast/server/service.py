@@ -16,6 +16,7 @@ from holdfast.errors import (
     ContentTypeNotSupportedError,
     HoldfastError,
     InvalidTaskRequest,
+    ProtocolError,
     PushNotificationNotSupportedError,
     TaskNotFoundError,
     UnsupportedOperationError,
@@ -33,7 +34,7 @@ from holdfast.protocol.requests import (
 )
 from holdfast.protocol.types import PAUSED, Part, TaskState
 from holdfast.protocol.versions import Version
-from holdfast.server.admission import Admission
+from holdfast.server.admission import Admission, Admitted
 from holdfast.server.caller import Caller
 from holdfast.server.settings import ServerSettings
 from holdfast.storage import Entry
@@ -118,7 +119,7 @@ class AgentService:
         if self._admission is None:
             self._check_modes(request.message.parts)
         else:
-            admitted = await self._admission.admit(request, caller, self.tasks)
+            admitted = await self._admit(self._admission, request, caller)
             task_id, metadata = admitted.task_id or task_id, admitted.metadata
         config = configuration.task_push_notification_config if configuration is not None else None
         push = None
@@ -142,6 +143,15 @@ class AgentService:
             config = config.model_copy(update={"id": f"message-{sha256(message.message_id.encode()).hexdigest()[:24]}"})
         await self.push.create(sent.task.partition, task_id, config, caller.version, after=head)
         return sent
+
+    async def _admit(self, admission: Admission, request: SendMessageRequest, caller: Caller) -> Admitted:
+        """What was let in once is answered again, whatever became of the agent since."""
+        try:
+            return await admission.admit(request, caller, self.tasks)
+        except ProtocolError:
+            if not await self.tasks.knows(request.message, caller.principal):
+                raise
+            return Admitted()
 
     def _check_modes(self, parts: Sequence[Part]) -> None:
         modes = self.card.input_modes

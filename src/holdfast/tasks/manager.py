@@ -314,6 +314,11 @@ class TaskManager:
         """The task; raises TaskNotFoundError."""
         return await self.store.load(principal.partition, task_id)
 
+    async def knows(self, message: Message, principal: Principal = ANONYMOUS) -> bool:
+        """Whether this very message was sent before. Raises MessageReused if its id was, with another body."""
+        send = Send(message.message_id, checked_message(message), once=self.settings.repeated_send == "same")
+        return await send.reached(self.kernel, principal.partition) is not None
+
     async def waiting(self, context_id: str, principal: Principal = ANONYMOUS) -> str | None:
         """The task of this context that waits for its user; of several, the one that asked last."""
         query = ListTasksQuery(context_id=context_id, status=TaskState.input_required, page_size=1)

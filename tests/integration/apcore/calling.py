@@ -18,8 +18,10 @@ def message(*parts: Any, skill: str | None = None, **more: Any) -> dict[str, Any
 
 
 def _is_part(part: Any) -> bool:
-    return isinstance(part, dict) and bool(part.keys() & {"raw", "url", "data", "text"} and len(part) <= 4) and (
-        "raw" in part or "url" in part or "data" in part
+    return (
+        isinstance(part, dict)
+        and bool(part.keys() & {"raw", "url", "data", "text"} and len(part) <= 4)
+        and ("raw" in part or "url" in part or "data" in part)
     )
 
 

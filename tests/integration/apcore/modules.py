@@ -105,7 +105,7 @@ class Sleeper:
 
     async def execute(self, inputs: dict[str, Any], context: Context[Any]) -> dict[str, Any]:
         self.began.set()
-        while inputs.get("deaf") or not context.cancel_token.is_cancelled:
+        while inputs.get("deaf") or not context.cancel_token.is_cancelled:  # noqa: ASYNC110 - as modules do
             await asyncio.sleep(0.005)
         self.heard.set()
         context.cancel_token.check()

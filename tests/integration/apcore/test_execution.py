@@ -240,7 +240,7 @@ async def test_modules_come_and_go_while_the_agent_runs() -> None:
 
         async def until(wanted: list[str]) -> None:
             async with asyncio.timeout(1):
-                while await skills() != wanted:
+                while await skills() != wanted:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
 
         assert await skills() == ["echo"]

@@ -1,0 +1,214 @@
+"""Approvals: asked for, given, refused, expired; after a restart; never skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apcore.approval import ApprovalRequest, ApprovalResult
+from apcore.errors import ApprovalPendingError
+
+from holdfast.apcore.approvals import CallerApproves
+from tests.integration.apcore.calling import error_of, output, said, send, state, task_of, told
+from tests.integration.apcore.modules import Deploy, Echo, Giving, agent_of, executor_of, registry_of
+from tests.integration.server.asgi import call
+
+
+class Desk:
+    """Somebody elsewhere who decides."""
+
+    def __init__(self) -> None:
+        self.status: Any = "pending"
+        self.asked: list[dict[str, Any]] = []
+        self.checked: list[str] = []
+
+    async def request_approval(self, request: ApprovalRequest) -> ApprovalResult:
+        self.asked.append(dict(request.arguments))
+        return ApprovalResult(status="pending", approval_id=f"desk-{len(self.asked)}", reason="a deployment")
+
+    async def check_approval(self, approval_id: str) -> ApprovalResult:
+        self.checked.append(approval_id)
+        return ApprovalResult(status=self.status, approval_id=approval_id, reason="said the desk")
+
+
+@pytest.fixture(autouse=True)
+def deployed() -> Iterator[list[str]]:
+    yield Deploy.deployed
+    Deploy.deployed.clear()
+
+
+def agent(desk: Any, storage: str = "memory:", **options: Any) -> Any:
+    executor = executor_of(registry_of(deploy__service=Deploy(), echo=Echo()), approval_handler=desk)
+    return agent_of(executor, storage=storage, **options)
+
+
+async def test_a_pending_approval_is_asked_for_and_given(deployed: list[str]) -> None:
+    desk = Desk()
+    async with agent(desk) as server:
+        task = await task_of(server.app, "the website", skill="deploy.service")
+        assert state(task) == "input_required"
+        assert said(task).startswith("Approval required for deploy.service (approval id desk-1): a deployment.")
+        assert told(task)["approval"]["approvalId"] == "desk-1"
+        assert desk.asked == [{"text": "the website"}]
+        again = await task_of(server.app, "and?", taskId=task["id"])
+        assert state(again) == "input_required"
+        assert told(again)["approval"]["approvalId"] == "desk-1"
+        desk.status = "approved"
+        done = await task_of(server.app, "approved", taskId=task["id"])
+        assert (done["id"], output(done)) == (task["id"], {"deployed": "the website"})
+        assert (desk.checked, deployed, len(desk.asked)) == (["desk-1", "desk-1"], ["the website"], 1)
+
+
+@pytest.mark.parametrize("by", ["task", "context", "context and skill"])
+async def test_an_approval_outlives_the_process(by: str, tmp_path: Path, deployed: list[str]) -> None:
+    storage = f"sqlite:///{tmp_path}/agent.db"
+    desk = Desk()
+    async with agent(desk, storage) as server:
+        task = await task_of(server.app, {"text": "the website"}, skill="deploy.service")
+    desk.status = "approved"
+    async with agent(desk, storage) as server:  # everything but the file is new
+        where = {"taskId": task["id"]} if by == "task" else {"contextId": task["contextId"]}
+        skill = "deploy.service" if "skill" in by else None
+        done = await task_of(server.app, "approved", skill=skill, messageId="answer", **where)
+        assert (done["id"], output(done)) == (task["id"], {"deployed": "the website"})
+        repeated = await task_of(server.app, "approved", skill=skill, messageId="answer", **where)
+        assert repeated["id"] == task["id"]
+        page = (await call(server.app, "ListTasks", {"contextId": task["contextId"]})).json["result"]
+        assert [each["id"] for each in page["tasks"]] == [task["id"]]
+    assert (deployed, desk.checked) == (["the website"], ["desk-1"])
+
+
+async def test_another_skill_in_the_same_context_is_a_task_of_its_own() -> None:
+    async with agent(Desk()) as server:
+        task = await task_of(server.app, "the website", skill="deploy.service")
+        other = await task_of(server.app, "hello", skill="echo", contextId=task["contextId"])
+        assert output(other) == {"text": "hello"}
+        assert other["id"] != task["id"]
+
+
+async def test_the_conversation_of_apcore_agents(deployed: list[str]) -> None:
+    """In their words: the context beside the message, no task id, no skill in the second turn."""
+    async with agent(CallerApproves()) as server:
+        first = {
+            "message": {"role": "user", "parts": [{"type": "text", "text": "the website"}]},
+            "metadata": {"skillId": "deploy.service"},
+        }
+        task = (await call(server.app, "message/send", first)).json["result"]
+        assert task["status"]["state"] == "input-required"
+        second = {
+            "message": {"role": "user", "parts": [{"type": "text", "text": "approved"}]},
+            "contextId": task["contextId"],
+        }
+        done = (await call(server.app, "message/send", second)).json["result"]
+        assert (done["id"], done["status"]["state"]) == (task["id"], "completed")
+        page = (await call(server.app, "tasks/list", {"contextId": task["contextId"]})).json["result"]
+        assert [each["id"] for each in page["tasks"]] == [task["id"]]
+        assert page["nextCursor"] is None
+    assert deployed == ["the website"]
+
+
+@pytest.mark.parametrize(
+    ("status", "ends", "words", "kind"),
+    [
+        ("rejected", "rejected", "Approval denied: said the desk", "ApprovalDeniedError"),
+        ("timeout", "failed", "The approval expired", "ApprovalTimeoutError"),
+    ],
+)
+async def test_a_refusal_and_an_expiry(status: str, ends: str, words: str, kind: str, deployed: list[str]) -> None:
+    desk = Desk()
+    async with agent(desk) as server:
+        task = await task_of(server.app, "the website", skill="deploy.service")
+        desk.status = status
+        over = await task_of(server.app, "well?", taskId=task["id"])
+        assert (state(over), said(over), told(over)["data"]["type"]) == (ends, words, kind)
+    assert deployed == []
+
+
+@pytest.mark.parametrize(("answer", "ends"), [("yes", "completed"), ("No.", "rejected"), ("why?", "input_required")])
+async def test_the_caller_may_be_the_one_to_decide(answer: str, ends: str) -> None:
+    async with agent(CallerApproves()) as server:
+        task = await task_of(server.app, "the website", skill="deploy.service")
+        assert state(await task_of(server.app, answer, taskId=task["id"])) == ends
+
+
+async def test_an_approval_of_one_call_is_of_no_use_for_another(deployed: list[str]) -> None:
+    desk = Desk()
+    async with agent(desk) as server:
+        await task_of(server.app, "the website", skill="deploy.service")
+        desk.status = "approved"
+        error = await error_of(server.app, {"text": "all", "_approval_token": "desk-1"}, skill="deploy.service")
+        assert error["code"] == -32602
+        task = await task_of(server.app, "the website", skill="deploy.service")
+        changed = await task_of(server.app, {"text": "all of it", "approved": True}, taskId=task["id"])
+        assert output(changed) == {"deployed": "the website"}
+    assert deployed == ["the website"]
+
+
+async def test_without_anybody_to_ask_it_is_refused(deployed: list[str]) -> None:
+    async with agent(None) as server:
+        task = await task_of(server.app, "the website", skill="deploy.service")
+        assert state(task) == "rejected"
+        assert "nobody who could give it" in said(task)
+    executor = executor_of(registry_of(deploy=Deploy()), strategy="performance")
+    async with agent_of(executor) as server:  # a pipeline without a gate is none with an open one
+        assert state(await task_of(server.app, "the website")) == "rejected"
+    assert deployed == []
+
+
+async def test_who_says_so_may_go_without(deployed: list[str]) -> None:
+    async with agent(None, allow_unapproved=True) as server:
+        assert output(await task_of(server.app, "the website", skill="deploy.service"))["deployed"] == "the website"
+    assert deployed == ["the website"]
+
+
+async def test_a_module_may_ask_by_itself_and_take_the_answer_as_input() -> None:
+    def outcome(inputs: dict[str, Any]) -> dict[str, Any]:
+        if "reason" not in inputs:
+            raise ApprovalPendingError(ApprovalResult(status="pending", reason="say why"), module_id="asks")
+        return inputs
+
+    async with agent_of(executor_of(registry_of(asks=Giving(outcome)))) as server:
+        task = await task_of(server.app, {"what": 1})
+        assert state(task) == "input_required"
+        still = await task_of(server.app, "hm", taskId=task["id"])
+        assert state(still) == "input_required"
+        done = await task_of(server.app, {"reason": "because"}, taskId=task["id"])
+        assert output(done) == {"what": 1, "reason": "because"}
+
+
+async def test_a_task_that_waits_can_be_cancelled() -> None:
+    async with agent(Desk()) as server:
+        task = await task_of(server.app, "the website", skill="deploy.service")
+        cancelled = (await call(server.app, "CancelTask", {"id": task["id"]})).json["result"]
+        assert state(cancelled) == "canceled"
+        late = (await send(server.app, "approved", taskId=task["id"])).json
+        assert late["error"]["code"] == -32004
+
+
+async def test_a_module_that_changed_is_approved_anew(tmp_path: Path) -> None:
+    """The input that would be made of the message now is another: what was approved is not what would be done."""
+
+    class Renamed(Deploy):
+        from pydantic import BaseModel, Field
+
+        class Input(BaseModel):
+            service: str
+
+        input_schema = Input  # type: ignore[assignment]
+
+        async def execute(self, inputs: dict[str, Any], context: Any) -> dict[str, Any]:
+            return inputs
+
+    desk = Desk()
+    storage = f"sqlite:///{tmp_path}/agent.db"
+    async with agent(desk, storage) as server:
+        task = await task_of(server.app, "the website", skill="deploy.service")
+    desk.status = "approved"
+    executor = executor_of(registry_of(deploy__service=Renamed(), echo=Echo()), approval_handler=desk)
+    async with agent_of(executor, storage=storage) as server:
+        asked = await task_of(server.app, "approved", taskId=task["id"])
+        assert (state(asked), told(asked)["approval"]["approvalId"]) == ("input_required", "desk-2")
+        done = await task_of(server.app, "approved", taskId=task["id"])
+        assert output(done) == {"service": "the website"}
