@@ -95,6 +95,10 @@ class Teller:
                 self._line()
             self._artifact = event.artifact.artifact_id
             self._write(plain(event.text))
+            for part in event.artifact.parts:
+                if part.kind == "data":
+                    self._line()
+                    click.echo(plain(json.dumps(part.data, ensure_ascii=False)))
         elif event.snapshot:
             self.note("the stream goes on from the task as it is now:")
             self._write(plain(event.text))

@@ -79,6 +79,7 @@ _messages = (
     click.option("--task", "task_id", help="Go on with this task."),
     click.option("--context", "context_id", help="Belong to this conversation."),
     click.option("--message-id", help="The message's own id; one that is sent again with the same id is one task."),
+    click.option("--skill", metavar="ID", help="Of an agent of modules: which of its skills is meant."),
 )
 
 
@@ -130,7 +131,7 @@ def send(agent: Agent, text: str, no_wait: bool, json_output: bool, **ids: Any) 
 
     async def ask() -> Any:
         async with agent.opened() as client:
-            return await client.send_message(_text(text), return_immediately=no_wait, **ids)
+            return await client.send_message(_text(text), return_immediately=no_wait, **_about(ids))
 
     answer = _run(ask())
     sys.exit(print_answer(answer, agent.url, json_output=json_output) * FAILED)
@@ -157,7 +158,7 @@ def stream(agent: Agent, text: str, json_output: bool, **ids: Any) -> None:
     async def follow() -> None:
         async with (
             agent.opened(on_reconnect=again) as client,
-            aclosing(client.stream_message(_text(text), **ids)) as events,
+            aclosing(client.stream_message(_text(text), **_about(ids))) as events,
         ):
             async for event in events:
                 teller.show(event)
@@ -221,6 +222,12 @@ def _run(work: Awaitable[Any]) -> Any:
         return await work
 
     return asyncio.run(run())
+
+
+def _about(given: dict[str, Any]) -> dict[str, Any]:
+    """What is said about a message, with the skill in its metadata."""
+    rest = {name: value for name, value in given.items() if name != "skill"}
+    return rest if given["skill"] is None else {**rest, "metadata": {"skillId": given["skill"]}}
 
 
 def _text(text: str) -> str:

@@ -19,6 +19,7 @@ from holdfast.cli.serve_options import DEFAULT_EXTENSIONS, DEFAULT_STORAGE
 from holdfast.errors import ExtensionsNotFound, HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.apcore.catalog import Module
     from holdfast.apcore.server import ApcoreServer
 
 logger = logging.getLogger("holdfast.apcore")
@@ -108,25 +109,27 @@ def _kept(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tell(address: str, server: ApcoreServer) -> None:
     """What to try, in lines that can be pasted."""
-    skills = server.agent_card.skills
+    shown = {skill.id for skill in server.agent_card.skills}
+    modules = [module for module in server.catalog.modules.values() if module.id in shown]
+    modules.sort(key=lambda module: not getattr(module.descriptor, "examples", None))  # one with an example, if any
     count = len(server.catalog)
     lines = [f"The agent listens at {address}, with {count} skill{'' if count == 1 else 's'}", ""]
     lines.append(f"  its card:    curl {address}/.well-known/agent-card.json")
-    if skills:
-        lines.append(f"  call one:    {_curl(address, skills[0].id, server.catalog)}")
+    if modules:
+        lines.append(f"  call one:    {_curl(address, modules[0])}")
     if server.settings.explorer:
         lines.append(f"  look at it:  {address}{server.settings.explorer_prefix}/")
     click.echo("\n".join([*lines, "", "Stop the agent with Ctrl-C."]))
 
 
-def _curl(address: str, skill: str, catalog: Any) -> str:
-    examples = getattr(catalog.get(skill).descriptor, "examples", None) or ()
+def _curl(address: str, module: Module) -> str:
+    examples = getattr(module.descriptor, "examples", None) or ()
     inputs = examples[0].inputs if examples else {}
     message = {
         "messageId": f"try-{secrets.token_hex(3)}",
         "role": "ROLE_USER",
         "parts": [{"data": inputs}],
-        "metadata": {"skillId": skill},
+        "metadata": {"skillId": module.id},
     }
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}})
     quoted = body.replace("'", "'\\''")

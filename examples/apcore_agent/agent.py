@@ -1,0 +1,20 @@
+"""The same agent from Python, for what the command line has no option for: `python examples/apcore_agent/agent.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.apcore import CallerApproves, serve
+
+EXTENSIONS = Path(__file__).parent / "extensions"
+
+if __name__ == "__main__":
+    serve(
+        EXTENSIONS,
+        host="127.0.0.1",
+        name="Shop assistant",
+        storage="sqlite:///shop.db",
+        approval_handler=CallerApproves(),
+        explorer=True,
+        log_level="info",
+    )

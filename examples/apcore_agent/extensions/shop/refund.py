@@ -1,0 +1,34 @@
+"""A module that must not run before somebody has agreed."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from apcore import ModuleAnnotations
+from pydantic import BaseModel, Field
+
+
+class Input(BaseModel):
+    """What it takes."""
+
+    order: str
+    cents: int = Field(gt=0)
+
+
+class Output(BaseModel):
+    """What it gives."""
+
+    receipt: str
+
+
+class Refund:
+    """Its id is shop.refund."""
+
+    description = "Pays money back for an order"
+    tags: ClassVar = ["shop"]
+    input_schema = Input
+    output_schema = Output
+    annotations = ModuleAnnotations(destructive=True, requires_approval=True)
+
+    def execute(self, inputs: dict[str, Any], _context: Any) -> dict[str, Any]:
+        return {"receipt": f"{inputs['order']}: {inputs['cents'] / 100:.2f} paid back"}
