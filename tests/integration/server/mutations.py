@@ -361,7 +361,7 @@ def operations_requests(draw: st.DrawFn, known: dict[str, list[str]]) -> Asked:
     """A request of the operations API, bent."""
     route = draw(st.sampled_from(ROUTES))
     task = draw(st.sampled_from(known["task"]) | NASTY_IDS | TEXTS)
-    path = PREFIX + route.path.format(task_id=quote(task, safe="") or "-", config_id="c")
+    path = PREFIX + route.path.format(task_id=quote(task, safe="") or "-", config_id="c", digest="0" * 64)
     good: dict[str, Any] = {"kind": "inject", "reason": "x", "payload": {}, "seq": 1}
     body = draw(written(draw(bent({name: good[name] for name, _ in route.body if name in good}))))
     names = st.sampled_from([name for name, _ in route.query] or ["x"])

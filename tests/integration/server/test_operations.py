@@ -608,14 +608,15 @@ async def test_every_route_answers() -> None:
         for route in ROUTES:
             text, body = GIVEN.get(route.name, ("ask", {}))
             task = await send(client, text, now=text == "wait")
-            path = PREFIX + route.path.format(task_id=task["id"], config_id="none")
+            path = PREFIX + route.path.format(task_id=task["id"], config_id="none", digest="0" * 64)
             if route.stream:
                 async with client.stream(route.method, path) as answer:
                     assert answer.status_code == 200, route.name
                     assert await anext(answer.aiter_lines())
                 continue
             answer = await client.request(route.method, path, json=body if route.method == "POST" else None)
-            expected = {"drop_dead": 404, "replay_push": 404, "erase_context": 400}  # what they name is not there
+            # What these name is not there.
+            expected = {"drop_dead": 404, "replay_push": 404, "read_file": 404, "erase_context": 400}
             assert answer.status_code == expected.get(route.name, 200), (route.name, answer.text)
             assert answer.headers["content-type"] == "application/json"
             assert isinstance(answer.json(), dict)

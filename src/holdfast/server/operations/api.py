@@ -19,6 +19,7 @@ from holdfast.server.health import Health
 from holdfast.server.http import ClientGone, check_content_type, read_body, respond
 from holdfast.server.local import at_this_machine
 from holdfast.server.operations.call import OPERATOR, OpsCall, acting
+from holdfast.server.operations.files import FileOperations, send_file
 from holdfast.server.operations.openapi import document
 from holdfast.server.operations.system import SystemOperations
 from holdfast.server.operations.table import PREFIX, ROUTES, OpsRoute
@@ -39,6 +40,7 @@ class OperationsApi:
         self._limits = service.settings.limits
         self._local = local  # who sits at this machine is an operator
         self._routes = [(route, route.pattern) for route in ROUTES]
+        self._files = FileOperations(service)
         self._handlers = (TaskOperations(service), SystemOperations(health, authenticates=gate.authenticates))
 
     def takes(self, path: str) -> bool:
@@ -60,6 +62,8 @@ class OperationsApi:
                     failed=lambda error: rest_v1(explain(error)),
                     who=principal,
                 )
+            elif route.name == "read_file":
+                await send_file(scope, send, *await self._files.read_file(call))
             else:
                 await respond(send, 200, await self._handler(route)(call))
         except ClientGone:

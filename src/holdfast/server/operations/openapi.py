@@ -52,7 +52,7 @@ def _operation(route: OpsRoute) -> dict[str, Any]:
     parameters += [
         {"name": name, "in": "query", "description": text, "schema": {"type": "string"}} for name, text in route.query
     ]
-    content = "text/event-stream" if route.stream else "application/json"
+    content = "text/event-stream" if route.stream else "*/*" if route.file else "application/json"
     found: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.summary,

@@ -23,6 +23,7 @@ class OpsRoute:
     body: tuple[tuple[str, str], ...] = ()
     operator: bool = False
     stream: bool = False
+    file: bool = False  # the answer is no JSON
 
     @property
     def pattern(self) -> re.Pattern[str]:
@@ -92,6 +93,14 @@ ROUTES: tuple[OpsRoute, ...] = (
         "A new task that goes on from a point of this one's log",
         _WHOSE,
         (("seq", "the last entry that goes along"),),
+    ),
+    OpsRoute(
+        "read_file",
+        "GET",
+        "/tasks/{task_id}/files/{digest}",
+        "A file of a task, which an artifact refers to; Range and If-None-Match are understood",
+        _WHOSE,
+        file=True,
     ),
     OpsRoute("erase_task", "DELETE", "/tasks/{task_id}", "Erase a task with everything that belongs to it", _WHOSE),
     OpsRoute(
