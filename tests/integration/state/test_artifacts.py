@@ -1,0 +1,405 @@
+"""Artifacts on every engine: kept apart by session, within every limit, and gone when their time is over."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import penguiflow.artifacts as theirs
+import pytest
+
+from holdfast.errors import ArtifactLimitExceeded, ArtifactTooLarge
+from holdfast.state.artifacts import ArtifactStore, ScopedArtifacts, discover_artifact_store
+from holdfast.state.artifacts.families import ARTIFACT_FAMILIES, ARTIFACT_TOTALS
+from holdfast.state.artifacts.ids import Owner
+from holdfast.state.artifacts.totals import Total
+from holdfast.state.binding import Types
+from holdfast.state.types import ArtifactRetentionConfig, ArtifactScope
+from holdfast.storage import open_storage
+from holdfast.storage.contract import Kernel
+from tests.integration.tasks.conftest import ENGINES, store_url
+
+T = TypeVar("T")
+
+
+class Here:
+    """A host in the loop of the test."""
+
+    writer = None
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+
+    async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
+        return await function(self.kernel)
+
+
+class Case:
+    """A kernel, and artifact stores on it whose clock is set by hand."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.now = 1_800_000_000.0
+
+    def store(self, **limits: Any) -> ArtifactStore:
+        types = Types("own")
+        retention = ArtifactRetentionConfig(**limits)
+        return ArtifactStore(Here(self.kernel), "~state/a", types=types, retention=retention, clock=lambda: self.now)  # type: ignore[arg-type]
+
+    async def total(self, group: str) -> Total:
+        record = await self.kernel.get("~state/a", ARTIFACT_TOTALS, group)
+        return Total.load(None if record is None else record.body)
+
+
+@pytest.fixture(params=ENGINES)
+async def case(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Case]:
+    async with open_storage(store_url(request.param, request, tmp_path), declare=ARTIFACT_FAMILIES) as kernel:
+        yield Case(kernel)
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[Case]:
+    async with open_storage("memory:", declare=ARTIFACT_FAMILIES) as kernel:
+        yield Case(kernel)
+
+
+def scope(session: str = "s", *, tenant: str = "t", user: str = "u", trace: str | None = None) -> ArtifactScope:
+    return ArtifactScope(tenant_id=tenant, user_id=user, session_id=session, trace_id=trace)
+
+
+async def ids(store: ArtifactStore, wanted: ArtifactScope | None = None) -> list[str]:
+    return [ref.id for ref in await store.list(scope=wanted)]
+
+
+# ------------------------------------------------------------------------------------------------------ put and get
+
+
+async def test_what_is_put_comes_back(case: Case) -> None:
+    store = case.store()
+    ref = await store.put_bytes(
+        b"\0data", mime_type="image/png", filename="a.png", namespace="tool x", scope=scope(trace="r"), meta={"a": (1,)}
+    )
+    text = await store.put_text("grüße", scope=scope())
+    assert (ref.id.startswith("tool_x_"), len(ref.id)) == (True, len("tool_x_") + 12)
+    assert (ref.mime_type, ref.size_bytes, ref.filename, ref.namespace) == ("image/png", 5, "a.png", "tool x")
+    assert (ref.scope, ref.source) == (scope(trace="r"), {"a": (1,)})
+    assert (await store.get(ref.id), await store.get(text.id)) == (b"\0data", "grüße".encode())
+    assert (text.mime_type, text.id[:4]) == ("text/plain", "art_")
+    assert await store.get_ref(ref.id) == ref
+    assert await store.exists(ref.id)
+    assert await ids(store) == sorted([ref.id, text.id])
+
+
+@pytest.mark.parametrize("unknown", ["", "nothing", "a" * 10_000, "a\0b", "a/b", "\ud800"])
+async def test_an_unknown_id_is_nothing(memory: Case, unknown: str) -> None:
+    store = memory.store()
+    assert await store.get(unknown) is None
+    assert await store.get_ref(unknown) is None
+    assert await store.open(unknown) is None
+    assert not await store.exists(unknown)
+    assert not await store.delete(unknown)
+
+
+async def test_equal_bytes_are_kept_once_and_from_now_on(case: Case) -> None:
+    store = case.store(ttl_seconds=100)
+    first = await store.put_bytes(b"x", filename="first", scope=scope())
+    case.now += 90
+    again = await store.put_bytes(b"x", filename="second", scope=scope())
+    assert again == first
+    case.now += 90
+    assert await store.get(first.id) == b"x"
+    assert await case.total(Owner.of(scope()).session) == Total(1, 1)
+
+
+async def test_equal_bytes_of_two_sessions_never_touch_each_other(case: Case) -> None:
+    """Another session, user or tenant: another artifact, which stays when the first is deleted."""
+    store = case.store()
+    owners = [scope(), scope("other"), scope(user="other"), scope(tenant="other")]
+    refs = [await store.put_bytes(b"same", scope=owner) for owner in owners]
+    assert len({ref.id for ref in refs}) == 4
+    assert await store.delete(refs[0].id)
+    assert not await store.delete(refs[0].id)
+    assert [await store.get(ref.id) for ref in refs] == [None, b"same", b"same", b"same"]
+    assert await ids(store, scope()) == []
+    assert await ids(store, scope("other")) == [refs[1].id]
+    assert await case.total(Owner.of(scope()).session) == Total()
+
+
+async def test_different_bytes_with_the_same_short_hash(memory: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.state.artifacts.ids.HASH_CHARS", (0, 12))
+    store = memory.store()
+    one, two = await store.put_bytes(b"1", scope=scope()), await store.put_bytes(b"2", scope=scope())
+    assert (one.id, len(two.id)) == ("art_", 16)
+    assert (await store.get(one.id), await store.get(two.id)) == (b"1", b"2")
+    assert (await store.put_bytes(b"2", scope=scope())).id == two.id
+
+
+async def test_lists_by_scope(case: Case) -> None:
+    store = case.store()
+    owners = [scope(trace="1"), scope(trace="2"), scope("other", trace="1"), None]
+    refs = []
+    for number, owner in enumerate(owners):
+        case.now += 1
+        refs.append((await store.put_bytes(bytes([number]), scope=owner)).id)
+    assert await ids(store) == refs
+    assert await ids(store, ArtifactScope()) == refs
+    assert await ids(store, scope()) == refs[:2]
+    assert await ids(store, ArtifactScope(trace_id="1")) == [refs[0], refs[2]]
+    assert await ids(store, ArtifactScope(tenant_id="nobody")) == []
+    assert (await store.get_ref(refs[3])).scope is None  # type: ignore[union-attr]
+
+
+# ---------------------------------------------------------------------------------------------------------- streams
+
+
+async def test_streams(case: Case, tmp_path: Path) -> None:
+    """From a stream, an open file and a path; out in chunks, ranges and whole."""
+    data = bytes(range(256)) * 3000  # three chunks
+    (tmp_path / "file").write_bytes(data)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for start in range(0, len(data), 100_000):
+            yield data[start : start + 100_000]
+
+    store = case.store()
+    refs = [await store.put_stream(source, scope=scope()) for source in (chunks(), io.BytesIO(data), tmp_path / "file")]
+    assert len({ref.id for ref in refs}) == 1
+    reader = await store.open(refs[0].id)
+    assert reader is not None
+    assert (reader.size, reader.ref.sha256) == (len(data), refs[0].sha256)
+    assert b"".join([chunk async for chunk in reader.chunks()]) == data
+    assert await reader.range(300_000, 300_010) == data[300_000:300_010]
+    assert await store.get(refs[0].id) == data
+
+
+async def test_a_stream_that_is_too_long_is_not_read_to_its_end(memory: Case, tmp_path: Path) -> None:
+    taken = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield b"x" * 1000
+
+    store = memory.store(max_artifact_bytes=10_000)
+    with pytest.raises(ArtifactTooLarge):
+        await store.put_stream(endless())
+    assert taken == 11
+    (tmp_path / "file").write_bytes(b"x" * 10_001)
+    with pytest.raises(ArtifactTooLarge):
+        await store.put_stream(tmp_path / "file")
+    with pytest.raises(ArtifactTooLarge):
+        await store.put_stream(io.BytesIO(b"x" * 10_001))
+    assert await ids(store) == []
+
+
+async def test_a_stream_that_breaks_leaves_nothing(memory: Case) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"x"
+        raise ConnectionError
+
+    store = memory.store()
+    with pytest.raises(ConnectionError):
+        await store.put_stream(broken())
+    assert await ids(store) == []
+
+
+# -------------------------------------------------------------------------------------------------------- retention
+
+
+@pytest.mark.parametrize("strategy", ["lru", "fifo"])
+@pytest.mark.parametrize(
+    ("limits", "group"),
+    [
+        ({"max_artifacts_per_session": 3}, "session"),
+        ({"max_session_bytes": 30}, "session"),
+        ({"max_artifacts_per_trace": 3}, "trace"),
+        ({"max_trace_bytes": 30}, "trace"),
+    ],
+)
+async def test_what_is_full_makes_room(case: Case, strategy: str, limits: dict[str, int], group: str) -> None:
+    """The longest unused goes, or the oldest; nothing of another session or trace does."""
+    store = case.store(cleanup_strategy=strategy, **limits)
+    other = await store.put_bytes(b"z" * 10, scope=scope("other", trace="other"))
+    refs = [(await store.put_bytes(bytes([number]) * 10, scope=scope(trace="r"))).id for number in range(3)]
+    await store.get(refs[0])
+    refs.append((await store.put_bytes(b"d" * 10, scope=scope(trace="r"))).id)
+    gone = refs[1] if strategy == "lru" else refs[0]
+    assert set(await ids(store, scope())) == set(refs) - {gone}
+    assert await store.exists(other.id)
+    owner = Owner.of(scope(trace="r"))
+    assert await case.total(owner.session) == Total(3, 30)
+    assert await case.total(owner.trace or "") == Total(3, 30)
+    if group == "trace":
+        more = await store.put_bytes(b"e" * 10, scope=scope(trace="r2"))
+        assert len(await ids(store, scope())) == 4
+        assert await store.exists(more.id)
+
+
+async def test_both_limits_at_once(memory: Case) -> None:
+    """What goes for the session counts for the trace too."""
+    store = memory.store(cleanup_strategy="fifo", max_artifacts_per_session=3, max_artifacts_per_trace=2)
+    for number, trace in enumerate("aabb"):
+        await store.put_bytes(bytes([number]), scope=scope(trace=trace))
+    assert len(await ids(store, scope())) == 3
+    await store.put_bytes(b"x", scope=scope(trace="b"))
+    kept = await store.list(scope=scope())
+    assert [ref.scope.trace_id for ref in kept].count("b") == 2
+    assert await memory.total(Owner.of(scope()).session) == Total(len(kept), len(kept))
+
+
+async def test_none_makes_no_room(case: Case) -> None:
+    store = case.store(cleanup_strategy="none", max_artifacts_per_session=1)
+    ref = await store.put_bytes(b"1", scope=scope())
+    with pytest.raises(ArtifactLimitExceeded, match="session"):
+        await store.put_bytes(b"2", scope=scope())
+    assert await ids(store) == [ref.id]
+    assert await store.put_bytes(b"1", scope=scope()) == ref
+    assert await store.put_bytes(b"2", scope=scope("other"))
+
+
+@pytest.mark.parametrize("limits", [{"max_artifact_bytes": 4}, {"max_session_bytes": 4}, {"max_trace_bytes": 4}])
+async def test_what_could_never_fit_is_refused_and_removes_nothing(memory: Case, limits: dict[str, int]) -> None:
+    store = memory.store(**limits)
+    ref = await store.put_bytes(b"1234", scope=scope(trace="r"))
+    with pytest.raises(ArtifactTooLarge) as caught:
+        await store.put_bytes(b"12345", scope=scope(trace="r"))
+    assert isinstance(caught.value, ValueError)  # as penguiflow's own store raises
+    assert await ids(store) == [ref.id]
+
+
+async def test_time_is_over(case: Case) -> None:
+    """Gone for every reader at once, and from the storage with the next sweep; only values of ctx.kv stay."""
+    store = case.store(ttl_seconds=60)
+    spill = await store.put_text("{}", namespace="session_kv", scope=scope())
+    ref = await store.put_bytes(b"1", scope=scope())
+    case.now += 59
+    assert await store.exists(ref.id)
+    case.now += 1
+    assert [await store.get(ref.id), await store.get_ref(ref.id), await store.open(ref.id)] == [None] * 3
+    assert not await store.delete(ref.id)
+    assert await ids(store) == [spill.id]
+    await store.put_bytes(b"2", scope=scope())
+    case.now += 60
+    assert (await store.sweep(), await store.sweep()) == (1, 0)
+    assert await case.total(Owner.of(scope()).session) == Total(1, 2)
+    case.now += 10**9
+    assert await store.get(spill.id) == b"{}"
+
+
+async def test_no_time_is_no_end(memory: Case) -> None:
+    store = memory.store(ttl_seconds=0)
+    ref = await store.put_bytes(b"1")
+    memory.now += 10**9
+    assert await store.get(ref.id) == b"1"
+
+
+async def test_what_has_expired_makes_room_first(memory: Case) -> None:
+    store = memory.store(ttl_seconds=60, max_artifacts_per_session=2, cleanup_strategy="lru")
+    old = await store.put_bytes(b"1", scope=scope())
+    memory.now += 50
+    young = await store.put_bytes(b"2", scope=scope())
+    await store.get(old.id)  # used last, but expired first
+    memory.now += 20
+    await store.put_bytes(b"3", scope=scope())
+    assert await store.exists(young.id)
+
+
+async def test_values_of_kv_are_never_removed_for_others(memory: Case) -> None:
+    store = memory.store(max_artifacts_per_session=2)
+    spills = [await store.put_text(text, namespace="session_kv", scope=scope()) for text in "ab"]
+    with pytest.raises(ArtifactLimitExceeded):
+        await store.put_bytes(b"1", scope=scope())
+    assert await ids(store) == sorted(ref.id for ref in spills)
+
+
+async def test_many_at_once_keep_the_limits(case: Case) -> None:
+    """Two stores, as in two processes, into one session: the totals are those of what is there."""
+    stores = [case.store(max_artifacts_per_session=5, max_session_bytes=1000) for _ in range(2)]
+    work = [
+        stores[number % 2].put_bytes(bytes([number]) * 10, scope=scope(trace=str(number % 3))) for number in range(16)
+    ]
+    await asyncio.gather(*work)
+    kept = await stores[0].list(scope=scope())
+    assert len(kept) == 5
+    assert await case.total(Owner.of(scope()).session) == Total(5, 50)
+    for trace in "012":
+        count = sum(ref.scope.trace_id == trace for ref in kept)
+        assert await case.total(Owner.of(scope(trace=trace)).trace or "") == Total(count, count * 10)
+    stats = await case.kernel.stats()
+    assert stats.records["state_artifacts"] == 5
+
+
+async def test_a_deleted_artifact_lets_go_of_its_bytes(memory: Case) -> None:
+    """Two sessions hold the same bytes; they go when the second lets go and the grace is over."""
+    store = memory.store()
+    one, two = await store.put_bytes(b"x", scope=scope()), await store.put_bytes(b"x", scope=scope("2"))
+    assert (await memory.kernel.stats()).blobs == 1
+    await store.delete(one.id)
+    assert await store.get(two.id) == b"x"
+    await store.delete(two.id)
+    assert await ids(store) == []
+    assert (await memory.kernel.stats()).records == {}
+
+
+# ------------------------------------------------------------------------------------------------ scope, discovery
+
+
+def view(store: ArtifactStore, session: str | None = "s", kind: Any = ScopedArtifacts) -> Any:
+    return kind(store, tenant_id="t", user_id="u", session_id=session, trace_id="r")
+
+
+@pytest.mark.parametrize("kind", [ScopedArtifacts, theirs.ScopedArtifacts])
+async def test_a_scope_is_enforced(memory: Case, kind: Any) -> None:
+    """By our view, and by penguiflow's over our store."""
+    store = memory.store()
+    mine, others = view(store, kind=kind), view(store, "other", kind)
+    ref = await mine.upload(b"x", filename="f")
+    text = await mine.upload("text")
+    assert (text.mime_type, ref.scope.session_id, ref.scope.trace_id) == ("text/plain", "s", "r")
+    assert await mine.download(ref.id) == b"x"
+    assert await mine.get_metadata(ref.id) == ref
+    assert {found.id for found in await mine.list()} == {ref.id, text.id}
+    assert await others.download(ref.id) is None
+    assert await others.get_metadata(ref.id) is None
+    assert not await others.exists(ref.id)
+    assert not await others.delete(ref.id)
+    assert await others.list() == []
+    assert await view(store, None, kind).exists(ref.id)
+    open_to_all = await store.put_bytes(b"y")
+    assert await others.download(open_to_all.id) == b"y"
+    assert await mine.delete(ref.id)
+    assert await mine.download("unknown") is None
+    assert await store.get_with_session_check(text.id, "s") == b"text"
+    assert await store.get_with_session_check(text.id, "other") is None
+    with pytest.raises(AttributeError):
+        mine.anything = 1
+
+
+async def test_penguiflow_finds_the_store(memory: Case) -> None:
+    store = memory.store()
+
+    class State:
+        artifact_store = store
+
+    class Six:
+        """The methods of before: no list."""
+
+        async def put_bytes(self) -> None: ...
+
+    assert isinstance(store, theirs.ArtifactStore)
+    for discover in (theirs.discover_artifact_store, discover_artifact_store):
+        assert discover(State()) is store
+        assert discover(store) is store
+        assert discover(Six()) is None
+        assert discover(None) is None
+
+
+async def test_penguiflows_own_classes_come_back_where_it_is_installed(memory: Case) -> None:
+    store = ArtifactStore(Here(memory.kernel), "~state/a", retention=theirs.ArtifactRetentionConfig())  # type: ignore[arg-type]
+    ref = await store.put_text("x", scope=theirs.ArtifactScope(session_id="s"))
+    assert type(ref) is theirs.ArtifactRef
+    assert type(ref.scope) is theirs.ArtifactScope
