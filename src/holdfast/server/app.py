@@ -206,7 +206,7 @@ class A2AServer:
         routes.cards.grpc_at = routes.grpc.at
 
     def replace_card(self, build: Callable[[], AgentCardConfig]) -> None:
-        """Show another card from now on. May be called in any thread, and often: what is asked for at once is built once.
+        """Show another card from now on. May be called in any thread, and often: asked for at once, it is built once.
 
         Skills may come and go; capabilities and extensions stay what they were when the agent started.
         """

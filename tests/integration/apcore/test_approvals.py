@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from apcore.approval import ApprovalRequest, ApprovalResult
 from apcore.errors import ApprovalPendingError
+from pydantic import BaseModel
 
 from holdfast.apcore.approvals import CallerApproves
 from tests.integration.apcore.calling import error_of, output, said, send, state, task_of, told
@@ -190,12 +191,10 @@ async def test_a_task_that_waits_can_be_cancelled() -> None:
 async def test_a_module_that_changed_is_approved_anew(tmp_path: Path) -> None:
     """The input that would be made of the message now is another: what was approved is not what would be done."""
 
+    class Input(BaseModel):
+        service: str
+
     class Renamed(Deploy):
-        from pydantic import BaseModel, Field
-
-        class Input(BaseModel):
-            service: str
-
         input_schema = Input  # type: ignore[assignment]
 
         async def execute(self, inputs: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pytest
 from apcore import ACL, Executor, ModuleAnnotations
 from apcore.acl import ACLRule
 from apcore.config import Config
+from apcore.middleware import Middleware
 
 from holdfast.auth import Principal
 from tests.integration.apcore.calling import error_of, message, output, said, send, state, task_of, told
@@ -24,7 +25,7 @@ from tests.integration.apcore.modules import (
     executor_of,
     registry_of,
 )
-from tests.integration.server.asgi import call
+from tests.integration.server.asgi import ask, call
 
 
 async def test_the_skill_is_named_by_the_message_or_by_the_request() -> None:
@@ -217,9 +218,8 @@ async def test_output_that_does_not_fit_its_schema_is_the_modules_fault() -> Non
 
 async def test_an_input_that_only_a_middleware_completes_reaches_it() -> None:
     """Where a middleware may change inputs, apcore alone checks them, within the task."""
-    from apcore.middleware import Middleware
 
-    class Adds(Middleware):
+    class Adds(Middleware):  # type: ignore[misc]
         def before(self, module_id: str, inputs: dict[str, Any], context: Any) -> dict[str, Any]:
             return {"numbers": [4], **inputs}
 
@@ -253,8 +253,6 @@ async def test_modules_come_and_go_while_the_agent_runs() -> None:
 
 
 async def _card(server: Any) -> Any:
-    from tests.integration.server.asgi import ask
-
     return (await ask(server.app, "GET", "/.well-known/agent-card.json")).json
 
 

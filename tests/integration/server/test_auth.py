@@ -184,7 +184,8 @@ async def test_everything_that_answers_needs_authentication_but_what_is_public()
         for entry in ENTRIES
         if entry.path
     }
-    paths |= {(route.method, PREFIX + route.path.format(task_id="t", config_id="c", digest="d")) for route in OPERATIONS}
+    names = {"task_id": "t", "config_id": "c", "digest": "d"}
+    paths |= {(route.method, PREFIX + route.path.format(**names)) for route in OPERATIONS}
     async with agent() as app:
         for method, path in sorted(paths):
             assert (await ask(app, method, path)).status == 401, path

@@ -69,7 +69,7 @@ def _headers(file: TaskFile) -> Iterator[Header]:
 
 
 def _range(asked: str | None, size: int) -> tuple[int, int] | None:
-    """The bytes that are asked for, (0, 0) if there are none such; None: all of them, also for what is not understood."""
+    """The bytes that are asked for, (0, 0) if there are none such; None: all of them."""
     match = _RANGE.fullmatch((asked or "").strip())
     if match is None or not (match[1] or match[2]):
         return None
