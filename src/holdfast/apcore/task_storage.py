@@ -165,6 +165,28 @@ class TaskStoreStorage(Storage[Any]):
             said = await self.store.get_context(context_id) or []
             await self.store.save_context(context_id, [*said, *messages])
 
+    # --------------------------------------------------------------------------------------------------- push configs
+
+    async def keep_push_config(self, task_id: str, config_id: str, config: Any) -> None:
+        """A store keeps one dictionary for each task: it has the address of the first, and everything of all."""
+        async with self._lock(task_id):
+            configs = await self.load_push_configs(task_id)
+            configs.pop(config_id, None)
+            if config is not None:
+                configs[config_id] = config
+            if not configs:
+                await self.store.delete_push_config(task_id)
+                return
+            url = next(iter(configs.values())).get("config", {}).get("url")
+            kept = {"taskId": task_id, "url": url, "status": "active", "configs": configs}
+            await self.store.save_push_config(task_id, kept)
+
+    async def load_push_configs(self, task_id: str) -> dict[str, Any]:
+        found = await self.store.get_push_config(task_id) or {}
+        return dict(found.get("configs") or {})
+
+    # ------------------------------------------------------------------------------------------------------- deleting
+
     async def delete_task(self, task_id: str) -> bool:
         if not _is_id(task_id):
             return False

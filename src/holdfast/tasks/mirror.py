@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from typing import Any
 from weakref import WeakValueDictionary
@@ -72,6 +72,7 @@ from holdfast.tasks.mirrored import (
     subject_of,
     written,
 )
+from holdfast.tasks.mirrored_pushes import KeepsPushConfigs, pushes_adopted, pushes_written
 from holdfast.tasks.notes import OtherNote, append_notes
 from holdfast.tasks.queries import ListTasksQuery, moment
 from holdfast.tasks.record import TaskRecord, Turn
@@ -93,7 +94,6 @@ _ALWAYS = (
     "sends: that a message was sent before is known only as long as this process runs",
     "steps: what steps and sleeps recorded is known only as long as this process runs",
     "follow-ups: a message to a task that runs is stored when its turn begins",
-    "push: who is to be told about a task is known only as long as this process runs",
     "events: a client can resume a stream only as long as this process runs; later it gets the task as it is",
 )
 
@@ -112,6 +112,8 @@ class Mirror:
     def limits(self) -> tuple[str, ...]:
         """What the engine can't do on this storage."""
         found = list(_ALWAYS)
+        if not isinstance(self.storage, KeepsPushConfigs):
+            found.append("push: who is to be told about a task is known only as long as this process runs")
         if overrides(self.storage, "list_tasks"):
             found.append("lists: only for callers without a name, since the storage does not tell owners apart")
         else:
@@ -150,6 +152,9 @@ class Mirror:
                 raise UnsupportedOperationError(f"{type(self.storage).__name__} can't delete tasks")
             await _asked(self.storage.delete_task(subject), self)
             return
+        if isinstance(self.storage, KeepsPushConfigs):
+            for push in pushes_written(operations):
+                await _asked(self.storage.keep_push_config(*push), self)
         change = written(operations)
         if inserted(operations):
             change = created(change, self.making.get(subject, ""))
@@ -176,6 +181,13 @@ class Mirror:
         if task is None or (task.metadata or {}).get(OWNER, ANONYMOUS.partition) != partition:
             return None
         return task
+
+    async def pushes(self, task_id: str) -> Mapping[str, Any]:
+        """Who is to be told about a stored task, as far as the storage keeps it."""
+        if not isinstance(self.storage, KeepsPushConfigs):
+            return {}
+        found: Mapping[str, Any] = await _asked(self.storage.load_push_configs(task_id), self)
+        return found
 
     async def give_up_the_rest(self) -> None:
         """End what this process leaves unfinished, since nobody will run it: a clear end, instead of none."""
@@ -364,10 +376,13 @@ class MirrorStore(TaskStore):
         view = TaskView(stored.id, stored.context_id)
         view.apply(notes)
         record.status, record.metadata = view.status, view.metadata
+        pushes = await self._mirror.pushes(stored.id)
+        record.push = tuple(pushes)
         if stored.status.timestamp is not None:
             with suppress(HoldfastError):
                 record.updated = record.created = moment(stored.status.timestamp)
-        await self._here.commit_here(partition, record.insert(), append_notes(stored.id, notes))
+        adopted = pushes_adopted(stored.id, pushes, len(notes))
+        await self._here.commit_here(partition, record.insert(), append_notes(stored.id, notes), *adopted)
         if snapshot := snapshot_operations(view):  # too much for one: then the log says everything
             await self._here.commit_here(partition, Trim(EVENTS, stored.id, len(notes)), *snapshot)
 
