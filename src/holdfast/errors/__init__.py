@@ -105,6 +105,10 @@
     │       ├── TurnStorageCorrupt   what is stored is not what was written
     │       └── TurnStorageSchema    stored by a newer version
     ├── StateStoreError              the state of agents
+    │   ├── InvalidState             not what the method takes
+    │   ├── StateNotSaved            ``method`` could not save; the cause says why
+    │   ├── StateNotLoaded           ``method`` could not load; the cause says why
+    │   ├── StateTimeout             the storage did not answer in time (retry)
     │   ├── SteeringValidationError  a steering event that does not fit its type; ``errors`` lists why
     │   ├── MemoryBudgetExceeded     a memory over its budget, whose policy is to refuse
     │   ├── InvalidMemoryState       what was stored of a memory can't be read

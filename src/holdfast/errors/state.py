@@ -9,6 +9,34 @@ class StateStoreError(HoldfastError):
     """Something went wrong with the state of an agent."""
 
 
+class InvalidState(StateStoreError, TypeError):
+    """Something to be kept is not what the method takes; nothing was stored."""
+
+
+class StateNotSaved(StateStoreError):
+    """The state could not be saved."""
+
+    def __init__(self, method: str, cause: BaseException) -> None:
+        self.method = method
+        self.retryable = getattr(cause, "retryable", True)  # type: ignore[misc]  # as the cause is
+        super().__init__(f"{method} could not save: {str(cause) or repr(cause)}")
+
+
+class StateNotLoaded(StateStoreError):
+    """The state could not be loaded."""
+
+    def __init__(self, method: str, cause: BaseException) -> None:
+        self.method = method
+        self.retryable = getattr(cause, "retryable", True)  # type: ignore[misc]  # as the cause is
+        super().__init__(f"{method} could not load: {str(cause) or repr(cause)}")
+
+
+class StateTimeout(StateStoreError):
+    """The storage did not answer in time."""
+
+    retryable = True
+
+
 class SteeringValidationError(StateStoreError, ValueError):
     """The payload of a steering event does not fit its type."""
 

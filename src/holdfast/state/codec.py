@@ -1,0 +1,195 @@
+"""Payloads as JSON that comes back as it was.
+
+Most payloads are plain JSON and stay so. What JSON would change or refuse is marked by an object with the one key
+``"$holdfast"``: NaN and infinities, whole numbers of thousands of digits, keys that are not strings, tuples, sets,
+bytes, dates, UUIDs and decimals. They come back as what they were.
+
+Everything else goes through a fallback and comes back as what that made of it: models and dataclasses as dictionaries,
+enums as their values, other objects as their text (`describe`; a store can be given another one).
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import math
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+from pydantic import BaseModel
+
+from holdfast.errors import InvalidState
+
+MARK = "$holdfast"
+MAX_DEPTH = 200  # JSON readers, ours included, give up on much deeper ones
+
+Fallback = Callable[[Any], Any]
+
+_MARKED = f'"{MARK}"'
+_plain = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular=False).encode
+_read = json.JSONDecoder().decode
+
+
+def describe(value: Any) -> Any:
+    """The fallback unless another is given: models and dataclasses as dictionaries, other objects as their text."""
+    if isinstance(value, BaseModel):
+        return dump_fields(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dump_fields(value)
+    return str(value)
+
+
+def encode(value: Any, fallback: Fallback = describe) -> bytes:
+    """The value as JSON from which `decode` makes it again."""
+    try:
+        text = _plain(value)
+        if _MARKED not in text and _read(text) == value:  # nothing was changed on the way
+            return text.encode()
+    except (TypeError, ValueError, RecursionError):
+        pass
+    try:
+        return _plain(_marked(value, fallback, 0)).encode()
+    except RecursionError:
+        raise InvalidState("a value is nested too deep, or holds itself") from None
+
+
+def decode(data: bytes) -> Any:
+    """What `encode` was given."""
+    text = data.decode()
+    value = _read(text)
+    return _unmarked(value) if _MARKED in text else value
+
+
+def dump_fields(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass or model by their names, also those that only a newer class of it has."""
+    if isinstance(value, BaseModel):
+        fields = {name: getattr(value, name) for name in type(value).model_fields}
+        return {**fields, **(value.model_extra or {})}
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+# --------------------------------------------------------------------------------------------------------- marking
+
+
+def _marked(value: Any, fallback: Fallback, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise InvalidState(f"a value is nested more than {MAX_DEPTH} deep, or holds itself")
+    if value is None or isinstance(value, bool):
+        return value
+    kind = _PLAIN.get(type(value))
+    if kind is not None:
+        return kind(value)
+    if isinstance(value, Enum):
+        return _marked(value.value, fallback, depth + 1)
+    if isinstance(value, Mapping):
+        return _mapping(value, fallback, depth)
+    for tag, types in _CONTAINERS:
+        if isinstance(value, types):
+            return _mark(tag, [_marked(item, fallback, depth + 1) for item in value])
+    if isinstance(value, list):
+        return [_marked(item, fallback, depth + 1) for item in value]
+    for base, convert in _PLAIN.items():  # a class of its own below one of these
+        if isinstance(value, base):
+            return convert(value)
+    return _marked(_described(value, fallback), fallback, depth + 1)
+
+
+def _described(value: Any, fallback: Fallback) -> Any:
+    try:
+        return fallback(value)
+    except Exception as error:
+        raise InvalidState(f"a {type(value).__qualname__} can't be kept: {error!r}") from error
+
+
+def _mapping(value: Mapping[Any, Any], fallback: Fallback, depth: int) -> Any:
+    items = [(key, _marked(item, fallback, depth + 1)) for key, item in value.items()]
+    if all(isinstance(key, str) and not isinstance(key, Enum) and _one_piece(key) for key, _ in items) and (
+        MARK not in value
+    ):
+        return dict(items)
+    return _mark("dict", [[_marked(key, fallback, depth + 1), item] for key, item in items])
+
+
+def _text(value: str) -> Any:
+    value = str(value)
+    return value if _one_piece(value) else _mark("text", _base64(value.encode("utf-16-le", "surrogatepass")))
+
+
+def _one_piece(text: str) -> bool:
+    """Whether JSON leaves it alone: it reads two surrogates side by side as the one character they stand for."""
+    if text.isascii():
+        return True
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass") == text
+
+
+def _whole(value: int) -> Any:
+    value = int(value)
+    return value if value.bit_length() <= 10_000 else _mark("int", hex(value))  # longer ones Python does not print
+
+
+def _real(value: float) -> Any:
+    value = float(value)
+    return value if math.isfinite(value) else _mark("float", repr(value))
+
+
+def _mark(tag: str, value: Any) -> dict[str, Any]:
+    return {MARK: [tag, value]}
+
+
+def _base64(data: bytes | bytearray | memoryview) -> str:
+    return base64.b64encode(data).decode()
+
+
+_CONTAINERS: tuple[tuple[str, type[Any]], ...] = (("tuple", tuple), ("set", set), ("frozenset", frozenset))
+_PLAIN: dict[type, Callable[[Any], Any]] = {
+    str: _text,
+    int: _whole,
+    float: _real,
+    bytes: lambda value: _mark("bytes", _base64(value)),
+    bytearray: lambda value: _mark("bytearray", _base64(value)),
+    memoryview: lambda value: _mark("bytes", _base64(value)),
+    datetime: lambda value: _mark("datetime", [value.isoformat(), value.fold]),
+    date: lambda value: _mark("date", value.isoformat()),
+    time: lambda value: _mark("time", value.isoformat()),
+    timedelta: lambda value: _mark("timedelta", [value.days, value.seconds, value.microseconds]),
+    uuid.UUID: lambda value: _mark("uuid", value.hex),
+    Decimal: lambda value: _mark("decimal", str(value)),
+}
+
+
+# -------------------------------------------------------------------------------------------------------- unmarking
+
+
+def _unmarked(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unmarked(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if MARK in value:
+        tag, inner = value[MARK]
+        return _BACK[tag](inner)
+    return {key: _unmarked(item) for key, item in value.items()}
+
+
+_BACK: dict[str, Callable[[Any], Any]] = {
+    "dict": lambda inner: {_unmarked(key): _unmarked(item) for key, item in inner},
+    "tuple": lambda inner: tuple(_unmarked(item) for item in inner),
+    "set": lambda inner: {_unmarked(item) for item in inner},
+    "frozenset": lambda inner: frozenset(_unmarked(item) for item in inner),
+    "text": lambda inner: base64.b64decode(inner).decode("utf-16-le", "surrogatepass"),
+    "int": lambda inner: int(inner, 16),
+    "float": float,
+    "bytes": base64.b64decode,
+    "bytearray": lambda inner: bytearray(base64.b64decode(inner)),
+    "datetime": lambda inner: datetime.fromisoformat(inner[0]).replace(fold=inner[1]),
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
+    "timedelta": lambda inner: timedelta(*inner),
+    "uuid": uuid.UUID,
+    "decimal": Decimal,
+}

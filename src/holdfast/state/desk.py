@@ -1,0 +1,151 @@
+"""What the capabilities of one store share: the host, the partition, the classes, and the policy at their edge."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from holdfast.errors import (
+    HoldfastError,
+    InvalidState,
+    StateNotLoaded,
+    StateNotSaved,
+    StateStoreError,
+    StateTimeout,
+    StorageClosed,
+)
+from holdfast.state.binding import Types
+from holdfast.state.codec import Fallback, encode
+from holdfast.state.families import SESSIONS, TRACES
+from holdfast.state.host import Host
+from holdfast.state.names import name
+from holdfast.state.policy import Counters, PolicyName, tell_load_failed, tell_save_failed
+from holdfast.state.saving import SAVED, Saved, Saving, outcome
+from holdfast.state.writes import Write
+from holdfast.storage import Operation, Put, Scope
+
+T = TypeVar("T")
+
+KNOWN = 4096  # sessions and traces that this process has noted, so that each is noted once
+
+
+class Desk:
+    """One for each store. ``behind``: saves that may return before they are committed do so."""
+
+    def __init__(
+        self,
+        host: Host,
+        partition: str,
+        types: Types,
+        *,
+        policy: PolicyName,
+        timeout_seconds: float,
+        behind: bool,
+        fallback: Fallback,
+        max_waiting: int,
+    ) -> None:
+        self.host = host
+        self.partition = partition
+        self.types = types
+        self.policy = policy
+        self.counters = Counters()
+        self._timeout = timeout_seconds
+        self._behind = behind
+        self._fallback = fallback
+        self._max_waiting = max_waiting
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._last_tick = 0
+
+    def encode(self, value: Any) -> bytes:
+        """A copy of the value as it is now."""
+        return encode(value, self._fallback)
+
+    def tick(self) -> int:
+        """Microseconds since 1970, each larger than the one before."""
+        self._last_tick = max(self._last_tick + 1, time.time_ns() // 1000)
+        return self._last_tick
+
+    def save(
+        self,
+        method: str,
+        operations: tuple[Operation, ...],
+        size: int,
+        *,
+        trace_id: str | None = None,
+        behind: bool = False,
+        vital: bool = False,
+        alternative: tuple[Operation, ...] | None = None,
+    ) -> Saved:
+        """Hand a write over. Answers at once if it may be behind, else something to await until it is committed."""
+        write = Write(self.partition, method, operations, size, trace_id, None, alternative, vital)
+        if not (behind and self._behind) or self._crowded():
+            write.outcome = outcome()
+        try:
+            self.host.post(write)
+        except StorageClosed as error:
+            tell_save_failed(method, trace_id, error)
+            if self.policy == "resilient" and not vital:
+                return SAVED
+            raise StateNotSaved(method, error) from error
+        return SAVED if write.outcome is None else Saving(write.outcome)
+
+    async def load(
+        self, method: str, read: Callable[[Scope], Awaitable[T]], default: T, *, trace_id: str | None = None
+    ) -> T:
+        """What the function reads, after everything saved before; under ``resilient`` the default if that fails."""
+        writer = self.host.writer
+        error: BaseException
+        if self.policy == "resilient" and writer is not None and not writer.breaker.allows():
+            error = StateTimeout("the storage did not answer lately; it is not asked again yet")
+        else:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    found = await self.host.ask(lambda kernel: read(kernel.scoped(self.partition)))
+            except StateStoreError:
+                raise
+            except TimeoutError:
+                error = StateTimeout(f"the storage did not answer within {self._timeout:g} seconds")
+            except HoldfastError as refusal:
+                error = refusal
+            else:
+                self.counters.loaded += 1
+                return found
+            if (writer := self.host.writer) is not None:
+                writer.breaker.failed()
+        self.counters.load_failures += 1
+        tell_load_failed(method, trace_id, error)
+        if self.policy == "strict":
+            raise StateNotLoaded(method, error) from error
+        return default
+
+    def note(self, *, session_id: str | None = None, trace_id: str | None = None) -> tuple[Put, ...]:
+        """What to write so that the session or trace can be listed; nothing when this process has noted it before."""
+        notes: tuple[Put, ...] = ()
+        if session_id is not None:
+            notes += self._noted(SESSIONS, session_id)
+        if trace_id is not None:
+            notes += self._noted(TRACES, trace_id)
+        return notes
+
+    def _noted(self, collection: str, text: str) -> tuple[Put, ...]:
+        known = self._known
+        if (collection, text) in known:
+            return ()
+        known[collection, text] = None
+        if len(known) > KNOWN:
+            known.popitem(last=False)
+        return (Put(collection, name(text), self.encode(text), {"seen": self.tick()}),)
+
+    def _crowded(self) -> bool:
+        writer = self.host.writer
+        return writer is not None and writer.waiting > self._max_waiting
+
+
+def wanted(value: Any, kind: str, *attributes: str) -> None:
+    """Refuse what has not the attributes of such an object."""
+    for attribute in attributes:
+        if not hasattr(value, attribute):
+            raise InvalidState(f"a {kind} is wanted, not a {type(value).__name__}: it has no {attribute}")

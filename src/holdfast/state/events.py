@@ -1,0 +1,99 @@
+"""Events of flows. A repeat is known by its fingerprint; history is by time, and by arrival where times are equal."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
+from typing import Any
+
+from holdfast.errors import InvalidState
+from holdfast.state.codec import decode
+from holdfast.state.desk import Desk
+from holdfast.state.families import EVENTS
+from holdfast.state.names import GLOBAL, digest, name
+from holdfast.state.saving import Saved
+from holdfast.state.streams import read_all
+from holdfast.storage import Append, Draft, Operation, Scope
+
+BULK = 400  # events in one write
+
+_PRINTED = ("trace_id", "ts", "kind", "node_name", "node_id", "payload")
+_canonical = json.JSONEncoder(ensure_ascii=False, sort_keys=True, default=str, check_circular=False).encode
+
+
+class Events:
+    """``save_event``, ``save_events`` and ``load_history``."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def save(self, event: Any) -> Saved:
+        """Keep one event."""
+        stream, draft = self._draft(event)
+        operations: tuple[Operation, ...] = (Append(EVENTS, stream, (draft,)),)
+        if notes := self._desk.note(trace_id=event.trace_id or GLOBAL):
+            operations += notes
+        return self._desk.save("save_event", operations, len(draft.data), trace_id=event.trace_id, behind=True)
+
+    def save_many(self, events: Iterable[Any]) -> Saved:
+        """Keep several; the last part of them answers for all, since order is kept."""
+        drafts = [(event.trace_id or GLOBAL, *self._draft(event)) for event in events]
+        saved = Saved()
+        for start in range(0, len(drafts), BULK):
+            streams: dict[str, list[Draft]] = {}
+            notes: list[Operation] = []
+            for trace_id, stream, draft in drafts[start : start + BULK]:
+                streams.setdefault(stream, []).append(draft)
+                notes += self._desk.note(trace_id=trace_id)
+            appends = [Append(EVENTS, stream, tuple(entries)) for stream, entries in streams.items()]
+            size = sum(len(draft.data) for entries in streams.values() for draft in entries)
+            saved = self._desk.save("save_events", (*appends, *notes), size, behind=True)
+        return saved
+
+    async def load(self, trace_id: str) -> list[Any]:
+        """The history of a trace."""
+
+        async def read(scope: Scope) -> list[Any]:
+            return [decode(entry.data) for entry in await read_all(scope, EVENTS, name(trace_id))]
+
+        none: list[Any] = []
+        stored = await self._desk.load("load_history", read, none, trace_id=trace_id)
+        stored.sort(key=_when)
+        return [self._desk.types.make("StoredEvent", fields) for fields in stored]
+
+    def _draft(self, event: Any) -> tuple[str, Draft]:
+        names, values_of = _shapes.get(type(event)) or _shape(type(event))
+        try:
+            fields = dict(zip(names, values_of(event), strict=True))
+            payload = fields["payload"]
+        except (AttributeError, KeyError):
+            raise InvalidState(f"a StoredEvent is wanted, not a {type(event).__name__}") from None
+        if type(payload) is not dict:
+            if not isinstance(payload, Mapping):
+                raise InvalidState(f"the payload of an event must be a mapping, not a {type(payload).__name__}")
+            fields["payload"] = dict(payload)
+        body = self._desk.encode(fields)
+        try:
+            printed = _canonical(fields if names == _PRINTED else {key: fields[key] for key in _PRINTED})
+        except (TypeError, ValueError, RecursionError):  # keys that can't be sorted, numbers that can't be printed
+            printed = ""
+        mark = digest(printed.encode("utf-8", "surrogatepass") if printed else body)
+        return name(fields["trace_id"] or GLOBAL), Draft("event", body, mark)
+
+
+_shapes: dict[type[Any], tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]] = {}
+
+
+def _shape(kind: type[Any]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """The names of the fields of such events, and what reads them all at once."""
+    names = tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else _PRINTED
+    _shapes[kind] = names, attrgetter(*names)
+    return _shapes[kind]
+
+
+def _when(fields: dict[str, Any]) -> float:
+    ts = fields["ts"]
+    return ts if isinstance(ts, int | float) and not math.isnan(ts) else -math.inf

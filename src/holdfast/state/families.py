@@ -1,0 +1,55 @@
+"""What a store keeps, and where: the collections and logs of one tenant's partition."""
+
+from __future__ import annotations
+
+from holdfast.state.names import digest, name
+from holdfast.storage import Collection, Index, Log
+
+EVENTS = "state_events"  # stream = trace
+PLANNER_EVENTS = "state_planner_events"  # stream = trace
+UPDATES = "state_updates"  # stream = session
+STEERING = "state_steering"  # stream = session
+TASK_ORDER = "state_task_order"  # stream = session: the ids of its tasks as they came
+TASKS = "state_tasks"  # (session, task)
+SNAPSHOTS = "state_snapshots"  # (session, task): the context a task was started with
+PAUSES = "state_pauses"  # token
+MEMORY = "state_memory"  # key
+TRAJECTORIES = "state_trajectories"  # (trace, session)
+BINDINGS = "state_bindings"  # (trace, context, task)
+SESSIONS = "state_sessions"  # session, so that they can be listed
+TRACES = "state_traces"  # trace, so that they can be listed
+
+_LONG_TENANT = 180  # the name of a partition has at most 200 bytes
+
+FAMILIES = (
+    Log(EVENTS),
+    Log(PLANNER_EVENTS),
+    Log(UPDATES),
+    Log(STEERING),
+    Log(TASK_ORDER),
+    Collection(TASKS, fields={"session": str}, indexes=(Index("session", equal=("session",)),)),
+    Collection(SNAPSHOTS, fields={"session": str, "hash": str}, indexes=(Index("session", equal=("session",)),)),
+    Collection(PAUSES, expiring=True),
+    Collection(MEMORY, fields={"saved": int}, indexes=(Index("saved", order="saved"),)),
+    Collection(
+        TRAJECTORIES,
+        fields={"session": str, "saved": int},
+        indexes=(Index("session", equal=("session",), order="saved"),),
+    ),
+    Collection(
+        BINDINGS,
+        fields={"session": str, "conversation": str, "saved": int},
+        indexes=(
+            Index("session", equal=("session",), order="saved"),
+            Index("conversation", equal=("conversation",), order="saved"),
+        ),
+    ),
+    Collection(SESSIONS, fields={"seen": int}, indexes=(Index("seen", order="seen"),)),
+    Collection(TRACES, fields={"seen": int}, indexes=(Index("seen", order="seen"),)),
+)
+
+
+def partition_of(tenant: str) -> str:
+    """The partition of a tenant's state. No caller of a server has a partition whose name begins so."""
+    short = name(tenant)
+    return f"~state/{short if len(short) <= _LONG_TENANT else digest(tenant.encode('utf-8', 'surrogatepass'))}"

@@ -1,0 +1,41 @@
+"""Events of planners, in the order in which they came: their times are monotonic and compare with nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.state.codec import decode, dump_fields
+from holdfast.state.desk import Desk, wanted
+from holdfast.state.families import PLANNER_EVENTS
+from holdfast.state.names import digest, name
+from holdfast.state.saving import Saved
+from holdfast.state.streams import read_all
+from holdfast.storage import Append, Draft, Operation, Scope
+
+
+class PlannerEvents:
+    """``save_planner_event`` and ``list_planner_events``."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def save(self, trace_id: str, event: Any) -> Saved:
+        """Keep one event; a repeat of it is the same event."""
+        wanted(event, "PlannerEvent", "event_type", "ts", "__dataclass_fields__")
+        fields = dump_fields(event)
+        fields["extra"] = dict(event.extra)
+        body = self._desk.encode(fields)
+        draft = Draft("event", body, digest(body))
+        operations: tuple[Operation, ...] = (Append(PLANNER_EVENTS, name(trace_id), (draft,)),)
+        operations += self._desk.note(trace_id=trace_id)
+        return self._desk.save("save_planner_event", operations, len(body), trace_id=trace_id, behind=True)
+
+    async def load(self, trace_id: str) -> list[Any]:
+        """All events of a trace."""
+
+        async def read(scope: Scope) -> list[Any]:
+            return [decode(entry.data) for entry in await read_all(scope, PLANNER_EVENTS, name(trace_id))]
+
+        none: list[Any] = []
+        stored = await self._desk.load("list_planner_events", read, none, trace_id=trace_id)
+        return [self._desk.types.make("PlannerEvent", fields) for fields in stored]

@@ -1,0 +1,142 @@
+"""What a StateStore can do: three methods that every store has, and capabilities that are found by looking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+
+@runtime_checkable
+class SupportsEvents(Protocol):
+    """The three methods that every store has: what the specification calls a StateStore."""
+
+    async def save_event(self, event: Any) -> None:
+        """Keep an event of a flow; a repeat is the same event."""
+
+    async def load_history(self, trace_id: str) -> Sequence[Any]:
+        """The events of a trace, by time and then by arrival."""
+
+    async def save_remote_binding(self, binding: Any) -> None:
+        """Keep which remote task works for a trace."""
+
+
+@runtime_checkable
+class SupportsPlannerState(Protocol):
+    """Pauses of a planner, each to be taken up once."""
+
+    async def save_planner_state(self, token: str, payload: dict[str, Any]) -> None:
+        """Keep a pause under its token."""
+
+    async def load_planner_state(self, token: str) -> dict[str, Any] | None:
+        """Take the pause; None: there is none, or it was taken or has expired."""
+
+
+@runtime_checkable
+class SupportsMemoryState(Protocol):
+    """States under keys: memories of conversations, values of tools."""
+
+    async def save_memory_state(self, key: str, state: dict[str, Any]) -> None:
+        """Keep the state under this key."""
+
+    async def load_memory_state(self, key: str) -> dict[str, Any] | None:
+        """The state, or None."""
+
+
+@runtime_checkable
+class SupportsTasks(Protocol):
+    """The tasks of sessions and what they report."""
+
+    async def save_task(self, state: Any) -> None:
+        """Keep the task as it is now."""
+
+    async def list_tasks(self, session_id: str) -> Sequence[Any]:
+        """The tasks of a session, in the order in which they came."""
+
+    async def save_update(self, update: Any) -> None:
+        """Keep an update; a repeat of its id is the same update."""
+
+    async def list_updates(
+        self, session_id: str, *, task_id: str | None = None, since_id: str | None = None, limit: int = 500
+    ) -> Sequence[Any]:
+        """Updates of a session in the order in which they came."""
+
+
+@runtime_checkable
+class SupportsSteering(Protocol):
+    """What people told running tasks."""
+
+    async def save_steering(self, event: Any) -> None:
+        """Keep a steering event; a repeat of its id is the same event."""
+
+    async def list_steering(
+        self, session_id: str, *, task_id: str | None = None, since_id: str | None = None, limit: int = 500
+    ) -> Sequence[Any]:
+        """Steering events of a session in the order in which they came."""
+
+
+@runtime_checkable
+class SupportsTrajectories(Protocol):
+    """Runs of planners."""
+
+    async def save_trajectory(self, trace_id: str, session_id: str, trajectory: Any) -> None:
+        """Keep a trajectory, over an older one of the same trace and session."""
+
+    async def get_trajectory(self, trace_id: str, session_id: str) -> Any | None:
+        """The trajectory; None also where the session is another."""
+
+    async def list_traces(self, session_id: str, limit: int = 50) -> list[str]:
+        """The traces of a session, the last saved first."""
+
+
+@runtime_checkable
+class SupportsPlannerEvents(Protocol):
+    """What planners say while they run."""
+
+    async def save_planner_event(self, trace_id: str, event: Any) -> None:
+        """Keep an event of a planner; a repeat is the same event."""
+
+    async def list_planner_events(self, trace_id: str) -> list[Any]:
+        """The events of a trace in the order in which they came."""
+
+
+@runtime_checkable
+class SupportsConversationBindings(Protocol):
+    """Finds the remote task to which the next turn of a conversation belongs."""
+
+    async def find_binding(
+        self,
+        *,
+        router_session_id: str,
+        agent_url: str,
+        remote_skill: str,
+        tenant_id: str | None = None,
+        user_id: str | None = None,
+    ) -> Any | None:
+        """The binding of this conversation that is still open, or None."""
+
+    async def list_bindings(self, *, router_session_id: str) -> Sequence[Any]:
+        """The bindings of a session."""
+
+    async def mark_binding_terminal(self, *, trace_id: str, context_id: str | None, task_id: str) -> None:
+        """No further turn goes to this remote task."""
+
+
+@runtime_checkable
+class SupportsArtifacts(Protocol):
+    """Keeps bytes and long texts too."""
+
+    @property
+    def artifact_store(self) -> Any | None:
+        """The artifact store, or None."""
+
+
+def missing_capabilities(store: object, methods: Sequence[str]) -> list[str]:
+    """Those of these methods that the store has not."""
+    return [method for method in methods if not hasattr(store, method)]
+
+
+def require_capabilities(store: object, *, feature: str, methods: Sequence[str]) -> None:
+    """Raise TypeError when the store lacks a method that the feature needs."""
+    missing = missing_capabilities(store, methods)
+    if missing:
+        raise TypeError(f"StateStore missing {missing} required for feature={feature}")

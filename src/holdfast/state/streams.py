@@ -1,0 +1,68 @@
+"""Reading logs: a whole stream, the last N of it, or the first N after an entry."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from holdfast.errors import LogTrimmed
+from holdfast.storage import Entry, Scope
+
+PAGE = 2000
+PAGE_BYTES = 8 * 1024 * 1024
+
+Keep = Callable[[Entry], bool]
+
+
+async def read_all(scope: Scope, log: str, stream: str) -> list[Entry]:
+    """Every entry, in order."""
+    entries: list[Entry] = []
+    after: int | None = None
+    while True:
+        page = await scope.read_log(log, stream, after=after, limit=PAGE, max_bytes=PAGE_BYTES)
+        entries.extend(page.entries)
+        if not page.entries or page.entries[-1].seq >= page.head:
+            return entries
+        after = page.entries[-1].seq
+
+
+async def read_some(
+    scope: Scope, log: str, stream: str, *, since: str | None, limit: int, keep: Keep | None = None
+) -> list[Entry]:
+    """The first ``limit`` entries after the one with this dedupe key; without one, or with one that is not known, the
+    last ``limit``. Entries that are not to be kept do not count.
+    """
+    if limit <= 0:
+        return []
+    after = await scope.seq_of(log, stream, since) if since is not None else None
+    if after is not None:
+        with contextlib.suppress(LogTrimmed):  # what comes after it was trimmed meanwhile: as if it were not known
+            return await _forward(scope, log, stream, after, limit, keep)
+    return await _backward(scope, log, stream, limit, keep)
+
+
+async def _forward(scope: Scope, log: str, stream: str, after: int, limit: int, keep: Keep | None) -> list[Entry]:
+    found: list[Entry] = []
+    while True:
+        page = await scope.read_log(log, stream, after=after, limit=_size(limit, found, keep), max_bytes=PAGE_BYTES)
+        found.extend(page.entries if keep is None else filter(keep, page.entries))
+        if not page.entries or page.entries[-1].seq >= page.head or len(found) >= limit:
+            return found[:limit]
+        after = page.entries[-1].seq
+
+
+async def _backward(scope: Scope, log: str, stream: str, limit: int, keep: Keep | None) -> list[Entry]:
+    found: list[Entry] = []
+    before: int | None = None
+    while True:
+        page = await scope.read_log(
+            log, stream, before=before, limit=_size(limit, found, keep), max_bytes=PAGE_BYTES, backward=True
+        )
+        found.extend(page.entries if keep is None else filter(keep, page.entries))
+        if not page.entries or page.entries[-1].seq <= page.floor + 1 or len(found) >= limit:
+            return found[:limit][::-1]
+        before = page.entries[-1].seq
+
+
+def _size(limit: int, found: list[Entry], keep: Keep | None) -> int:
+    return min(PAGE, limit - len(found)) if keep is None else PAGE
