@@ -20,6 +20,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 from holdfast.errors import StorageClosed
@@ -53,6 +54,9 @@ class Host(Protocol):
     async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
         """Call this with the kernel, after everything that was posted before is committed."""
 
+    def begin(self, function: Callable[[Kernel], Awaitable[T]]) -> Future[T]:
+        """`ask`, at once and whether anybody waits for it or not; `close` waits for it."""
+
     async def flush(self) -> None:
         """Return when everything that was posted before is committed, spooled or lost."""
 
@@ -65,6 +69,7 @@ class LoopHost:
 
     def __init__(self, engine: Engine) -> None:
         self._link, self.writer = engine()
+        self._begun = Begun()
 
     def post(self, write: Write) -> None:
         self.writer.take((write,))
@@ -72,11 +77,15 @@ class LoopHost:
     async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
         return await _ask(self._link, self.writer, function)
 
+    def begin(self, function: Callable[[Kernel], Awaitable[T]]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(self._begun.run(self.ask(function)), asyncio.get_running_loop())
+
     async def flush(self) -> None:
         await self.writer.settle()
         await self.writer.replay()
 
     async def close(self) -> None:
+        await self._begun.finish()
         await self.writer.close()
         await self._link.close()
 
@@ -99,6 +108,7 @@ class ThreadHost:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._link: Link | None = None
+        self._begun = Begun()
         self.writer: Writer | None = None
 
     def post(self, write: Write) -> None:
@@ -110,6 +120,10 @@ class ThreadHost:
 
     async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
         return await self._run(self._ask(function))
+
+    def begin(self, function: Callable[[Kernel], Awaitable[T]]) -> Future[T]:
+        loop = self._started()
+        return asyncio.run_coroutine_threadsafe(self._begun.run(self._ask(function)), loop)
 
     async def flush(self) -> None:
         if self._thread is not None:
@@ -193,6 +207,7 @@ class ThreadHost:
             loop.run_forever()
         finally:
             with contextlib.suppress(Exception):
+                loop.run_until_complete(_cancelled(asyncio.all_tasks(loop)))
                 loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
 
@@ -225,6 +240,7 @@ class ThreadHost:
     async def _finish(self) -> None:
         self._drain()
         link, writer = self._engines()
+        await self._begun.finish()
         await writer.close()
         try:
             async with asyncio.timeout(self._exit_seconds):
@@ -246,6 +262,37 @@ class ThreadHost:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(give_up)
             done.wait(max(1.0, until - time.monotonic()))
+
+
+class Begun:
+    """Work that goes on whether anybody waits for it or not."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do it; it counts from its first step to its last."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            return await work
+        finally:
+            self._tasks.discard(task)
+
+    async def finish(self) -> None:
+        """Return when all of it is done."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+async def _cancelled(tasks: set[asyncio.Task[Any]]) -> None:
+    """What still waits for something waits in vain."""
+    others = tasks - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others)
 
 
 async def _ask(link: Link, writer: Writer, function: Callable[[Kernel], Awaitable[T]]) -> T:

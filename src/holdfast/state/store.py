@@ -111,6 +111,11 @@ class StateStore:
         return self._desk
 
     @property
+    def policy(self) -> PolicyName:
+        """What happens when the storage can't be used."""
+        return self._desk.policy
+
+    @property
     def host(self) -> Host:
         """Where the kernel lives."""
         return self._desk.host
