@@ -18,6 +18,14 @@ TRAJECTORIES = "state_trajectories"  # (trace, session)
 BINDINGS = "state_bindings"  # (trace, context, task)
 SESSIONS = "state_sessions"  # session, so that they can be listed
 TRACES = "state_traces"  # trace, so that they can be listed
+CONTEXTS = "state_contexts"  # session: its context, and how many patches wait
+PATCHES = "state_patches"  # (session, patch): waits for an approval
+CONTROLS = "state_controls"  # (session, event): a demand that waits for an approval
+OWNERS = "state_owners"  # process incarnation: gone when its lease is over
+RUNS = "state_runs"  # (session, task): which incarnation runs the task
+INBOXES = "state_inboxes"  # stream = process incarnation: demands for the tasks that it runs
+
+_BY_ARRIVAL = (Index("session", equal=("session",), order="arrived"),)
 
 _LONG_TENANT = 180  # the name of a partition has at most 200 bytes
 
@@ -46,6 +54,12 @@ FAMILIES = (
     ),
     Collection(SESSIONS, fields={"seen": int}, indexes=(Index("seen", order="seen"),)),
     Collection(TRACES, fields={"seen": int}, indexes=(Index("seen", order="seen"),)),
+    Collection(CONTEXTS, fields={"pending": int}),
+    Collection(PATCHES, fields={"session": str, "arrived": str}, indexes=_BY_ARRIVAL),
+    Collection(CONTROLS, fields={"session": str, "arrived": str}, indexes=_BY_ARRIVAL),
+    Collection(OWNERS, expiring=True),
+    Collection(RUNS, fields={"session": str, "owner": str, "arrived": str}, indexes=_BY_ARRIVAL),
+    Log(INBOXES),
 )
 
 
