@@ -8,6 +8,9 @@
 
 from __future__ import annotations
 
+from holdfast.state.factory import create_store
+from holdfast.state.hybrid import HybridStateStore
+from holdfast.state.policy import Counters, StateHealth
 from holdfast.state.protocols import (
     SupportsArtifacts,
     SupportsConversationBindings,
@@ -22,9 +25,41 @@ from holdfast.state.protocols import (
     require_capabilities,
 )
 from holdfast.state.store import StateStore
+from holdfast.state.types import (
+    ArtifactRef,
+    ArtifactRetentionConfig,
+    ArtifactScope,
+    FlowEvent,
+    PlannerEvent,
+    RemoteBinding,
+    StateUpdate,
+    SteeringEvent,
+    SteeringEventType,
+    StoredEvent,
+    TaskContextSnapshot,
+    TaskState,
+    TaskStateModel,
+    TaskStatus,
+    TaskType,
+    Trajectory,
+    UpdateType,
+)
 
 __all__ = [
+    "ArtifactRef",
+    "ArtifactRetentionConfig",
+    "ArtifactScope",
+    "Counters",
+    "FlowEvent",
+    "HybridStateStore",
+    "PlannerEvent",
+    "RemoteBinding",
+    "StateHealth",
     "StateStore",
+    "StateUpdate",
+    "SteeringEvent",
+    "SteeringEventType",
+    "StoredEvent",
     "SupportsArtifacts",
     "SupportsConversationBindings",
     "SupportsEvents",
@@ -34,6 +69,14 @@ __all__ = [
     "SupportsSteering",
     "SupportsTasks",
     "SupportsTrajectories",
+    "TaskContextSnapshot",
+    "TaskState",
+    "TaskStateModel",
+    "TaskStatus",
+    "TaskType",
+    "Trajectory",
+    "UpdateType",
+    "create_store",
     "missing_capabilities",
     "require_capabilities",
 ]
