@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.conformance import expect
-from holdfast.conformance import law as laws
+from holdfast.conformance import suite as laws
 from holdfast.conformance.laws import hints
 from holdfast.conformance.storage import all_laws, validate
 from tests.conformance.broken import FAULTS, Fault

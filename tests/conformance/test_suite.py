@@ -125,7 +125,7 @@ async def test_a_law_that_does_not_end_is_broken(monkeypatch: pytest.MonkeyPatch
         async def flush(self) -> None:
             await asyncio.sleep(3600)
 
-    monkeypatch.setattr("holdfast.conformance.law.LAW_SECONDS", 0.1)
+    monkeypatch.setattr("holdfast.conformance.suite.LAW_SECONDS", 0.1)
     report = await validate(Hanging, only=["a_caller_who_never_awaits_loses_nothing"])
     assert [finding.message for finding in report.failed] == ["no end within 0.1 s"]
 

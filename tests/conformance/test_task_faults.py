@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.conformance import law as laws
+from holdfast.conformance import suite as laws
 from holdfast.conformance.task_storage import all_laws, laws_as_markdown, validate
 from tests.conformance.broken_tasks import FAULTS, Fault
 from tests.conformance.broken_tasks.kept import Kept

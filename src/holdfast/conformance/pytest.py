@@ -18,37 +18,31 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.conformance import task_storage
-from holdfast.conformance.storage import Law, Subject, all_laws, subject_of
-from holdfast.conformance.task_law import AnyStorage, TaskLaw, TaskStorageSubject, task_subject_of
+from holdfast.conformance.law import STORAGE
+from holdfast.conformance.storage import Place, Subject, subject_of
+from holdfast.conformance.suite import Checked, Law, P, Suite
+from holdfast.conformance.task_law import TASKS, AnyStorage, StoragePlace, TaskStorageSubject, task_subject_of
 from holdfast.storage.contract import Kernel
 
 
-def storage_laws(given: Subject | Callable[..., Subject | Kernel]) -> Callable[[Law], None]:
+def storage_laws(given: Subject | Callable[..., Subject | Kernel]) -> Callable[[Law[Place]], None]:
     """A parametrised test: one case for each law that applies to the subject."""
-    subject = subject_of(given)
-    laws = [pytest.param(law, id=f"{law.group}-{law.name}") for law in all_laws() if subject.can(law.needs)]
-
-    @pytest.mark.parametrize("law", laws)
-    def test_law(law: Law) -> None:
-        asyncio.run(law.check(subject))
-
-    test_law.__doc__ = f"{subject.name} obeys every law of the storage kernel."
-    return test_law
+    return _laws(STORAGE, subject_of(given), "every law of the storage kernel")
 
 
 def task_storage_laws(
     given: TaskStorageSubject | Callable[[], TaskStorageSubject | AnyStorage],
-) -> Callable[[TaskLaw], None]:
+) -> Callable[[Law[StoragePlace]], None]:
     """A parametrised test: one case for each law of task storages that applies to the subject."""
-    subject = task_subject_of(given)
-    laws = [
-        pytest.param(law, id=f"{law.group}-{law.name}") for law in task_storage.all_laws() if subject.can(law.needs)
-    ]
+    return _laws(TASKS, task_subject_of(given), "every law of task storages that applies to it")
+
+
+def _laws(suite: Suite[P], subject: Checked[P], what: str) -> Callable[[Law[P]], None]:
+    laws = [pytest.param(law, id=f"{law.group}-{law.name}") for law in suite.laws if subject.can(law.needs)]
 
     @pytest.mark.parametrize("law", laws)
-    def test_law(law: TaskLaw) -> None:
+    def test_law(law: Law[P]) -> None:
         asyncio.run(law.check(subject))
 
-    test_law.__doc__ = f"{subject.name} obeys every law of task storages that applies to it."
+    test_law.__doc__ = f"{subject.name} obeys {what}."
     return test_law

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import tempfile
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from holdfast.conformance.families import FAMILIES
+from holdfast.conformance.suite import new_place
 from holdfast.errors import InvalidValue
 from holdfast.storage.contract import Durability, Family, Kernel
 
@@ -43,16 +42,12 @@ class Subject:
     def can(self, capability: Capability) -> bool:
         return {"base": True, "persistent": self.persistent, "shared": self.shared}[capability]
 
-    @asynccontextmanager
-    async def place(self) -> AsyncIterator[Place]:
+    def lacks(self, capability: str) -> str:
+        return f"{self.name} is not declared {capability}"
+
+    def place(self) -> AbstractAsyncContextManager[Place]:
         """A new, empty place, removed afterwards."""
-        with tempfile.TemporaryDirectory(prefix="holdfast-law-") as directory:
-            place = Place(self, f"law_{uuid.uuid4().hex[:12]}", Path(directory))
-            try:
-                yield place
-            finally:
-                if self.discard is not None:
-                    await self.discard(place)
+        return new_place(lambda name, directory: Place(self, name, directory), self.discard)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.conformance import law as kernel_laws
-from holdfast.conformance.expect import LawBroken
+from holdfast.conformance import suite
+from holdfast.conformance.suite import Suite, new_place
 from holdfast.errors import InvalidValue
 from holdfast.tasks.storage import Storage
 from holdfast.tasks.storage.contract import overrides
@@ -56,40 +53,19 @@ class TaskStorageSubject:
             return self.persistent
         return overrides(self.kind, needs) if hasattr(Storage, needs) else hasattr(self.kind, needs)
 
-    @asynccontextmanager
-    async def place(self) -> AsyncIterator[StoragePlace]:
+    def lacks(self, needs: str) -> str:
+        """Why they do not apply."""
+        why = "is not declared persistent" if needs == "persistent" else f"has no {needs} of its own"
+        return f"{self.name} {why}"
+
+    def place(self) -> AbstractAsyncContextManager[StoragePlace]:
         """A new, empty place, removed afterwards."""
-        with tempfile.TemporaryDirectory(prefix="holdfast-law-") as directory:
-            place = StoragePlace(self, f"law_{uuid.uuid4().hex[:12]}", Path(directory))
-            try:
-                yield place
-            finally:
-                if self.discard is not None:
-                    await self.discard(place)
+        return new_place(lambda name, directory: StoragePlace(self, name, directory), self.discard)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskLaw:
-    """``needs`` is ``base``, ``persistent``, or the optional method without which the law does not apply."""
-
-    name: str
-    group: str
-    says: str
-    needs: str
-    run: Callable[[StoragePlace], Awaitable[None]]
-
-    async def check(self, subject: TaskStorageSubject) -> None:
-        """Raise, if the storage does not obey; it is given a new place."""
-        seconds = kernel_laws.LAW_SECONDS
-        try:
-            async with asyncio.timeout(seconds), subject.place() as place:
-                await self.run(place)
-        except TimeoutError as error:
-            message = f"no end within {seconds:g} s"
-            raise LawBroken(message) from error
-
-
-TASK_LAWS: list[TaskLaw] = []
+# A law needs ``base``, ``persistent``, or the optional method without which it does not apply.
+TaskLaw = suite.Law[StoragePlace]
+TASKS: Suite[StoragePlace] = Suite("Laws of task storages")
 
 StorageLaw = Callable[[AnyStorage], Awaitable[None]]
 PlaceLaw = Callable[[StoragePlace], Awaitable[None]]
@@ -108,7 +84,7 @@ def law_of(needs: str) -> Callable[[StorageLaw], StorageLaw]:
             async with place.storage() as storage:
                 await function(storage)
 
-        _register(function, needs, run)
+        TASKS.register(function, needs, run)
         return function
 
     return register
@@ -116,16 +92,8 @@ def law_of(needs: str) -> Callable[[StorageLaw], StorageLaw]:
 
 def persistent_law(function: PlaceLaw) -> PlaceLaw:
     """A law about what is left when the storage is made anew."""
-    _register(function, "persistent", function)
+    TASKS.register(function, "persistent", function)
     return function
-
-
-def _register(function: StorageLaw | PlaceLaw, needs: str, run: PlaceLaw) -> None:
-    says = " ".join((function.__doc__ or "").split())
-    name = getattr(function, "__name__", "")
-    assert says, f"the law {name} has no sentence"
-    assert all(known.name != name for known in TASK_LAWS), f"two laws are named {name}"
-    TASK_LAWS.append(TaskLaw(name, function.__module__.rpartition(".")[2], says, needs, run))
 
 
 def task_subject_of(

@@ -12,15 +12,14 @@ Laws of optional methods apply to storages that override them. The same as a com
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from holdfast.conformance import task_laws as _laws  # noqa: F401  (registers the laws)
-from holdfast.conformance.expect import LawBroken, show
+from holdfast.conformance.expect import LawBroken
 from holdfast.conformance.report import Finding, Report
 from holdfast.conformance.subject import named
 from holdfast.conformance.task_law import (
-    TASK_LAWS,
+    TASKS,
     AnyStorage,
     StoragePlace,
     TaskLaw,
@@ -46,20 +45,12 @@ __all__ = [
 
 def all_laws() -> tuple[TaskLaw, ...]:
     """Every law, in the order of the groups."""
-    return tuple(TASK_LAWS)
+    return tuple(TASKS.laws)
 
 
 def laws_as_markdown() -> str:
     """The list of all laws, as the documentation has it; `python -m holdfast.conformance.task_storage` prints it."""
-    lines = []
-    for group in dict.fromkeys(law.group for law in TASK_LAWS):
-        laws = [law for law in TASK_LAWS if law.group == group]
-        lines += [f"#### {group}", ""]
-        for law in laws:
-            needs = "" if law.needs == "base" else f" (needs `{law.needs}`)"
-            lines.append(f"- `{law.name}`: {law.says}{needs}")
-        lines.append("")
-    return "\n".join(lines)
+    return TASKS.as_markdown(heading="####")
 
 
 def load(reference: str) -> TaskStorageSubject:
@@ -77,36 +68,7 @@ async def validate(
     progress: Callable[[Finding], None] | None = None,
 ) -> Report:
     """Check every law (or ``only`` these laws or groups) on the subject, one after another."""
-    subject = task_subject_of(subject)
-    findings = []
-    for law in _chosen(only):
-        finding = await _judge(law, subject)
-        findings.append(finding)
-        if progress is not None:
-            progress(finding)
-    return Report(subject.name, tuple(findings), "Laws of task storages")
-
-
-def _chosen(only: Iterable[str]) -> Iterator[TaskLaw]:
-    names = set(only)
-    known = {law.name for law in TASK_LAWS} | {law.group for law in TASK_LAWS}
-    if unknown := names - known:
-        raise InvalidValue(f"no such law or group: {', '.join(sorted(unknown))}")
-    return (law for law in TASK_LAWS if not names or {law.name, law.group} & names)
-
-
-async def _judge(law: TaskLaw, subject: TaskStorageSubject) -> Finding:
-    if not subject.can(law.needs):
-        why = "is not declared persistent" if law.needs == "persistent" else f"has no {law.needs} of its own"
-        return Finding(law, "skipped", f"{subject.name} {why}")
-    started = time.monotonic()
-    try:
-        await law.check(subject)
-    except LawBroken as error:
-        return Finding(law, "failed", str(error), time.monotonic() - started)
-    except Exception as error:  # noqa: BLE001  (whatever a storage raises is its finding)
-        return Finding(law, "failed", f"{type(error).__name__}: {show(str(error))}", time.monotonic() - started)
-    return Finding(law, "passed", "", time.monotonic() - started)
+    return await TASKS.validate(task_subject_of(subject), only=only, progress=progress)
 
 
 if __name__ == "__main__":
