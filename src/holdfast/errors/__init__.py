@@ -113,7 +113,9 @@
     │   ├── MemoryBudgetExceeded     a memory over its budget, whose policy is to refuse
     │   ├── InvalidMemoryState       what was stored of a memory can't be read
     │   ├── ArtifactTooLarge         larger than one artifact may be
-    │   └── ArtifactLimitExceeded    no room in the session or trace
+    │   ├── ArtifactLimitExceeded    no room in the session or trace
+    │   ├── SessionLimitReached      no room for another task or patch in a session
+    │   └── SteeringCancelled        the task was told to stop
     └── StorageError
         ├── CommitRefused            a check of this commit failed; nothing of it was written
         ├── InvalidRequest           the call itself is wrong; nothing was tried

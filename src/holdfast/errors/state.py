@@ -59,3 +59,20 @@ class ArtifactTooLarge(StateStoreError, ValueError):
 
 class ArtifactLimitExceeded(StateStoreError, ValueError):
     """There is no room for the artifact in its session or trace, and nothing there that may be removed for it."""
+
+
+class SessionLimitReached(StateStoreError, RuntimeError):
+    """The session has no room for more. ``code`` names the limit."""
+
+    def __init__(self, code: str, limit: int) -> None:
+        self.code = code
+        self.limit = limit
+        super().__init__(f"{code}: this session has reached its limit of {limit}")
+
+
+class SteeringCancelled(StateStoreError, RuntimeError):
+    """The task was told to stop."""
+
+    def __init__(self, reason: str | None = None) -> None:
+        self.reason = reason or "steering_cancelled"
+        super().__init__(self.reason)
