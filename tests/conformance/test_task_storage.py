@@ -1,4 +1,6 @@
-"""Every storage of tasks obeys its laws: four engines, and an example that has the three methods and nothing else."""
+"""Every storage of tasks obeys its laws: four engines, an example that has the three methods and
+nothing else, and the task store of apcore agents.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import asyncpg
 import pytest
 import redis
 
+from holdfast.apcore import InMemoryTaskStore, TaskStoreStorage
 from holdfast.conformance.pytest import task_storage_laws
 from holdfast.conformance.task_storage import StoragePlace, TaskStorageSubject
 from holdfast.tasks.storage import InMemoryStorage, PostgreSQLStorage, RedisStorage, SQLiteStorage
@@ -54,6 +57,9 @@ async def drop_keys(place: StoragePlace) -> None:
 
 test_three_methods = task_storage_laws(ThreeMethods)
 test_memory = task_storage_laws(InMemoryStorage)
+test_task_store = task_storage_laws(
+    TaskStorageSubject("TaskStore", lambda _place: TaskStoreStorage(InMemoryTaskStore()), TaskStoreStorage)
+)
 test_sqlite = task_storage_laws(TaskStorageSubject("SQLite", sqlite, SQLiteStorage, persistent=True))
 test_postgresql = task_storage_laws(
     TaskStorageSubject("PostgreSQL", postgresql, PostgreSQLStorage, persistent=True, discard=drop_schema)

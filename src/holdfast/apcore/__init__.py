@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.apcore.errors_map import ErrorMapper
     from holdfast.apcore.memory_task_store import InMemoryTaskStore
     from holdfast.apcore.schemas import SchemaConverter
-    from holdfast.apcore.serve import async_serve, serve
+    from holdfast.apcore.serving import async_serve, serve
     from holdfast.apcore.server import ApcoreServer
     from holdfast.apcore.skills import SkillMapper
     from holdfast.apcore.task_storage import TaskStoreStorage
@@ -57,7 +57,7 @@ _NAMES = {
     "holdfast.apcore.errors_map": ("ErrorMapper",),
     "holdfast.apcore.memory_task_store": ("InMemoryTaskStore",),
     "holdfast.apcore.schemas": ("SchemaConverter",),
-    "holdfast.apcore.serve": ("async_serve", "serve"),
+    "holdfast.apcore.serving": ("async_serve", "serve"),
     "holdfast.apcore.server": ("ApcoreServer",),
     "holdfast.apcore.skills": ("SkillMapper",),
     "holdfast.apcore.task_storage": ("TaskStoreStorage",),

@@ -94,6 +94,7 @@ _ALWAYS = (
     "sends: that a message was sent before is known only as long as this process runs",
     "steps: what steps and sleeps recorded is known only as long as this process runs",
     "follow-ups: a message to a task that runs is stored when its turn begins",
+    "push: who is to be told about a task is known only as long as this process runs",
     "events: a client can resume a stream only as long as this process runs; later it gets the task as it is",
 )
 
@@ -111,9 +112,8 @@ class Mirror:
     @property
     def limits(self) -> tuple[str, ...]:
         """What the engine can't do on this storage."""
-        found = list(_ALWAYS)
-        if not isinstance(self.storage, KeepsPushConfigs):
-            found.append("push: who is to be told about a task is known only as long as this process runs")
+        keeps = isinstance(self.storage, KeepsPushConfigs)
+        found = [limit for limit in _ALWAYS if not (keeps and limit.startswith("push:"))]
         if overrides(self.storage, "list_tasks"):
             found.append("lists: only for callers without a name, since the storage does not tell owners apart")
         else:

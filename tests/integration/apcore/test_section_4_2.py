@@ -1,0 +1,446 @@
+"""Section 4.2 of the design of apcore agents: serve() and async_serve(), every argument of them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from apcore import APCore, Executor, Registry
+from apcore.config import Config
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+import holdfast.apcore
+import holdfast.client
+from holdfast.apcore import ApcoreServer, CallerApproves, InMemoryTaskStore, async_serve, serve
+from holdfast.apcore.resolve import resolve
+from holdfast.apcore.task_store import METHODS
+from holdfast.auth import APIKeyAuthenticator, new_secret
+from holdfast.tasks import TaskState
+from tests.integration.apcore.calling import output, said, send, state, task_of
+from tests.integration.apcore.modules import Anything, Deploy, Echo, Sleeper, executor_of, registry_of
+from tests.integration.apcore.serving import MODULE, extensions, server_of, serving, until
+from tests.integration.server.asgi import ask, call
+
+NO_MODULES = "Registry contains zero modules; at least one module is required to serve an A2A agent"
+
+
+@pytest.fixture(autouse=True)
+def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+class Duck:
+    """A registry of somebody else: it can list and describe."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry, self.config = registry, {"project": {"name": "duck", "version": "7.0.0"}}
+        self.list, self.get_definition, self.get = registry.list, registry.get_definition, registry.get
+
+
+# ----------------------------------------------------------------------------------------------------- 4.2.1 resolution
+
+
+def apcore_client() -> APCore:
+    client = APCore()
+    client.registry.register("echo", Echo())
+    return client
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: registry_of(echo=Echo()),
+        lambda: executor_of(registry_of(echo=Echo())),
+        apcore_client,
+        lambda: Duck(registry_of(echo=Echo())),
+        lambda: extensions(Path("extensions"), echo=MODULE),
+        lambda: str(extensions(Path("extensions"), echo=MODULE)),
+    ],
+    ids=["registry", "executor", "client", "duck", "path", "text"],
+)
+async def test_section_4_2_1_what_can_be_served(make: Callable[[], object]) -> None:
+    async with serving(make()) as app:
+        assert output(await task_of(app, {"text": "hi"}, skill="echo")) == {"text": "hi"}
+
+
+def test_section_4_2_1_an_executor_is_taken_as_it_is() -> None:
+    executor = executor_of(registry_of(echo=Echo()))
+    found = resolve(executor)
+    assert found.executor is executor
+    assert found.registry is executor.registry
+
+
+@pytest.mark.parametrize("given", [None, 7, {"list": 1}, object()])
+def test_section_4_2_1_what_is_neither_is_refused(given: object) -> None:
+    with pytest.raises(TypeError, match=r"takes an apcore Registry .* or the path .*, not "):
+        resolve(given)
+
+
+def test_section_4_2_1_an_executor_without_a_registry_is_refused() -> None:
+    class Lonely:
+        async def call_async(self) -> None: ...
+
+    with pytest.raises(TypeError, match=r"Lonely has call_async\(\), but no registry with list"):
+        resolve(Lonely())
+
+
+@pytest.mark.parametrize("make", [Registry, lambda: Executor(Registry())])
+async def test_section_4_2_1_no_modules(make: Callable[[], object]) -> None:
+    with pytest.raises(ValueError) as caught:
+        await async_serve(make())
+    assert str(caught.value) == NO_MODULES
+
+
+def test_section_4_2_1_the_30_seconds_of_apcore_are_lifted_unless_somebody_chose_them() -> None:
+    lifted = resolve(registry_of(echo=Echo())).executor
+    assert (lifted._default_timeout, lifted._global_timeout) == (0, 0)
+    chosen = Registry(config=Config(data={"executor": {"default_timeout": 1500}}))
+    chosen.register("echo", Echo())
+    assert resolve(chosen).executor._default_timeout == 1500
+
+
+# ------------------------------------------------------------------------------------- 4.2.1 name, description, version
+
+PROJECT = {"name": "shop", "description": "Sells things", "version": "3.1.4"}
+
+
+def configured_registry() -> Registry:
+    registry = Registry(config=Config(data={"project": PROJECT}))
+    registry.register("echo", Echo())
+    return registry
+
+
+def configured_executor() -> Executor:
+    return executor_of(registry_of(echo=Echo()), config=Config(data={"project": PROJECT}))
+
+
+def configured_file() -> Registry:
+    Path("apcore.yaml").write_text("version: '1.0'\nproject: {name: shop, description: Sells things, version: 3.1.4}\n")
+    return registry_of(echo=Echo())
+
+
+@pytest.mark.parametrize("make", [configured_registry, configured_executor, configured_file])
+async def test_section_4_2_1_the_project_names_the_agent(make: Callable[[], object]) -> None:
+    async with serving(make()) as app:
+        card = (await ask(app, "GET", "/.well-known/agent.json")).json
+        assert {name: card[name] for name in PROJECT} == PROJECT
+    async with serving(make(), name="mine", description="Mine", version="9.9.9") as app:
+        card = (await ask(app, "GET", "/.well-known/agent.json")).json
+        assert (card["name"], card["description"], card["version"]) == ("mine", "Mine", "9.9.9")
+
+
+async def test_section_4_2_1_an_agent_that_nobody_named() -> None:
+    async with serving(registry_of(echo=Echo(), other=Echo())) as app:
+        card = (await ask(app, "GET", "/.well-known/agent.json")).json
+    found = card["name"], card["description"], card["version"]
+    assert found == ("apcore-agent", "apcore agent with 2 skills", "0.0.0")
+
+
+async def test_section_4_2_1_a_broken_configuration_file_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    Path("apcore.yaml").write_text("project: [")
+    async with serving(registry_of(echo=Echo())) as app:
+        assert (await ask(app, "GET", "/.well-known/agent.json")).json["name"] == "apcore-agent"
+    assert "apcore's configuration file could not be read" in caplog.text
+
+
+# ------------------------------------------------------------------------------------------------ 4.2.1 what is refused
+
+
+class Half:
+    """A bit of everything."""
+
+    async def save(self, task: dict[str, Any]) -> None: ...
+    async def get(self, task_id: str) -> None: ...
+    def authenticate(self, headers: dict[str, str]) -> None: ...
+    async def check_approval(self, approval_id: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"auth": Half()}, "Half does not satisfy the Authenticator protocol; it lacks security_schemes"),
+        ({"auth": object()}, "object does not satisfy the Authenticator protocol; it lacks authenticate, security_sch"),
+        (
+            {"task_store": Half()},
+            f"Half does not satisfy the TaskStore protocol; it lacks {', '.join(METHODS[2:])}",
+        ),
+        ({"approval_handler": Half()}, "Half does not satisfy the ApprovalHandler protocol; it lacks request_approval"),
+    ],
+)
+async def test_section_4_2_1_what_lacks_methods_is_told_which(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        await async_serve(registry_of(echo=Echo()), **options)
+    assert str(caught.value).startswith(words)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"execution_timeout": 0},
+        {"execution_timeout": -1},
+        {"shutdown_timeout": True},
+        {"shutdown_timeout": "30"},
+        {"task_store": InMemoryTaskStore(), "storage": "memory"},
+    ],
+)
+async def test_section_4_2_1_values_that_can_not_be(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        await async_serve(registry_of(echo=Echo()), **options)
+
+
+def test_section_4_2_1_a_log_level_that_is_none() -> None:
+    with pytest.raises(ValueError, match="log_level is one of debug, info, warning, error, not 'loud'"):
+        serve(registry_of(echo=Echo()), log_level="loud")
+
+
+def test_section_4_2_1_the_signature() -> None:
+    designed = {
+        "host": "0.0.0.0",
+        "port": 8000,
+        "name": None,
+        "description": None,
+        "version": None,
+        "auth": None,
+        "task_store": None,
+        "cors_origins": None,
+        "push_notifications": False,
+        "explorer": False,
+        "explorer_prefix": "/explorer",
+        "cancel_on_disconnect": True,
+        "shutdown_timeout": 30,
+        "execution_timeout": 300,
+        "log_level": None,
+    }
+    blocking, embedded = (inspect.signature(each).parameters for each in (serve, async_serve))
+    assert {name: blocking[name].default for name in designed} == designed
+    assert set(blocking) - set(embedded) == {"host", "port", "log_level"}
+    assert all(each.default == blocking[name].default for name, each in embedded.items())
+    assert set(inspect.signature(ApcoreServer).parameters) >= set(embedded)
+
+
+# ------------------------------------------------------------------------------------------- 4.2.1 every argument works
+
+
+async def test_section_4_2_1_url() -> None:
+    async with serving(registry_of(echo=Echo()), url="https://agent.example/a") as app:
+        card = (await ask(app, "GET", "/.well-known/agent.json")).json
+    assert card["url"].rstrip("/") == "https://agent.example/a"
+
+
+async def test_section_4_2_1_auth() -> None:
+    async with serving(
+        registry_of(echo=Echo()), auth=APIKeyAuthenticator({"ann": "secret-key-of-ann-in-the-tests"})
+    ) as app:
+        assert (await send(app, {"text": "hi"}, skill="echo")).status == 401
+        known = await send(app, {"text": "hi"}, skill="echo", headers=[("x-api-key", key)])
+        assert known.status == 200
+
+
+async def test_section_4_2_1_task_store() -> None:
+    store = InMemoryTaskStore()
+    async with serving(registry_of(echo=Echo()), task_store=store) as app:
+        task = await task_of(app, {"text": "hi"}, skill="echo")
+    kept = await store.get(task["id"])
+    assert kept is not None
+    assert kept["status"]["state"] == "completed"
+    assert kept["artifacts"][0]["parts"][0]["data"] == {"text": "hi"}
+
+
+async def test_section_4_2_1_storage(tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path}/agent.db"
+    async with serving(registry_of(echo=Echo()), storage=storage) as app:
+        task = await task_of(app, {"text": "hi"}, skill="echo")
+    async with serving(registry_of(echo=Echo()), storage=storage) as app:
+        again = (await call(app, "GetTask", {"id": task["id"]})).json["result"]
+    assert output(again) == {"text": "hi"}
+
+
+async def test_section_4_2_1_cors_origins() -> None:
+    origin = [("origin", "https://page.example")]
+    async with serving(registry_of(echo=Echo()), cors_origins=["https://page.example"]) as app:
+        reply = await ask(app, "GET", "/.well-known/agent.json", headers=origin)
+        assert reply.header("access-control-allow-origin") == "https://page.example"
+
+
+@pytest.mark.parametrize("pushes", [False, True])
+async def test_section_4_2_1_push_notifications(pushes: bool) -> None:
+    async with serving(registry_of(echo=Echo()), push_notifications=pushes) as app:
+        card = (await ask(app, "GET", "/.well-known/agent.json")).json
+        assert card["capabilities"].get("pushNotifications", False) is pushes
+        task = await task_of(app, {"text": "hi"}, skill="echo")
+        params = {"taskId": task["id"], "url": "https://hooks.example.com/a2a"}
+        reply = (await call(app, "tasks/pushNotificationConfig/set", params)).json
+        assert ("result" in reply) is pushes, reply
+
+
+@pytest.mark.parametrize(
+    ("options", "found", "missing"),
+    [
+        ({"explorer": True}, "/explorer/", "/inspect/"),
+        ({"explorer": True, "explorer_prefix": "/inspect"}, "/inspect/", "/explorer/"),
+        ({}, None, "/explorer/"),
+    ],
+)
+async def test_section_4_2_1_explorer(options: dict[str, Any], found: str | None, missing: str) -> None:
+    async with serving(registry_of(echo=Echo()), **options) as app:
+        assert (await ask(app, "GET", missing)).status == 404
+        if found is not None:
+            page = await ask(app, "GET", found)
+            assert page.status == 200
+            assert b"<html" in page.body
+
+
+@pytest.mark.parametrize("cancels", [True, False])
+async def test_section_4_2_1_cancel_on_disconnect(cancels: bool) -> None:
+    sleeper = Sleeper()
+    async with serving(registry_of(sleeper=sleeper), cancel_on_disconnect=cancels, shutdown_timeout=0.1) as app:
+        params = {"message": {"messageId": "1", "role": "ROLE_USER", "parts": [{"data": {}}]}}
+        reply = await call(app, "SendStreamingMessage", params, enough=lambda body: b"WORKING" in body)
+        task_id = reply.events[0]["result"]["task"]["id"]
+        await asyncio.wait_for(sleeper.began.wait(), 10)
+        if cancels:
+            await asyncio.wait_for(sleeper.heard.wait(), 10)
+            await until(app, task_id, "canceled")
+        else:
+            found = (await call(app, "GetTask", {"id": task_id})).json["result"]
+            assert state(found) == "working"
+            assert not sleeper.heard.is_set()
+
+
+class Patient:
+    """Works until it is let go."""
+
+    input_schema = Anything
+    output_schema = Anything
+    description = "Works"
+
+    def __init__(self) -> None:
+        self.began, self.let_go = asyncio.Event(), asyncio.Event()
+
+    async def execute(self, inputs: dict[str, Any], context: Any) -> dict[str, Any]:
+        self.began.set()
+        await self.let_go.wait()
+        return {"done": True}
+
+
+@pytest.mark.parametrize(("seconds", "let_go"), [(20, True), (0.05, False)])
+async def test_section_4_2_1_shutdown_timeout(tmp_path: Path, seconds: float, let_go: bool) -> None:
+    """What runs has so long to end; the rest is handed over, and done by the next process."""
+    module, storage = Patient(), f"sqlite:///{tmp_path}/agent.db"
+    async with serving(registry_of(patient=module), storage=storage, shutdown_timeout=seconds) as app:
+        message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"data": {}}]}
+        params = {"message": message, "configuration": {"returnImmediately": True}}
+        task = (await call(app, "SendMessage", params)).json["result"]["task"]
+        await asyncio.wait_for(module.began.wait(), 10)
+        if let_go:
+            asyncio.get_running_loop().call_later(0.1, module.let_go.set)
+    other = Patient()
+    async with serving(registry_of(patient=other), storage=storage, shutdown_timeout=20) as app:
+        if not let_go:
+            await asyncio.wait_for(other.began.wait(), 10)
+            other.let_go.set()
+        await until(app, task["id"], "completed")
+    assert other.began.is_set() is not let_go
+
+
+async def test_section_4_2_1_execution_timeout() -> None:
+    async with serving(registry_of(patient=Patient()), execution_timeout=0.1) as app:
+        task = await task_of(app, {}, skill="patient")
+        assert (state(task), said(task)) == ("failed", "Execution timed out")
+
+
+@pytest.mark.parametrize("metrics", [False, True])
+async def test_section_4_2_1_metrics(metrics: bool) -> None:
+    async with serving(registry_of(echo=Echo()), metrics=metrics) as app:
+        assert (await ask(app, "GET", "/metrics")).status == (200 if metrics else 404)
+
+
+async def test_section_4_2_1_default_skill() -> None:
+    async with serving(registry_of(echo=Echo(), other=Patient()), default_skill="echo") as app:
+        assert output(await task_of(app, {"text": "hi"})) == {"text": "hi"}
+
+
+@pytest.mark.parametrize(
+    ("options", "ends"),
+    [
+        ({}, "rejected"),
+        ({"allow_unapproved": True}, "completed"),
+        ({"approval_handler": CallerApproves()}, "input_requ"),
+    ],
+)
+async def test_section_4_2_1_who_approves(options: dict[str, Any], ends: str) -> None:
+    async with serving(registry_of(deploy=Deploy()), **options) as app:
+        task = await task_of(app, {"text": "v2"}, skill="deploy")
+        assert state(task).startswith(ends)
+
+
+async def test_section_4_2_1_without_a_storage_ended_tasks_are_kept_for_an_hour() -> None:
+    async with serving(registry_of(echo=Echo())) as app:
+        retention = server_of(app)._retention
+    assert retention is not None
+    assert dict(retention.ages()) == dict.fromkeys(
+        (TaskState.completed, TaskState.failed, TaskState.canceled, TaskState.rejected), 3600.0
+    )
+
+
+# ------------------------------------------------------------------------------------------- serve() in its own process
+
+PROGRAM = """
+from pathlib import Path
+from holdfast.apcore import serve
+serve(Path("extensions"), host="127.0.0.1", port={port}, name="own", log_level="info", shutdown_timeout=5)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_section_4_2_1_serve_blocks_until_it_is_told_to_stop(tmp_path: Path, number: int) -> None:
+    extensions(tmp_path / "extensions", echo=MODULE)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-c", PROGRAM.format(port=port)]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ}) as process:
+        assert process.stderr is not None
+        lines: list[str] = []
+        for line in process.stderr:
+            lines.append(line)
+            if " serves at " in line:
+                break
+        assert httpx2.get(f"http://127.0.0.1:{port}/health").json()["module_count"] == 1, lines
+        process.send_signal(number)
+        assert process.wait(20) == 0
+        assert "agent own has stopped" in process.stderr.read()
+
+
+# ------------------------------------------------------------------------------------------------------ 4.2.2 and 4.2.3
+
+
+async def test_section_4_2_2_async_serve_is_mounted_in_another_application() -> None:
+    inner = await async_serve(registry_of(echo=Echo()))
+    assert isinstance(inner, Starlette)
+    outer = Starlette(lifespan=server_of(inner).lifespan, routes=[Mount("/agent", inner)])
+    async with outer.router.lifespan_context(outer):
+        transport = httpx2.ASGITransport(outer)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://host.example") as client:
+            card = (await client.get("/agent/.well-known/agent-card.json")).json()
+            message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"data": {"text": "hi"}}]}
+            body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
+            answer = (await client.post(card["supportedInterfaces"][0]["url"], json=body)).json()
+    assert output(answer["result"]["task"]) == {"text": "hi"}
+
+
+def test_section_4_2_3_the_client_is_at_hand() -> None:
+    assert holdfast.apcore.A2AClient is holdfast.client.A2AClient
+    alone = "import sys, holdfast.client; print({'starlette', 'uvicorn', 'apcore'}.intersection(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", alone], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "set()"
