@@ -1,1 +1,63 @@
-"""Sessions: a conversation with its context, its tasks in front and in the background, and what steers them."""
+"""Sessions: conversations with a context, tasks in front and in the background, and what steers them.
+
+    store = StateStore("sqlite:///state.db")
+    async with SessionManager(state_store=store) as sessions:
+        session = await sessions.get_or_create("user-1")
+        await session.run_task(pipeline, query="...")
+
+They need no penguiflow, and feel like its own. Everything is in the store: another process opens the same session and
+goes on, and tasks of a process that died are found and failed, or run again.
+"""
+
+from __future__ import annotations
+
+from holdfast.errors import SessionLimitReached, SteeringCancelled
+from holdfast.state.sessions.context import SessionContext, hash_context
+from holdfast.state.sessions.feed import Subscription
+from holdfast.state.sessions.inbox import SteeringInbox
+from holdfast.state.sessions.limits import SessionLimits
+from holdfast.state.sessions.manager import SessionManager
+from holdfast.state.sessions.notifications import NotificationAction, NotificationPayload
+from holdfast.state.sessions.patches import ContextPatch, MergeStrategy, PendingContextPatch, has_diverged
+from holdfast.state.sessions.policy import ControlPolicy
+from holdfast.state.sessions.recovery import PROCESS_DIED
+from holdfast.state.sessions.registry import TaskRegistry
+from holdfast.state.sessions.results import TaskPipeline, TaskResult, TaskRuntime
+from holdfast.state.sessions.session import StreamingSession
+from holdfast.state.sessions.telemetry import (
+    LoggingTaskTelemetrySink,
+    NoOpTaskTelemetrySink,
+    TaskTelemetryEvent,
+    TaskTelemetrySink,
+)
+from holdfast.state.sessions.telemetry_exports import OpenTelemetryTaskTelemetrySink, PrometheusTaskTelemetrySink
+
+__all__ = [
+    "PROCESS_DIED",
+    "ContextPatch",
+    "ControlPolicy",
+    "LoggingTaskTelemetrySink",
+    "MergeStrategy",
+    "NoOpTaskTelemetrySink",
+    "NotificationAction",
+    "NotificationPayload",
+    "OpenTelemetryTaskTelemetrySink",
+    "PendingContextPatch",
+    "PrometheusTaskTelemetrySink",
+    "SessionContext",
+    "SessionLimitReached",
+    "SessionLimits",
+    "SessionManager",
+    "SteeringCancelled",
+    "SteeringInbox",
+    "StreamingSession",
+    "Subscription",
+    "TaskPipeline",
+    "TaskRegistry",
+    "TaskResult",
+    "TaskRuntime",
+    "TaskTelemetryEvent",
+    "TaskTelemetrySink",
+    "has_diverged",
+    "hash_context",
+]

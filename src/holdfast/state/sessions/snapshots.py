@@ -7,9 +7,11 @@ that is JSON through and through. A foreground task is the conversation: it gets
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date
+from datetime import date, time, timedelta
+from decimal import Decimal
 from enum import Enum
 from typing import Any, Literal
+from uuid import UUID
 
 from pydantic import BaseModel
 
@@ -19,6 +21,7 @@ from holdfast.state.types.tasks import TaskContextSnapshot, TaskType
 Propagation = Literal["cascade", "isolate"]
 
 _DROPPED = object()
+_LASTING = (str, int, float, bytes, date, time, timedelta, UUID, Decimal)  # what the store's codec gives back
 
 
 def plain_copy(value: Any) -> Any:
@@ -59,6 +62,29 @@ def _copy_model(model: BaseModel, above: tuple[int, ...]) -> Any:
         return _copy(model.model_dump(mode="json"), above)
     except (ValueError, TypeError):  # a field that pydantic can't turn into JSON
         return _copy(model.model_dump(), above)
+
+
+def storable(value: Any) -> Any:
+    """A deep copy that comes back from the store as it was: bytes, dates, tuples, sets; living objects are left out."""
+    copied = _store(value, ())
+    return None if copied is _DROPPED else copied
+
+
+def _store(value: Any, above: tuple[int, ...]) -> Any:
+    if isinstance(value, Enum | BaseModel) or value is None:
+        return _copy(value, above)
+    if isinstance(value, _LASTING):
+        return value
+    if id(value) in above:
+        return _DROPPED
+    above = (*above, id(value))
+    if isinstance(value, Mapping):
+        pairs = ((_store(key, above), _store(item, above)) for key, item in value.items())
+        return {key: item for key, item in pairs if key is not _DROPPED and item is not _DROPPED}
+    for kind in (list, tuple, set, frozenset):
+        if isinstance(value, kind):
+            return kind(item for item in (_store(item, above) for item in value) if item is not _DROPPED)
+    return _DROPPED
 
 
 def take_snapshot(

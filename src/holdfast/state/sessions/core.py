@@ -1,0 +1,78 @@
+"""What the parts of a session share: its tasks, who of them runs here, and how they and their updates are stored."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from holdfast.state.sessions.feed import UpdateFeed
+from holdfast.state.sessions.inbox import SteeringInbox
+from holdfast.state.sessions.limits import SessionLimits
+from holdfast.state.sessions.process import Process
+from holdfast.state.sessions.registry import TaskRegistry
+from holdfast.state.sessions.telemetry import Telemetry
+from holdfast.state.types.tasks import TaskState, TaskStatus, UpdateType
+
+if TYPE_CHECKING:
+    from holdfast.state.store import StateStore
+
+
+class SessionCore:
+    """The inside of a session."""
+
+    def __init__(self, session_id: str, store: StateStore, limits: SessionLimits, telemetry: Telemetry) -> None:
+        self.session_id = session_id
+        self.store = store
+        self.types = store.types
+        self.limits = limits
+        self.telemetry = telemetry
+        self.process = Process.of(store)
+        self.ground = self.process.ground
+        self.registry = TaskRegistry()
+        self.feed = UpdateFeed(session_id, store, self.ground)
+        self.inboxes: dict[str, SteeringInbox] = {}
+        self.handles: dict[str, asyncio.Task[Any]] = {}
+        self.awaited: set[str] = set()  # those whose caller waits for them
+        self.unowned: set[str] = set()  # those that were not over when the session was opened, and that nobody runs
+
+    def runs_here(self, task_id: str) -> bool:
+        """Whether this process runs the task."""
+        return task_id in self.inboxes
+
+    async def change(self, task_id: str, *, status: TaskStatus | None = None, **fields: Any) -> TaskState | None:
+        """Change a task and store it; None when there is none, or it is over already."""
+        bound = None if status is None else self.types.TaskStatus(status.value)
+        task = self.registry.change(task_id, status=bound, **fields)
+        if task is not None:
+            await self.store.save_task(task)
+        return task
+
+    # -------------------------------------------------------------------------------------------------------- reporting
+
+    def report_status(self, task: TaskState, reason: str | None) -> None:
+        """Tell where a task stands, and why."""
+        content = {
+            "status": task.status.value,
+            "reason": reason,
+            "priority": task.priority,
+            "task_type": task.task_type.value,
+            "progress": task.progress,
+        }
+        self.report(task.task_id, UpdateType.STATUS_CHANGE, content, trace_id=task.trace_id)
+
+    def notify(self, task_id: str, severity: str, title: str, body: str, *, trace_id: str | None = None) -> None:
+        """Tell the user something."""
+        content = {"severity": severity, "title": title, "body": body}
+        self.report(task_id, UpdateType.NOTIFICATION, content, trace_id=trace_id)
+
+    def report(self, task_id: str, kind: UpdateType, content: Any, **fields: Any) -> Any:
+        """Publish an update."""
+        update = self.types.StateUpdate(
+            session_id=self.session_id,
+            task_id=task_id,
+            update_type=self.types.UpdateType(kind.value),
+            content=content,
+            **fields,
+        )
+        self.feed.publish(update)
+        return update

@@ -1,0 +1,124 @@
+"""This process, as the sessions of one store see it: its lease, what it runs, and what other processes tell it."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.state.codec import decode, encode
+from holdfast.state.families import RUNS
+from holdfast.state.names import joined
+from holdfast.state.sessions.ground import Ground
+from holdfast.state.sessions.owner import LEASE_SECONDS, Owner, Run
+from holdfast.state.types.tasks import TaskState
+from holdfast.storage import Delete, Kernel
+
+if TYPE_CHECKING:
+    from holdfast.state.store import StateStore
+
+_processes: weakref.WeakKeyDictionary[Any, Process]
+
+
+class Listener(Protocol):
+    """A session that can be told something."""
+
+    session_id: str
+
+    def told(self, event: Any) -> None:
+        """Take a demand that another process passed on."""
+
+
+class Process:
+    """One for each store. It has a lease while a session is open in a loop that still runs."""
+
+    def __init__(self, store: StateStore, *, lease_seconds: float = LEASE_SECONDS) -> None:
+        self.ground = Ground(store)
+        self.lease_seconds = lease_seconds
+        self._types = store.types
+        self._owner: Owner | None = None
+        self._starting = asyncio.Lock()
+        self._listeners: list[tuple[asyncio.AbstractEventLoop, Listener]] = []
+
+    @classmethod
+    def of(cls, store: StateStore) -> Process:
+        """The one of this store."""
+        process = _processes.get(store)
+        if process is None:
+            process = _processes[store] = cls(store)
+        return process
+
+    def enter(self, session: Listener) -> None:
+        """A session is open, in this loop."""
+        self._listeners.append((asyncio.get_running_loop(), session))
+
+    async def leave(self, session: Listener) -> None:
+        """A session is closed. With the last one the lease ends."""
+        self._listeners = [(loop, each) for loop, each in self._listeners if each is not session]
+        if not self._wanted():
+            await self.ground.attempt(self._stop, None, "end_lease")
+
+    # ------------------------------------------------------------------------------------------------------------- runs
+
+    async def begin(self, task: TaskState, strategy: str) -> None:
+        """This process runs the task from now on: what is saved next is saved after that."""
+        owner = await self.ground.attempt(self._present, None, "begin_run")
+        if owner is not None:
+            owner.begin(task, strategy)
+
+    def end(self, session_id: str, task_id: str) -> None:
+        """No process runs the task any more; what was saved before is saved."""
+        self.ground.save("end_run", Delete(RUNS, joined(session_id, task_id)))
+
+    async def runs(self, kernel: Kernel, session_id: str) -> Sequence[Run]:
+        """The tasks of a session that some process runs; on the kernel's loop."""
+        return await (await self._present(kernel)).runs(kernel, session_id)
+
+    async def take_over(self, kernel: Kernel, session_id: str) -> Sequence[Run]:
+        """The tasks that dead processes left behind, which are this one's now; on the kernel's loop."""
+        return await (await self._present(kernel)).take_over(kernel, session_id)
+
+    # ---------------------------------------------------------------------------------------------------------- demands
+
+    async def pass_on(self, event: Any) -> bool:
+        """Tell the process that runs the task; False when no other one does."""
+        demand = encode(event.model_dump())
+
+        async def write(kernel: Kernel) -> bool:
+            owner = await self._present(kernel)
+            holder = await owner.holder(kernel, event.session_id, event.task_id)
+            if holder is not None:
+                await owner.tell(kernel, holder, event.event_id, demand)
+            return holder is not None
+
+        return await self.ground.attempt(write, otherwise=False, method="pass_on")
+
+    def _heard(self, demand: bytes) -> None:
+        event = self._types.make("SteeringEvent", decode(demand))
+        for loop, session in self._listeners:
+            if session.session_id == event.session_id and not loop.is_closed():
+                loop.call_soon_threadsafe(session.told, event)
+
+    # --------------------------------------------------------------------------------------------- on the kernel's loop
+
+    async def _present(self, kernel: Kernel) -> Owner:
+        async with self._starting:
+            if self._owner is None or not self._owner.running:
+                owner = Owner(self.ground, self._heard, self._wanted, lease_seconds=self.lease_seconds)
+                await owner.start(kernel)
+                self._owner = owner
+            return self._owner
+
+    async def _stop(self, kernel: Kernel) -> None:
+        async with self._starting:
+            owner, self._owner = self._owner, None
+            if owner is not None:
+                await owner.stop(kernel)
+
+    def _wanted(self) -> bool:
+        """Whether a session is open in a loop that still runs: a loop that ended has left its tasks behind."""
+        return any(not loop.is_closed() for loop, _ in self._listeners)
+
+
+_processes = weakref.WeakKeyDictionary()
