@@ -1,1 +1,74 @@
 """Runs agent turns over a checked storage contract of 27 callbacks, with a durable adapter of its own."""
+
+from __future__ import annotations
+
+from holdfast.turns.abort import AbortController, AbortSignal
+from holdfast.turns.callbacks import CALLBACKS, REQUIRED, StorageCallbacks
+from holdfast.turns.context import TurnContext, TurnInput
+from holdfast.turns.dispatch import DispatchRunner, Executor
+from holdfast.turns.dispatch_context import DispatchContext
+from holdfast.turns.gates import GateStore, Settlement, TurnGate
+from holdfast.turns.helpers import ExecutorHelpers
+from holdfast.turns.noop import noop_storage
+from holdfast.turns.pipeline import Middleware, Next
+from holdfast.turns.primitives import (
+    Identity,
+    Media,
+    Memory,
+    Message,
+    Retrievable,
+    SpooledArtifact,
+    Thought,
+    Tokenizable,
+    ToolCall,
+    register_encoding,
+    tool_call_checksum,
+)
+from holdfast.turns.queue import Persistence
+from holdfast.turns.raw_dispatch import RawDispatch
+from holdfast.turns.registry import Registry
+from holdfast.turns.runner import TurnResult, TurnRunner, TurnRunnerConfig
+from holdfast.turns.sets import InstructionSet, PrimitiveSet
+from holdfast.turns.tool_registry import ToolRegistry
+from holdfast.turns.tools import Tool
+
+__all__ = [
+    "CALLBACKS",
+    "REQUIRED",
+    "AbortController",
+    "AbortSignal",
+    "DispatchContext",
+    "DispatchRunner",
+    "Executor",
+    "ExecutorHelpers",
+    "GateStore",
+    "Identity",
+    "InstructionSet",
+    "Media",
+    "Memory",
+    "Message",
+    "Middleware",
+    "Next",
+    "Persistence",
+    "PrimitiveSet",
+    "RawDispatch",
+    "Registry",
+    "Retrievable",
+    "Settlement",
+    "SpooledArtifact",
+    "StorageCallbacks",
+    "Thought",
+    "Tokenizable",
+    "Tool",
+    "ToolCall",
+    "ToolRegistry",
+    "TurnContext",
+    "TurnGate",
+    "TurnInput",
+    "TurnResult",
+    "TurnRunner",
+    "TurnRunnerConfig",
+    "noop_storage",
+    "register_encoding",
+    "tool_call_checksum",
+]

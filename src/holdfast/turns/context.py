@@ -1,0 +1,145 @@
+"""The context of a turn: what middleware of the turn and every storage callback are given."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import InvalidInitialRegistryValue, InvalidTurnContext
+from holdfast.storage.ids import new_id
+from holdfast.turns.abort import AbortController
+from holdfast.turns.buses import Emitter
+from holdfast.turns.events import Kind, Op
+from holdfast.turns.gates import GateStore, TurnGate, pass_gate
+from holdfast.turns.holdings import Holdings, Write
+from holdfast.turns.primitives import Moment, Tokenizable, ToolCall
+from holdfast.turns.registry import Registry
+from holdfast.turns.schemas import Schema
+from holdfast.turns.surface import Surface
+from holdfast.turns.tool_registry import ToolRegistry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnInput:
+    """What a turn begins with. It has no history and no user: hydrate the one, and put the other into the stash."""
+
+    system_prompt: str | Tokenizable
+    standing_instructions: Sequence[str | Tokenizable] = ()
+    stash: Mapping[str, Any] | None = None
+    abort_controller: AbortController | None = None
+
+
+class TurnContext(Surface):
+    """One turn. Its sets begin empty (instructions come from the input), and a write goes straight to storage.
+
+    Writes here change no set, fire no hook and retry nothing: what the callback raises comes out.
+    """
+
+    __slots__ = ("_callbacks", "_gates", "id", "stash", "system_prompt", "tools")
+
+    def __init__(
+        self,
+        turn_input: TurnInput,
+        *,
+        callbacks: Mapping[str, Callable[..., Any]],
+        tools: ToolRegistry,
+        emitter: Emitter,
+        gate_store: GateStore | None = None,
+    ) -> None:
+        if not isinstance(turn_input, TurnInput):
+            raise InvalidTurnContext(f"a turn begins with a TurnInput, not {type(turn_input).__name__}")
+        self.id = new_id()
+        self.system_prompt = _prompt(turn_input.system_prompt)
+        self.holdings = Holdings(instructions=_instructions(turn_input.standing_instructions))
+        self.stash = _stash(turn_input.stash)
+        self.tools = tools
+        controller = turn_input.abort_controller
+        if controller is not None and not isinstance(controller, AbortController):
+            raise InvalidTurnContext(f"abort_controller is an AbortController, not {type(controller).__name__}")
+        self._controller = AbortController() if controller is None else controller
+        self._callbacks = callbacks
+        self._emitter = emitter
+        self._gates = gate_store
+
+    @property
+    def turn_id(self) -> str:
+        return self.id
+
+    async def wait_for(
+        self,
+        *,
+        id: str | None = None,  # noqa: A002
+        reason: str,
+        payload: Any = None,
+        schema: Schema | None = None,
+        timeout_ms: int | None = None,
+        created_at: Moment | None = None,
+    ) -> Any:
+        """Open a gate and wait until somebody settles it; answers the value, or raises what it was settled with."""
+        gate = TurnGate(
+            turn_id=self.id,
+            id=id,
+            reason=reason,
+            payload=payload,
+            schema=schema,
+            timeout_ms=timeout_ms,
+            created_at=created_at,
+        )
+        return await pass_gate(gate, signal=self.abort_signal, emitter=self._emitter, store=self._gates)
+
+    async def replace_tool_call_group(self, ids: Sequence[str], replacements: Sequence[ToolCall]) -> Any:
+        """Put these calls in the place of those: in one step where storage can, else deleted and stored one by one.
+
+        When that breaks off, the error has ``deleted_ids``: those that are gone.
+        """
+        if self._callbacks.get("replace_tool_call_group_callback") is not None:
+            return await self._call("replace_tool_call_group_callback", ids, replacements)
+        deleted: list[str] = []
+        try:
+            for one in ids:
+                await self.delete_tool_call(one)
+                deleted.append(one)
+            for call in replacements:
+                await self.store_tool_call(call)
+        except Exception as error:
+            error.deleted_ids = tuple(deleted)  # type: ignore[attr-defined]
+            raise
+        return None
+
+    async def perform(self, write: Write) -> Any:
+        """Call the callback of a write that a dispatch has queued."""
+        if write.op == "replace":
+            return await self.replace_tool_call_group(*write.value)
+        return await self._call(write.callback, write.value)
+
+    def _write(self, op: Op, kind: Kind, value: Any) -> Coroutine[Any, Any, Any]:
+        return self._call(f"{op}_{kind}_callback", value)
+
+    async def _call(self, callback: str, *arguments: Any) -> Any:
+        answer = self._callbacks[callback](self, *arguments)
+        return await answer if inspect.isawaitable(answer) else answer
+
+
+def _prompt(value: object) -> Tokenizable:
+    if not isinstance(value, str | Tokenizable) or not value:
+        raise InvalidTurnContext("system_prompt is a str or a Tokenizable that is not empty")
+    return Tokenizable.of(value)
+
+
+def _instructions(value: object) -> list[str | Tokenizable]:
+    if isinstance(value, str | Tokenizable) or not isinstance(value, Iterable):
+        raise InvalidTurnContext(f"standing_instructions is a list of texts, not {type(value).__name__}")
+    found = list(value)
+    for item in found:
+        if not isinstance(item, str | Tokenizable) or not item:
+            raise InvalidTurnContext("standing_instructions holds texts (str or Tokenizable) that are not empty")
+    return found
+
+
+def _stash(value: Any) -> Registry:
+    try:
+        return Registry(value)
+    except InvalidInitialRegistryValue as wrong:
+        raise InvalidTurnContext(f"stash: {wrong}") from wrong

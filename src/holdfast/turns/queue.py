@@ -1,0 +1,186 @@
+"""The writes of an iteration, between the call and storage.
+
+A *deferred* write waits until its iteration succeeds; then all of them are made in the order of the calls, within the
+unit of work if there is one. An *immediate* write is made when it is awaited (or at the end of the iteration, if nobody
+awaited it), and only what the turn sees of it waits for success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from holdfast.errors import DispatchFlushError, InvalidLlmExecutionContext
+from holdfast.turns.eager import Done, Started
+from holdfast.turns.events import Kind
+from holdfast.turns.holdings import Write
+
+Mode = Literal["deferred", "immediate"]
+Persistence: TypeAlias = "Mode | Mapping[str, Mode]"
+
+
+def mode_of(persistence: Persistence, kind: Kind) -> Mode:
+    """How writes of this kind are made."""
+    if isinstance(persistence, str):
+        return persistence
+    return persistence.get(kind) or persistence.get("*") or "deferred"
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """A write in the queue; ``made`` once storage has it, ``error`` when an immediate one failed."""
+
+    write: Write
+    mode: Mode
+    made: bool = False
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where writes go: ``perform`` calls storage, ``mirror`` shows it in the turn's sets, ``tell`` fires the hook."""
+
+    perform: Callable[[Write], Awaitable[Any]]
+    mirror: Callable[[Write], None]
+    tell: Callable[[Write], None]
+    unit_of_work: Callable[[], AbstractAsyncContextManager[Any]] | None = None
+
+
+class WriteQueue:
+    """What was called and is not yet in storage, or not yet seen by the turn."""
+
+    __slots__ = ("_closed", "_entries", "_failure", "_lock", "_persistence", "_to", "_unmade")
+
+    def __init__(self, to: Destination, persistence: Persistence) -> None:
+        self._to = to
+        self._persistence = persistence
+        self._entries: list[_Entry] = []
+        self._unmade: deque[_Entry] = deque()  # immediate writes that nobody has awaited yet
+        self._lock = asyncio.Lock()
+        self._failure: DispatchFlushError | None = None
+        self._closed = False
+
+    @property
+    def pending(self) -> tuple[Write, ...]:
+        """The writes that storage does not have yet, in the order of the calls."""
+        return tuple(entry.write for entry in self._entries if not entry.made)
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise InvalidLlmExecutionContext(
+                "this dispatch is over; what is stored now would be lost. Store it earlier"
+            )
+
+    def put(self, write: Write) -> Coroutine[Any, Any, None]:
+        """Queue it now, whether or not the answer is awaited."""
+        entry = _Entry(write, mode_of(self._persistence, write.kind))
+        if entry.mode == "deferred":
+            self._entries.append(entry)
+            return Done()
+        self._entries.append(entry)
+        self._unmade.append(entry)
+        return Started(lambda: self._finish(entry))
+
+    async def flush(self) -> None:
+        """Bring everything queued into storage and show it to the turn; raises DispatchFlushError when that fails.
+
+        Once it failed, it fails: what it could not store is not taken for stored by a later call.
+        """
+        async with self._lock:
+            while self._failure is None and (self._entries or self._unmade):
+                await self._make_all()
+                self._blame_untold()
+                taken, self._entries = self._entries, []
+                if self._failure is None:
+                    await (self._flush_together(taken) if self._to.unit_of_work else self._flush_singly(taken))
+        if self._failure is not None:
+            raise self._failure
+
+    async def discard(self) -> None:
+        """Forget what is deferred; what was to be immediate is made all the same, as if it had been awaited."""
+        async with self._lock:
+            await self._make_all()
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget everything."""
+        self._entries.clear()
+        self._unmade.clear()
+
+    def close(self) -> None:
+        """Take no more: whoever writes from now on is told so."""
+        self.drop()
+        self._closed = True
+
+    async def _flush_together(self, taken: list[_Entry]) -> None:
+        unmade = [entry for entry in taken if not entry.made]
+        failed: _Entry | None = None
+        if unmade:
+            assert self._to.unit_of_work is not None
+            try:
+                async with self._to.unit_of_work():
+                    for failed in unmade:
+                        await self._to.perform(failed.write)
+                    failed = None
+            except Exception as error:  # noqa: BLE001 - raised by flush, as the reason of its failure
+                others = [entry.write for entry in unmade if entry is not failed]
+                self._failure = DispatchFlushError((), failed and failed.write, others, cause=error)
+                return
+        for entry in taken:
+            self._to.mirror(entry.write)
+        for entry in unmade:
+            entry.made = True
+            self._to.tell(entry.write)
+
+    async def _flush_singly(self, taken: list[_Entry]) -> None:
+        for index, entry in enumerate(taken):
+            if not entry.made:
+                try:
+                    await self._to.perform(entry.write)
+                except Exception as error:  # noqa: BLE001 - raised by flush, as the reason of its failure
+                    applied = [one.write for one in taken[:index]]
+                    rest = [one.write for one in taken[index + 1 :] if not one.made]
+                    self._failure = DispatchFlushError(applied, entry.write, rest, cause=error)
+                    return
+            self._to.mirror(entry.write)
+            if not entry.made:
+                entry.made = True
+                self._to.tell(entry.write)
+
+    async def _finish(self, entry: _Entry) -> None:
+        """Make an immediate write, and before it those that were called earlier and not awaited."""
+        if not entry.made and entry.error is None:
+            async with self._lock:
+                while self._unmade and not entry.made and entry.error is None:
+                    await self._make(self._unmade.popleft())
+        if entry.error is not None:
+            self._forget(entry)
+            raise entry.error
+
+    async def _make_all(self) -> None:
+        while self._unmade:
+            await self._make(self._unmade.popleft())
+
+    async def _make(self, entry: _Entry) -> None:
+        try:
+            await self._to.perform(entry.write)
+        except Exception as error:  # noqa: BLE001 - raised where the write is awaited, or by flush
+            entry.error = error
+            return
+        entry.made = True
+        self._to.tell(entry.write)
+
+    def _blame_untold(self) -> None:
+        for entry in self._entries:
+            if entry.error is not None:
+                rest = [one.write for one in self._entries if not one.made and one is not entry]
+                made = [one.write for one in self._entries if one.made]
+                self._failure = DispatchFlushError(made, entry.write, rest, cause=entry.error)
+                return
+
+    def _forget(self, entry: _Entry) -> None:
+        self._entries = [held for held in self._entries if held is not entry]

@@ -1,0 +1,145 @@
+"""What values must look like: the arguments of tools, the answers at gates.
+
+A schema is a pydantic model, a pydantic `TypeAdapter`, a JSON Schema of the plain kind (a dict), or a function that
+answers the value as it is to be used, or raises ValueError.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+Schema: TypeAlias = "type[BaseModel] | TypeAdapter[Any] | Mapping[str, Any] | Callable[[Any], Any]"
+Check: TypeAlias = Callable[[Any], Any]
+
+_TYPES: dict[str, Callable[[Any], bool]] = {
+    "null": lambda value: value is None,
+    "boolean": lambda value: isinstance(value, bool),
+    "string": lambda value: isinstance(value, str),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "integer": lambda value: (
+        (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value.is_integer())
+    ),
+    "array": lambda value: isinstance(value, list | tuple),
+    "object": lambda value: isinstance(value, Mapping),
+}
+_LIMITS: dict[str, tuple[type | tuple[type, ...], Callable[[Any, Any], bool], str]] = {
+    "minimum": ((int, float), lambda value, limit: value >= limit, "at least"),
+    "maximum": ((int, float), lambda value, limit: value <= limit, "at most"),
+    "exclusiveMinimum": ((int, float), lambda value, limit: value > limit, "more than"),
+    "exclusiveMaximum": ((int, float), lambda value, limit: value < limit, "less than"),
+    "minLength": (str, lambda value, limit: len(value) >= limit, "of a length of at least"),
+    "maxLength": (str, lambda value, limit: len(value) <= limit, "of a length of at most"),
+    "pattern": (str, lambda value, limit: re.search(limit, value) is not None, "a match of"),
+    "minItems": ((list, tuple), lambda value, limit: len(value) >= limit, "of a length of at least"),
+    "maxItems": ((list, tuple), lambda value, limit: len(value) <= limit, "of a length of at most"),
+}
+_STRUCTURE = {"type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf", "allOf"}
+_NOTES = {"$schema", "$id", "$comment", "title", "description", "default", "examples", "format", "deprecated"}
+
+
+def checker(schema: Schema) -> Check:
+    """The function that checks and converts values. Raises ValueError when this schema is not understood here."""
+    if isinstance(schema, type) and issubclass(schema, BaseModel):
+        return _explained(schema.model_validate)
+    if isinstance(schema, TypeAdapter):
+        return _explained(schema.validate_python)
+    if isinstance(schema, Mapping):
+        _understood(schema, "schema")
+        return lambda value: _checked(schema, value)
+    if callable(schema) and not isinstance(schema, type):
+        return schema
+    raise ValueError(f"a schema is a pydantic model, a TypeAdapter, a JSON Schema or a function, not {schema!r}")
+
+
+def json_schema(schema: Schema) -> dict[str, Any] | None:
+    """The JSON Schema that a model is shown; None when there is only a function."""
+    if isinstance(schema, type) and issubclass(schema, BaseModel):
+        return schema.model_json_schema()
+    if isinstance(schema, TypeAdapter):
+        return schema.json_schema()
+    return dict(schema) if isinstance(schema, Mapping) else None
+
+
+def _explained(check: Check) -> Check:
+    def explained(value: Any) -> Any:
+        try:
+            return check(value)
+        except ValidationError as wrong:
+            places = [(".".join(map(str, one["loc"])) or "value", one["msg"]) for one in wrong.errors()]
+            raise ValueError("; ".join(f"{place}: {words}" for place, words in places)) from wrong
+
+    return explained
+
+
+def _understood(schema: Any, place: str) -> None:
+    """A keyword that would be ignored is refused here, not found out about later."""
+    if isinstance(schema, bool):
+        return
+    if not isinstance(schema, Mapping):
+        raise ValueError(f"{place} is a dict, not {type(schema).__name__}")  # noqa: TRY004
+    if unknown := [name for name in schema if name not in {*_STRUCTURE, *_LIMITS, *_NOTES}]:
+        raise ValueError(f"{place} uses {unknown[0]!r}, which is not checked here; use a pydantic model or a function")
+    kinds = schema.get("type", [])
+    for kind in [kinds] if isinstance(kinds, str) else kinds:
+        if kind not in _TYPES:
+            raise ValueError(f"{place} has the type {kind!r}; types are {', '.join(_TYPES)}")
+    for name, inner in schema.get("properties", {}).items():
+        _understood(inner, f"{place}.{name}")
+    for name in ("items", "additionalProperties"):
+        if name in schema:
+            _understood(schema[name], f"{place}.{name}")
+    for name in ("anyOf", "allOf"):
+        for inner in schema.get(name, ()):
+            _understood(inner, f"{place}.{name}")
+
+
+def _checked(schema: Mapping[str, Any], value: Any) -> Any:
+    if problem := _problem(schema, value, "value"):
+        raise ValueError(problem)
+    return value
+
+
+def _problem(schema: Any, value: Any, place: str) -> str | None:
+    if isinstance(schema, bool):
+        return None if schema else f"{place}: is not allowed"
+    kinds = schema.get("type")
+    wanted = [kinds] if isinstance(kinds, str) else kinds
+    if wanted and not any(_TYPES[kind](value) for kind in wanted):
+        return f"{place}: must be {' or '.join(wanted)}"
+    if "enum" in schema and value not in schema["enum"]:
+        return f"{place}: must be one of {', '.join(map(repr, schema['enum']))}"
+    if "const" in schema and value != schema["const"]:
+        return f"{place}: must be {schema['const']!r}"
+    for name, (kind, holds, words) in _LIMITS.items():
+        if (
+            name in schema
+            and isinstance(value, kind)
+            and not isinstance(value, bool)
+            and not holds(value, schema[name])
+        ):
+            return f"{place}: must be {words} {schema[name]}"
+    if isinstance(value, list | tuple) and "items" in schema:
+        return _first(_problem(schema["items"], item, f"{place}[{index}]") for index, item in enumerate(value))
+    for inner in schema.get("allOf", ()):
+        if problem := _problem(inner, value, place):
+            return problem
+    if "anyOf" in schema and all(_problem(inner, value, place) for inner in schema["anyOf"]):
+        return f"{place}: fits none of its forms"
+    return _members(schema, value, place) if isinstance(value, Mapping) else None
+
+
+def _members(schema: Mapping[str, Any], value: Mapping[str, Any], place: str) -> str | None:
+    for name in schema.get("required", ()):
+        if name not in value:
+            return f"{place}.{name}: is missing"
+    known = schema.get("properties", {})
+    others = schema.get("additionalProperties", True)
+    return _first(_problem(known.get(name, others), item, f"{place}.{name}") for name, item in value.items())
+
+
+def _first(problems: Any) -> str | None:
+    return next((problem for problem in problems if problem), None)
