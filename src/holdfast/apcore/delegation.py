@@ -13,7 +13,7 @@ from holdfast.apcore.library import Context, TraceContext
 from holdfast.client import A2AClient
 from holdfast.errors import InvalidValue
 from holdfast.protocol.extensions import RESUME
-from holdfast.protocol.types import Message, Metadata, Task, encode
+from holdfast.protocol.types import Message, Metadata, Part, Task, encode
 from holdfast.tasks.context import TaskContext
 from holdfast.tasks.steps import Policy
 
@@ -57,7 +57,9 @@ class Agent:
         context_id: str | None = None,
         in_doubt: Policy | None = None,
     ) -> Task | Message:
-        """Send a message and wait for the answer. When the turn is repeated, the answer is there already.
+        """Send a text, an object (the input of a skill) or a message, and wait for the answer.
+
+        When the turn is repeated, the answer is there already.
 
         If the process died while the other agent worked, the message is sent again to an agent that knows a message by
         its id (a Holdfast agent does), and the user is asked otherwise; ``in_doubt`` decides it differently.
@@ -69,9 +71,8 @@ class Agent:
             policy = in_doubt or ("retry" if await _knows_repeats(client) else "ask")
 
             async def call() -> Any:
-                answer = await client.send_message(
-                    message, metadata=beside, context_id=context_id, message_id=message_id
-                )
+                said = [Part(data=dict(message))] if isinstance(message, Mapping) else message
+                answer = await client.send_message(said, metadata=beside, context_id=context_id, message_id=message_id)
                 return {"task" if isinstance(answer, Task) else "message": from_json(encode(answer))}
 
             found = await ctx.step(name, call, in_doubt=policy)

@@ -37,7 +37,14 @@ from holdfast.apcore.library import (
     TraceContext,
 )
 from holdfast.apcore.outputs import output_to_parts
-from holdfast.errors import HoldfastError, InvalidParamsError, ProtocolError, SkillNotFoundError, SkillRequiredError
+from holdfast.errors import (
+    HoldfastError,
+    InvalidAgentResponseError,
+    InvalidParamsError,
+    ProtocolError,
+    SkillNotFoundError,
+    SkillRequiredError,
+)
 from holdfast.observability.tracing import carried
 from holdfast.protocol.errors import describe
 from holdfast.protocol.types import Message, Part
@@ -128,7 +135,7 @@ class ApcoreWorker(Worker):
         except TimeoutError:
             await self._fail(ctx, call, ModuleTimeoutError(call.module.id, int(self._timeout * 1000)))
         except HoldfastError as error:
-            if not isinstance(error, ProtocolError):
+            if not isinstance(error, ProtocolError | InvalidAgentResponseError):
                 raise
             await self._fail(ctx, call, error)
         except Exception as error:  # noqa: BLE001 - a module may raise anything

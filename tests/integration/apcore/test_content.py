@@ -1,0 +1,169 @@
+"""What goes in and out of modules: numbers exact, files as files, large ones by reference and for their owner alone."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from pydantic import BaseModel
+
+from holdfast.grpc.library import aio
+from tests.integration.apcore.calling import error_of, message, output, task_of, told
+from tests.integration.apcore.modules import Anything, Giving, Total, agent_of, executor_of, registry_of
+from tests.integration.apcore.test_execution import ADAM, EVE, Names
+from tests.integration.grpc.speaking import PB, Talk
+from tests.integration.server.asgi import ask, call
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
+BIG = 9007199254740993
+
+
+@pytest.fixture
+def totals() -> Any:
+    return agent_of(executor_of(registry_of(total=Total())))
+
+
+async def test_numbers_are_exact_over_json_rpc(totals: Any) -> None:
+    async with totals as server:
+        for data in ({"numbers": [BIG, 0]}, '{"numbers": [9007199254740993, 0]}'):
+            found = output(await task_of(server.app, data))
+            assert (found["total"], type(found["total"])) == (BIG, int)
+        parts = [{"kind": "data", "data": {"numbers": [BIG]}}]
+        old = {"kind": "message", "messageId": "m", "role": "user", "parts": parts}
+        task = (await call(server.app, "message/send", {"message": old})).json["result"]
+        assert task["artifacts"][0]["parts"][0]["data"]["total"] == BIG
+
+
+async def test_numbers_are_exact_over_rest(totals: Any) -> None:
+    async with totals as server:
+        body = json.dumps({"message": message({"numbers": [BIG]})}).encode()
+        headers = [("content-type", "application/json"), ("a2a-version", "1.0")]
+        reply = await ask(server.app, "POST", "/message:send", headers=headers, body=body)
+        assert output(reply.json["task"])["total"] == BIG
+
+
+async def test_where_an_integer_is_wanted_a_whole_number_is_one(totals: Any) -> None:
+    async with totals as server:
+        assert output(await task_of(server.app, {"numbers": [2.0, 1], "factor": 3.0})) == {"total": 9, "count": 2}
+        assert (await error_of(server.app, {"numbers": [2.5]}))["code"] == -32602
+
+
+async def test_nothing_is_an_empty_object() -> None:
+    """apcore makes it one."""
+    async with agent_of(executor_of(registry_of(none=Giving()))) as server:
+        assert output(await task_of(server.app, {})) == {}
+
+
+@pytest.mark.parametrize("given", ["words", [1, 2], 5, True])
+async def test_an_output_that_is_no_object_is_the_modules_fault(given: Any) -> None:
+    """apcore takes objects alone."""
+    async with agent_of(executor_of(registry_of(odd=Giving(given)))) as server:
+        task = await task_of(server.app, {})
+        assert told(task) == {"code": -32603, "message": "Internal error", "data": {"type": "ModuleExecuteError"}}
+
+
+async def test_what_is_no_json_fails_and_says_so_in_the_log_alone(caplog: pytest.LogCaptureFixture) -> None:
+    for value in (float("nan"), object()):
+        async with agent_of(executor_of(registry_of(odd=Giving({"deep": [value]})))) as server:
+            task = await task_of(server.app, {})
+            assert told(task) == {"code": -32603, "message": "Internal error", "data": {"type": "InternalError"}}
+    assert "/deep/0" in caplog.text
+
+
+async def test_bytes_become_files_wherever_they_are() -> None:
+    given = {"name": "logo", "images": [{"bytes": PNG}], "note": b"plain words"}
+    async with agent_of(executor_of(registry_of(draw=Giving(given)))) as server:
+        [data, image, note] = (await task_of(server.app, {}))["artifacts"][0]["parts"]
+        wanted = {"name": "logo", "images": [{"bytes": {"file": "images.0.bytes"}}], "note": {"file": "note"}}
+        assert data["data"] == wanted
+        assert base64.b64decode(image["raw"]) == PNG
+        assert (image["mediaType"], image["filename"], image["metadata"]) == (
+            "image/png",
+            "images.0.bytes",
+            {"path": "/images/0/bytes"},
+        )
+        assert note["mediaType"] == "text/plain"
+
+
+@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+async def test_a_large_file_is_kept_for_its_owner(engine: str, tmp_path: Any) -> None:
+    large = PNG + bytes(1024 * 1024)
+    storage = "memory:" if engine == "memory" else f"sqlite:///{tmp_path}/agent.db"
+    executor = executor_of(registry_of(draw=Giving({"image": large})))
+    async with agent_of(executor, auth=Names(), storage=storage) as server:
+        params = {"message": message({})}
+        task = (await call(server.app, "SendMessage", params, headers=ADAM)).json["result"]["task"]
+        [_, part] = task["artifacts"][0]["parts"]
+        path = urlsplit(part["url"]).path
+        assert path.endswith(hashlib.sha256(large).hexdigest())
+        reply = await ask(server.app, "GET", path, headers=ADAM)
+        assert (reply.status, reply.body, reply.header("content-type")) == (200, large, "image/png")
+        assert (reply.header("content-disposition") or "").startswith("attachment")
+        assert reply.header("x-content-type-options") == "nosniff"
+        some = await ask(server.app, "GET", path, headers=[*ADAM, ("range", "bytes=1-3")])
+        assert (some.status, some.body, some.header("content-range")) == (206, b"PNG", f"bytes 1-3/{len(large)}")
+        none = await ask(server.app, "GET", path, headers=[*ADAM, ("range", f"bytes={len(large)}-")])
+        assert none.status == 416
+        other = await ask(server.app, "GET", path, headers=EVE)
+        made_up = await ask(server.app, "GET", path[:-64] + "0" * 64, headers=EVE)
+        assert other.status == 404
+        assert other.masked() == made_up.masked()
+        assert (await ask(server.app, "DELETE", f"/holdfast/v1/tasks/{task['id']}", headers=ADAM)).status == 200
+        assert (await ask(server.app, "GET", path, headers=ADAM)).status == 404
+        assert (await server.routes.service.engine.kernel.stats()).blobs in (0, 1)  # staged until its grace is over
+
+
+async def test_a_very_large_output_is_kept_as_a_file() -> None:
+    async with agent_of(executor_of(registry_of(much=Giving({"words": "x" * 9_000_000})))) as server:
+        [part] = (await task_of(server.app, {}))["artifacts"][0]["parts"]
+        assert (part["mediaType"], part["filename"]) == ("application/json", "output.json")
+        reply = await ask(server.app, "GET", part["url"])
+        assert len(reply.json["words"]) == 9_000_000
+
+
+class Image(BaseModel):
+    content: bytes
+    title: str = ""
+
+
+class Described(BaseModel):
+    uri: str | None = None
+    bytes: str | None = None
+    name: str | None = None
+    mimeType: str | None = None  # noqa: N815 - as the wire has it
+
+
+async def test_a_file_goes_where_the_module_takes_one() -> None:
+    takes = Giving(lambda inputs: {"size": len(inputs["content"]), "title": inputs.get("title")})
+    takes.input_schema = Image  # type: ignore[assignment]
+    raw = {"raw": base64.b64encode(PNG).decode(), "mediaType": "image/png", "filename": "logo.png"}
+    async with agent_of(executor_of(registry_of(takes=takes))) as server:
+        assert output(await task_of(server.app, raw)) == {"size": len(PNG), "title": None}
+        assert output(await task_of(server.app, raw, {"title": "Logo"}))["title"] == "Logo"
+        assert (await error_of(server.app, {"url": "https://files.example/logo.png"}))["code"] == -32602
+        assert (await error_of(server.app, raw, raw))["code"] == -32602
+
+
+@pytest.mark.parametrize("schema", [Described, Anything])
+async def test_a_file_is_the_input_of_a_module_that_is_about_a_file(schema: Any) -> None:
+    takes = Giving(lambda inputs: inputs)
+    takes.input_schema = schema
+    part = {"url": "https://files.example/a.txt", "mediaType": "text/plain", "filename": "a.txt"}
+    async with agent_of(executor_of(registry_of(takes=takes))) as server:
+        found = output(await task_of(server.app, part))
+        assert found == {"uri": part["url"], "name": "a.txt", "mimeType": "text/plain"}
+
+
+async def test_over_grpc_numbers_are_as_exact_as_its_doubles() -> None:
+    async with agent_of(executor_of(registry_of(total=Total())), grpc_port=0) as server:
+        assert server.routes.grpc is not None
+        async with aio.insecure_channel(str(server.routes.grpc.at)) as channel:
+            part = PB.Part()
+            part.data.struct_value.update({"numbers": [2, 3], "factor": 2**40})
+            sent = PB.Message(role=PB.ROLE_USER, message_id="m", parts=[part])
+            task = (await Talk(server, channel).stub.SendMessage(PB.SendMessageRequest(message=sent))).task
+            assert task.artifacts[0].parts[0].data.struct_value["total"] == 5 * 2**40

@@ -1,0 +1,97 @@
+"""A module that calls another agent: once per turn, for its caller, within its trace."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apcore import Context
+
+from holdfast.apcore.delegation import agent
+from holdfast.errors import InvalidValue
+from holdfast.protocol.types import Task
+from holdfast.tasks.record import REQUEST_METADATA
+from holdfast.tasks.settings import TaskSettings
+from tests.integration.apcore.calling import message, output, task_of
+from tests.integration.apcore.modules import Anything, Echo, Whoami, agent_of, executor_of, registry_of
+from tests.integration.apcore.test_execution import ADAM, Names
+from tests.integration.server.asgi import call
+from tests.integration.server.serving import served
+
+
+class Asks:
+    """Asks another agent, then waits if it is told to."""
+
+    input_schema = Anything
+    output_schema = Anything
+    description = "Asks another agent"
+
+    def __init__(self, url: str = "") -> None:
+        self.url = url
+        self.asked = 0
+        self.hangs = False
+        self.hanging = asyncio.Event()
+
+    async def execute(self, inputs: dict[str, Any], context: Context[Any]) -> dict[str, Any]:
+        self.asked += 1
+        task = await agent(context, self.url).send({"text": "hello"}, skill_id="echo")
+        assert isinstance(task, Task)
+        if self.hangs:
+            self.hanging.set()
+            await asyncio.sleep(60)
+        return {"answer": task.artifacts[0].parts[0].data, "task": task.id}
+
+
+class AsksInAThread(Asks):
+    def execute(self, inputs: dict[str, Any], context: Context[Any]) -> dict[str, Any]:  # type: ignore[override]
+        task = agent(context, self.url).send_sync({"text": "from a thread"}, skill_id="echo")
+        assert isinstance(task, Task)
+        return {"answer": task.artifacts[0].parts[0].data}
+
+
+@pytest.mark.parametrize("kind", [Asks, AsksInAThread])
+async def test_a_module_asks_another_agent(kind: Any) -> None:
+    remote = agent_of(executor_of(registry_of(echo=Echo(), whoami=Whoami())))
+    async with served(remote) as url, agent_of(executor_of(registry_of(asks=kind(url)))) as server:
+        found = output(await task_of(server.app, {}))
+        assert found["answer"]["text"] in ("hello", "from a thread")
+
+
+async def test_the_other_agent_is_told_for_whom() -> None:
+    remote = agent_of(executor_of(registry_of(echo=Echo())))
+    async with served(remote) as url:
+        async with agent_of(executor_of(registry_of(asks=Asks(url))), auth=Names()) as server:
+            reply = await call(server.app, "SendMessage", {"message": message({})}, headers=ADAM)
+            asked = output(reply.json["result"]["task"])["task"]
+        engine = remote.routes.service.engine
+        record = (await engine.tasks.load(asked)).record
+        assert record.turn.request[REQUEST_METADATA]["onBehalfOf"] == {"id": "adam", "type": "user", "roles": ["adder"]}
+
+
+async def test_an_answer_is_not_asked_for_twice(tmp_path: Path) -> None:
+    """The process goes after the other agent has answered: the next one has the answer already."""
+    storage = f"sqlite:///{tmp_path}/agent.db"
+    quick = TaskSettings.of(drain_seconds=0.1)
+    remote = agent_of(executor_of(registry_of(echo=Echo())))
+    async with served(remote) as url:
+        asks = Asks(url)
+        asks.hangs = True
+        async with agent_of(executor_of(registry_of(asks=asks)), storage=storage, task_settings=quick) as server:
+            params = {"message": message({}, messageId="m"), "configuration": {"returnImmediately": True}}
+            task = (await call(server.app, "SendMessage", params)).json["result"]["task"]
+            await asyncio.wait_for(asks.hanging.wait(), 20)
+        again = Asks(url)
+        async with agent_of(executor_of(registry_of(asks=again)), storage=storage) as server:
+            done = await task_of(server.app, {}, messageId="m")
+            assert done["id"] == task["id"]
+            assert output(done)["answer"] == {"text": "hello"}
+        assert (asks.asked, again.asked) == (1, 1)
+        page = (await call(remote.app, "ListTasks", {})).json["result"]
+        assert len(page["tasks"]) == 1
+
+
+def test_only_a_module_that_runs_as_a_task_may_ask() -> None:
+    with pytest.raises(InvalidValue):
+        agent(Context.create(), "http://127.0.0.1:1")
