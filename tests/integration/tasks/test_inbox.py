@@ -152,7 +152,9 @@ async def test_what_can_not_be_steered(stage: Stage) -> None:
         await engine.tasks.steer(task.id, wrong)
 
 
-@pytest.mark.parametrize("payload", [{"x": object()}, {"x": float("nan")}, {"x": "\ud800"}], ids=str)
+@pytest.mark.parametrize(
+    "payload", [{"x": object()}, {"x": float("nan")}, {"x": "\ud800"}], ids=["object", "nan", "surrogate"]
+)
 async def test_what_is_no_json(memory: Stage, payload: dict[str, Any]) -> None:
     listener = Listener()
     engine = await memory.engine(listener)

@@ -107,6 +107,7 @@ def pem_of(key: Any) -> bytes:
         (jwk("RS256", alg="none"), "does not fit"),
         (jwk("RS256", kid=5), "damaged"),
     ],
+    ids=lambda value: value if isinstance(value, str) and len(value) < 30 else type(value).__name__,
 )
 def test_keys_that_can_not_be_trusted_are_refused_with_words(source: Any, words: str) -> None:
     with pytest.raises(AuthMisconfigured, match=words):

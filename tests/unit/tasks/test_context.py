@@ -415,7 +415,7 @@ NOT_JSON: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("value", NOT_JSON, ids=str)
+@pytest.mark.parametrize("value", NOT_JSON, ids=range(len(NOT_JSON)))
 async def test_what_is_not_json(stage: Stage, value: Any) -> None:
     """Data that can't be written as JSON and read again is refused where it is given; the task can go on."""
     refused: list[Any] = []

@@ -58,7 +58,7 @@ def plain(ctx: TaskContext) -> None:
 WRONG: list[Any] = [plain, NotAsync(), NotAsync, int, "echo", None, 5, asyncio]
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=str)
+@pytest.mark.parametrize("wrong", WRONG, ids=range(len(WRONG)))
 def test_what_is_none(wrong: Any) -> None:
     """What is not async is refused when the engine is made, with what to do about it."""
     with pytest.raises(InvalidValue, match="async def"):
