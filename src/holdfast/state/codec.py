@@ -117,7 +117,7 @@ def _mapping(value: Mapping[Any, Any], fallback: Fallback, depth: int) -> Any:
 
 def _text(value: str) -> Any:
     value = str(value)
-    return value if _one_piece(value) else _mark("text", _base64(value.encode("utf-16-le", "surrogatepass")))
+    return value if _one_piece(value) else _mark("text", _base64(value.encode("utf-8", "surrogatepass")))
 
 
 def _one_piece(text: str) -> bool:
@@ -181,7 +181,7 @@ _BACK: dict[str, Callable[[Any], Any]] = {
     "tuple": lambda inner: tuple(_unmarked(item) for item in inner),
     "set": lambda inner: {_unmarked(item) for item in inner},
     "frozenset": lambda inner: frozenset(_unmarked(item) for item in inner),
-    "text": lambda inner: base64.b64decode(inner).decode("utf-16-le", "surrogatepass"),
+    "text": lambda inner: base64.b64decode(inner).decode("utf-8", "surrogatepass"),
     "int": lambda inner: int(inner, 16),
     "float": float,
     "bytes": base64.b64decode,

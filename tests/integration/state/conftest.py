@@ -1,0 +1,51 @@
+"""One test, four engines: memory, a SQLite file, a real PostgreSQL, a real Valkey."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from holdfast.state import StateStore
+from holdfast.testing.postgres import PostgresServer
+from holdfast.testing.valkey import ValkeyServer
+
+ENGINES = ["memory", "sqlite", "postgres", "redis"]
+
+
+def store_url(engine: str, request: pytest.FixtureRequest, path: Path) -> str:
+    """The URL of an empty store."""
+    if engine == "postgres":
+        server: PostgresServer = request.getfixturevalue("holdfast_postgres")
+        return f"{server.url}?schema=state_{uuid4().hex[:12]}"
+    if engine == "redis":
+        valkey: ValkeyServer = request.getfixturevalue("holdfast_valkey")
+        return valkey.create_database()
+    return "memory:" if engine == "memory" else f"sqlite:///{path}/state.db"
+
+
+@pytest.fixture(params=ENGINES)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store of each kind."""
+    return store_url(request.param, request, tmp_path)
+
+
+@pytest.fixture(params=ENGINES[1:])
+def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store of each kind that several processes can open."""
+    return store_url(request.param, request, tmp_path)
+
+
+@pytest.fixture
+def file_url(tmp_path: Path) -> str:
+    """An empty SQLite file, for laws that no engine has a part in."""
+    return f"sqlite:///{tmp_path}/state.db"
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[StateStore]:
+    """A store on each engine that gives our own classes back."""
+    async with StateStore(url, types="own") as store:
+        yield store
