@@ -23,6 +23,8 @@ PATCHES = "state_patches"  # (session, patch): waits for an approval
 CONTROLS = "state_controls"  # (session, event): a demand that waits for an approval
 OWNERS = "state_owners"  # process incarnation: gone when its lease is over
 RUNS = "state_runs"  # (session, task): which incarnation runs the task
+ARTIFACTS = "state_artifacts"  # id
+ARTIFACT_TOTALS = "state_artifact_totals"  # a session's or a trace's group: how much it holds
 INBOXES = "state_inboxes"  # stream = process incarnation: demands for the tasks that it runs
 
 _BY_ARRIVAL = (Index("session", equal=("session",), order="arrived"),)
@@ -60,6 +62,19 @@ FAMILIES = (
     Collection(OWNERS, expiring=True),
     Collection(RUNS, fields={"session": str, "owner": str, "arrived": str}, indexes=_BY_ARRIVAL),
     Log(INBOXES),
+    # ``rank`` is the order of removal: when it was last used (or made, where the strategy is fifo), in microseconds;
+    # values of ctx.kv come last. ``expires`` is in microseconds since 1970.
+    Collection(
+        ARTIFACTS,
+        fields={"session": str, "session_group": str, "trace_group": str, "rank": int, "expires": int, "size": int},
+        indexes=(
+            Index("session", equal=("session",), order="rank"),
+            Index("session_group", equal=("session_group",), order="rank"),
+            Index("trace_group", equal=("trace_group",), order="rank"),
+            Index("expires", order="expires"),
+        ),
+    ),
+    Collection(ARTIFACT_TOTALS),
 )
 
 

@@ -10,6 +10,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from holdfast.errors import InvalidState
+from holdfast.state.artifacts.store import ArtifactStore
+from holdfast.state.artifacts.totals import Retention
 from holdfast.state.binding import Choice, Types
 from holdfast.state.bindings import Bindings
 from holdfast.state.codec import Fallback, describe
@@ -64,6 +66,7 @@ class StateStore:
         pause_seconds: float = PAUSE_SECONDS,
         max_waiting: int = 20_000,
         fallback: Fallback = describe,
+        artifact_retention: Retention | None = None,
     ) -> None:
         if policy not in ("strict", "resilient"):
             raise InvalidState(f"policy is 'strict' or 'resilient', not {policy!r}")
@@ -102,6 +105,7 @@ class StateStore:
         self._steering = Steering(desk)
         self._trajectories = Trajectories(desk)
         self._planner_events = PlannerEvents(desk)
+        self._artifacts = ArtifactStore(desk, retention=artifact_retention)
 
     # -------------------------------------------------------------------------------------------------- lifecycle
 
@@ -186,6 +190,11 @@ class StateStore:
         writer, loads = self._desk.host.writer, self._desk.counters
         saves = writer.counters if writer is not None else Counters()
         return replace(saves, loaded=loads.loaded, load_failures=loads.load_failures)
+
+    @property
+    def artifact_store(self) -> ArtifactStore:
+        """The artifacts, in the same storage."""
+        return self._artifacts
 
     # ----------------------------------------------------------------------------------------------------- events
 

@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import penguiflow.artifacts as theirs
 import pytest
 
-from holdfast.errors import ArtifactLimitExceeded, ArtifactTooLarge
+from holdfast.errors import (
+    ArtifactLimitExceeded,
+    ArtifactTooLarge,
+    StateNotLoaded,
+    StateNotSaved,
+    StorageUnreachable,
+)
+from holdfast.state import StateStore
 from holdfast.state.artifacts import ArtifactStore, ScopedArtifacts, discover_artifact_store
-from holdfast.state.artifacts.families import ARTIFACT_FAMILIES, ARTIFACT_TOTALS
 from holdfast.state.artifacts.ids import Owner
 from holdfast.state.artifacts.totals import Total
-from holdfast.state.binding import Types
+from holdfast.state.families import ARTIFACT_TOTALS, FAMILIES, partition_of
 from holdfast.state.types import ArtifactRetentionConfig, ArtifactScope
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Kernel
+from holdfast.storage.memory import MemoryKernel
 from tests.integration.tasks.conftest import ENGINES, store_url
 
-T = TypeVar("T")
-
-
-class Here:
-    """A host in the loop of the test."""
-
-    writer = None
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-
-    async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
-        return await function(self.kernel)
+PARTITION = partition_of("default")
 
 
 class Case:
@@ -45,24 +40,23 @@ class Case:
         self.now = 1_800_000_000.0
 
     def store(self, **limits: Any) -> ArtifactStore:
-        types = Types("own")
-        retention = ArtifactRetentionConfig(**limits)
-        return ArtifactStore(Here(self.kernel), "~state/a", types=types, retention=retention, clock=lambda: self.now)  # type: ignore[arg-type]
+        desk = StateStore(self.kernel, types="own").desk
+        return ArtifactStore(desk, retention=ArtifactRetentionConfig(**limits), clock=lambda: self.now)
 
     async def total(self, group: str) -> Total:
-        record = await self.kernel.get("~state/a", ARTIFACT_TOTALS, group)
+        record = await self.kernel.get(PARTITION, ARTIFACT_TOTALS, group)
         return Total.load(None if record is None else record.body)
 
 
 @pytest.fixture(params=ENGINES)
 async def case(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Case]:
-    async with open_storage(store_url(request.param, request, tmp_path), declare=ARTIFACT_FAMILIES) as kernel:
+    async with open_storage(store_url(request.param, request, tmp_path), declare=FAMILIES) as kernel:
         yield Case(kernel)
 
 
 @pytest.fixture
 async def memory() -> AsyncIterator[Case]:
-    async with open_storage("memory:", declare=ARTIFACT_FAMILIES) as kernel:
+    async with open_storage("memory:", declare=FAMILIES) as kernel:
         yield Case(kernel)
 
 
@@ -399,7 +393,54 @@ async def test_penguiflow_finds_the_store(memory: Case) -> None:
 
 
 async def test_penguiflows_own_classes_come_back_where_it_is_installed(memory: Case) -> None:
-    store = ArtifactStore(Here(memory.kernel), "~state/a", retention=theirs.ArtifactRetentionConfig())  # type: ignore[arg-type]
+    store = StateStore(memory.kernel, artifact_retention=theirs.ArtifactRetentionConfig()).artifact_store
     ref = await store.put_text("x", scope=theirs.ArtifactScope(session_id="s"))
     assert type(ref) is theirs.ArtifactRef
     assert type(ref.scope) is theirs.ArtifactScope
+
+
+# ------------------------------------------------------------------------------------- in a thread, and when it fails
+
+
+async def test_a_stream_of_this_loop_goes_to_the_loop_of_the_store(tmp_path: Path) -> None:
+    """The store has a thread of its own; what is streamed belongs to this one."""
+    here = asyncio.get_running_loop()
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for number in range(5):
+            await asyncio.sleep(0)
+            assert asyncio.get_running_loop() is here
+            yield bytes([number]) * 100_000
+
+    async with StateStore(f"sqlite:///{tmp_path}/state.db") as state:
+        store = state.artifact_store
+        ref = await store.put_stream(chunks(), filename="big")
+        reader = await store.open(ref.id)
+        assert reader is not None
+        assert [len(chunk) async for chunk in reader.chunks()] == [262_144, 237_856]
+        assert (await store.get(ref.id) or b"")[-1] == 4
+        assert discover_artifact_store(state) is theirs.discover_artifact_store(state) is store
+
+
+class Away(MemoryKernel):
+    """The storage can't be used."""
+
+    async def get(self, *_arguments: Any) -> Any:
+        raise StorageUnreachable
+
+
+@pytest.mark.parametrize("policy", ["strict", "resilient"])
+async def test_the_storage_is_away(policy: Any) -> None:
+    """A put is always told that nothing was kept; reads by the policy."""
+    async with Away(declare=FAMILIES) as kernel:
+        store = StateStore(kernel, policy=policy).artifact_store
+        with pytest.raises(StateNotSaved) as caught:
+            await store.put_bytes(b"x")
+        assert caught.value.retryable
+        if policy == "strict":
+            with pytest.raises(StateNotLoaded):
+                await store.get("x")
+        else:
+            assert await store.get("x") is None
+            assert await store.get_ref("x") is None
+            assert not await store.exists("x")

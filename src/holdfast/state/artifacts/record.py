@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from holdfast.state import codec
-from holdfast.state.artifacts.families import ARTIFACTS
 from holdfast.state.artifacts.ids import SCOPE_FIELDS, Owner
 from holdfast.state.artifacts.totals import Group, Total
+from holdfast.state.families import ARTIFACTS
 from holdfast.state.names import name
 from holdfast.storage.blobs import Attach, Detach
 from holdfast.storage.records import Fields, Insert, Record

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
 from holdfast.errors import ArtifactLimitExceeded, BlobNotFound, CommitRefused, StorageBusy
-from holdfast.state.artifacts.families import ARTIFACT_TOTALS, ARTIFACTS
 from holdfast.state.artifacts.ids import Owner, artifact_ids
 from holdfast.state.artifacts.record import NEVER, Kept, key
 from holdfast.state.artifacts.totals import Group, Retention, Total, check_size, limit, surplus
+from holdfast.state.families import ARTIFACT_TOTALS, ARTIFACTS
 from holdfast.state.names import name
 from holdfast.storage.blobs import BlobReader, BlobSource
 from holdfast.storage.commits import Operation
@@ -29,15 +28,36 @@ ATTEMPTS = 100
 PAGE = 200
 
 
-class Shelf:
-    """The artifacts of one partition. ``clock`` is Unix time in seconds."""
+class Turns:
+    """What the writers of one process share: the time, whose turn it is, and which use came last."""
 
-    def __init__(self, room: Scope, retention: Retention, *, clock: Callable[[], float] = time.time) -> None:
-        self._room = room
-        self._retention = retention
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._rank = 0
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def now(self) -> int:
+        """Microseconds since 1970."""
+        return int(self._clock() * 1_000_000)
+
+    def rank(self) -> int:
+        """The same, each larger than the one before."""
+        self._rank = max(self.now(), self._rank + 1)
+        return self._rank
+
+    def lock(self, group: str) -> asyncio.Lock:
+        """Puts of one session take turns, so that they need not refuse each other."""
+        return self._locks.setdefault(group, asyncio.Lock())
+
+
+class Shelf:
+    """The artifacts of one partition."""
+
+    def __init__(self, room: Scope, retention: Retention, turns: Turns) -> None:
+        self._room = room
+        self._retention = retention
+        self._turns = turns
+        self._now = turns.now
 
     # ---------------------------------------------------------------------------------------------------------- put
 
@@ -76,7 +96,7 @@ class Shelf:
             rank=0,
             expires=NEVER,
         )
-        async with self._lock(owner.session):
+        async with self._turns.lock(owner.session):
             return await self._keep(kept)
 
     async def _keep(self, wanted: Kept) -> Kept:
@@ -105,7 +125,7 @@ class Shelf:
                 kept = there or replace(wanted, id=artifact_id)
                 ttl = self._retention.ttl_seconds
                 lasting = kept.pinned or ttl <= 0
-                rank = self._next_rank() + (NEVER if kept.pinned else 0)
+                rank = self._turns.rank() + (NEVER if kept.pinned else 0)
                 return replace(kept, rank=rank, expires=NEVER if lasting else self._now() + ttl * 1_000_000)
         raise StorageBusy  # three different hashes, all taken: never
 
@@ -178,11 +198,8 @@ class Shelf:
         kept = await self._find(artifact_id)
         return kept if kept is not None and kept.expires > self._now() else None
 
-    async def open(self, artifact_id: str) -> BlobReader | None:
+    async def open(self, kept: Kept) -> BlobReader | None:
         """A reader of its bytes; being read is being used."""
-        kept = await self.find(artifact_id)
-        if kept is None:
-            return None
         if self._retention.cleanup_strategy == "lru" and not kept.pinned:
             self._touch(kept)
         try:
@@ -214,7 +231,7 @@ class Shelf:
 
     def _touch(self, kept: Kept) -> None:
         """Note the use, without making the reader wait for it."""
-        touched = asyncio.ensure_future(self._room.commit(Patch(ARTIFACTS, key(kept.id), {"rank": self._next_rank()})))
+        touched = asyncio.ensure_future(self._room.commit(Patch(ARTIFACTS, key(kept.id), {"rank": self._turns.rank()})))
         touched.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     # -------------------------------------------------------------------------------------------------------- store
@@ -258,17 +275,6 @@ class Shelf:
             cursor = page.cursor
             if cursor is None:
                 return
-
-    def _now(self) -> int:
-        return int(self._clock() * 1_000_000)
-
-    def _next_rank(self) -> int:
-        self._rank = max(self._now(), self._rank + 1)
-        return self._rank
-
-    def _lock(self, group: str) -> asyncio.Lock:
-        """Puts of one session take turns, so that they need not refuse each other."""
-        return self._locks.setdefault(group, asyncio.Lock())
 
 
 def _total(group: str, version: int, total: Total) -> Insert | Replace | Delete:

@@ -9,18 +9,18 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from os import PathLike
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from holdfast.errors import ArtifactTooLarge
+from holdfast.errors import ArtifactTooLarge, BlobNotFound, StateNotLoaded, StateNotSaved, StorageError
 from holdfast.state.artifacts.ids import Owner
 from holdfast.state.artifacts.record import Kept
-from holdfast.state.artifacts.shelf import Shelf
+from holdfast.state.artifacts.shelf import Shelf, Turns
 from holdfast.state.artifacts.totals import Retention
-from holdfast.state.binding import Types
+from holdfast.state.policy import tell_load_failed, tell_save_failed
 from holdfast.state.types import ArtifactRetentionConfig
 from holdfast.storage.blobs import BlobReader, BlobSource
 from holdfast.storage.scope import Scope
 
 if TYPE_CHECKING:
-    from holdfast.state.host import Host
+    from holdfast.state.desk import Desk
     from holdfast.storage.contract import Kernel
 
 T = TypeVar("T")
@@ -31,42 +31,30 @@ Stream = AsyncIterable[bytes] | BinaryIO | PathLike[str]
 class ArtifactReader(BlobReader):
     """Reads one artifact, chunk by chunk, whatever its size."""
 
-    def __init__(self, ref: Any, inner: BlobReader, host: Host) -> None:
+    def __init__(self, ref: Any, inner: BlobReader, desk: Desk) -> None:
         super().__init__(inner.blob)
         self.ref = ref
         self._inner = inner
-        self._host = host
+        self._desk = desk
 
     async def chunk(self, number: int) -> bytes:
         """The chunk with this number, from 0, checked."""
-
-        async def read(_kernel: Kernel) -> bytes:
-            return await self._inner.chunk(number)
-
-        return await self._host.ask(read)
+        return await self._desk.host.ask(lambda _kernel: self._inner.chunk(number))
 
 
 class ArtifactStore:
-    """Artifacts on the kernel of a state store. Every limit of ``retention`` holds, whoever else writes.
+    """The artifacts of a state store. Every limit of ``retention`` holds, whoever else writes.
 
-    What can't be kept raises: ArtifactTooLarge, ArtifactLimitExceeded, or what the storage raises.
+    What can't be kept raises, under every policy: ArtifactTooLarge, ArtifactLimitExceeded, or StateNotSaved when the
+    storage fails. ``clock`` is Unix time in seconds.
     """
 
     def __init__(
-        self,
-        host: Host,
-        partition: str,
-        *,
-        types: Types | None = None,
-        retention: Retention | None = None,
-        clock: Callable[[], float] = time.time,
+        self, desk: Desk, *, retention: Retention | None = None, clock: Callable[[], float] = time.time
     ) -> None:
-        self._host = host
-        self._partition = partition
-        self._types = types or Types()
+        self._desk = desk
+        self._turns = Turns(clock)
         self.retention: Retention = retention or ArtifactRetentionConfig()
-        self._clock = clock
-        self._shelf: tuple[Kernel, Shelf] | None = None
 
     # ---------------------------------------------------------------------------------------------------------- put
 
@@ -123,78 +111,87 @@ class ArtifactStore:
         scope: Any | None,
         meta: dict[str, Any] | None,
     ) -> Any:
-        kept = await self._ask(
-            lambda shelf: shelf.put(
-                source,
-                mime_type=mime_type,
-                filename=filename,
-                namespace=namespace,
-                scope=scope,
-                meta=dict(meta or {}),
-            )
-        )
-        return self._ref(kept)
+        named = {"mime_type": mime_type, "filename": filename, "namespace": namespace, "scope": scope}
+
+        async def put(kernel: Kernel) -> Kept:
+            return await self._on(kernel.scoped(self._desk.partition)).put(source, **named, meta=dict(meta or {}))
+
+        try:
+            return self._ref(await self._desk.host.ask(put))
+        except StorageError as error:
+            tell_save_failed("put_artifact", None, error)
+            raise StateNotSaved("put_artifact", error) from error
 
     # --------------------------------------------------------------------------------------------------------- read
 
     async def get(self, artifact_id: str) -> bytes | None:
         """The bytes, or None."""
-
-        async def read(shelf: Shelf) -> bytes | None:
-            reader = await shelf.open(artifact_id)
-            return None if reader is None else await reader.read()
-
-        return await self._ask(read)
+        reader = await self.open(artifact_id)
+        if reader is None:
+            return None
+        try:
+            return await reader.read()
+        except BlobNotFound:
+            return None  # it was deleted meanwhile
+        except StorageError as error:
+            tell_load_failed("get_artifact", None, error)
+            if self._desk.policy == "strict":
+                raise StateNotLoaded("get_artifact", error) from error
+            return None
 
     async def open(self, artifact_id: str) -> ArtifactReader | None:
         """A reader of its bytes, or None. They can be read as long as the artifact is not deleted."""
 
         async def opened(shelf: Shelf) -> tuple[Kept, BlobReader] | None:
-            kept, reader = await shelf.find(artifact_id), await shelf.open(artifact_id)
+            kept = await shelf.find(artifact_id)
+            reader = None if kept is None else await shelf.open(kept)
             return None if kept is None or reader is None else (kept, reader)
 
-        found = await self._ask(opened)
-        return None if found is None else ArtifactReader(self._ref(found[0]), found[1], self._host)
+        found = await self._load("open_artifact", opened, None)
+        return None if found is None else ArtifactReader(self._ref(found[0]), found[1], self._desk)
 
     async def get_ref(self, artifact_id: str) -> Any | None:
         """The reference, or None."""
-        kept = await self._ask(lambda shelf: shelf.find(artifact_id))
+        kept = await self._find(artifact_id)
         return None if kept is None else self._ref(kept)
 
     async def get_with_session_check(self, artifact_id: str, session_id: str) -> bytes | None:
         """The bytes, or None: also where they belong to another session."""
-        kept = await self._ask(lambda shelf: shelf.find(artifact_id))
+        kept = await self._find(artifact_id)
         return None if kept is None or kept.owner.session_id != session_id else await self.get(artifact_id)
 
     async def exists(self, artifact_id: str) -> bool:
         """Whether there is one."""
-        return await self._ask(lambda shelf: shelf.find(artifact_id)) is not None
+        return await self._find(artifact_id) is not None
 
     async def list(self, *, scope: Any | None = None) -> list[Any]:
         """The references whose scope has these fields, as they came; a field that is None matches all."""
-        return [self._ref(kept) for kept in await self._ask(lambda shelf: shelf.list(Owner.of(scope)))]
+        wanted = Owner.of(scope)
+        nothing: list[Kept] = []
+        found = await self._load("list_artifacts", lambda shelf: shelf.list(wanted), nothing)
+        return [self._ref(kept) for kept in found]
 
     async def delete(self, artifact_id: str) -> bool:
         """Whether there was one to delete."""
-        return await self._ask(lambda shelf: shelf.delete(artifact_id))
+        return await self._load("delete_artifact", lambda shelf: shelf.delete(artifact_id), default=False)
 
     async def sweep(self) -> int:
         """Remove what has expired; answers how many. Nobody sees them any more before that either."""
-        return await self._ask(lambda shelf: shelf.sweep())
+        return await self._load("sweep_artifacts", lambda shelf: shelf.sweep(), 0)
 
     # ------------------------------------------------------------------------------------------------------ plumbing
 
-    async def _ask(self, function: Callable[[Shelf], Awaitable[T]]) -> T:
-        async def on_shelf(kernel: Kernel) -> T:
-            if self._shelf is None or self._shelf[0] is not kernel:  # the storage was opened anew
-                room = Scope(kernel, self._partition)
-                self._shelf = (kernel, Shelf(room, self.retention, clock=self._clock))
-            return await function(self._shelf[1])
+    async def _find(self, artifact_id: str) -> Kept | None:
+        return await self._load("get_artifact_ref", lambda shelf: shelf.find(artifact_id), None)
 
-        return await self._host.ask(on_shelf)
+    async def _load(self, method: str, function: Callable[[Shelf], Awaitable[T]], default: T) -> T:
+        return await self._desk.load(method, lambda room: function(self._on(room)), default)
+
+    def _on(self, room: Scope) -> Shelf:
+        return Shelf(room, self.retention, self._turns)
 
     def _ref(self, kept: Kept) -> Any:
-        return self._types.make("ArtifactRef", kept.described())
+        return self._desk.types.make("ArtifactRef", kept.described())
 
 
 def _brought(source: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
