@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from holdfast.apcore.errors_map import ErrorMapper
     from holdfast.apcore.memory_task_store import InMemoryTaskStore
     from holdfast.apcore.schemas import SchemaConverter
-    from holdfast.apcore.serving import async_serve, serve
     from holdfast.apcore.server import ApcoreServer
+    from holdfast.apcore.serving import async_serve, serve
     from holdfast.apcore.skills import SkillMapper
     from holdfast.apcore.task_storage import TaskStoreStorage
     from holdfast.apcore.task_store import TaskStore
