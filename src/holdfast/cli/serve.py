@@ -108,6 +108,7 @@ def _serve_worker(given: Mapping[str, Any]) -> None:
             (examples or ["Hello"])[0],
             server.grpc_at,
             operators=server.settings.operators == "loopback",
+            page="" if server.settings.explorer is False else f"{address}{server.settings.explorer_prefix}",
         ),
     )
 
@@ -139,11 +140,12 @@ def _card(reference: str, worker: AnyWorker, given: Mapping[str, Any]) -> AgentC
     )
 
 
-def _tell(address: str, example: str, grpc_at: Address | None, *, operators: bool) -> None:
+def _tell(address: str, example: str, grpc_at: Address | None, *, operators: bool, page: str = "") -> None:
     """What to try, in lines that can be pasted; with ids that no agent on this storage was sent before."""
     run = secrets.token_hex(3)
     lines = (
         f"The agent listens at {address}" + (f", and by gRPC at {grpc_at}" if grpc_at is not None else ""),
+        *([f"Look at it in a browser at this machine: {page}"] if page else []),
         "",
         f"  its card:      curl {address}/.well-known/agent-card.json",
         "  say hello:     " + _curl(address, "SendMessage", f"hello-{run}", "Hello"),

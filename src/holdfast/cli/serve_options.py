@@ -122,7 +122,12 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     _option(
         "--push-notifications", plain="PUSH_NOTIFICATIONS", is_flag=True, default=None, help="Allow webhooks (modules)."
     ),
-    _option("--explorer", envvar="HOLDFAST_EXPLORER", is_flag=True, default=None, help="Serve the explorer, a page."),
+    _option(
+        "--explorer/--no-explorer",
+        envvar="HOLDFAST_EXPLORER",
+        default=None,
+        help="Serve the explorer, a page.  [default: to this machine, or with --auth-key]",
+    ),
     _option(
         "--explorer-prefix", envvar="HOLDFAST_EXPLORER_PREFIX", metavar="PATH", help="Where.  [default: /explorer]"
     ),

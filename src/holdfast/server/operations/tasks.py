@@ -204,6 +204,8 @@ class TaskOperations:
         after = call.after
         if after is None:
             after = call.number("after", 0, low=0, high=2**53)
+        await self._partition(call)  # what is not there is told before the stream begins
+        yield b"", None
         beat = self._service.settings.heartbeat_stream_seconds
         events = self._service.engine.events.follow(
             call.principal.partition, call.task_id, after=after, beat_seconds=beat

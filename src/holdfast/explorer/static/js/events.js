@@ -1,0 +1,83 @@
+// One entry of a log in one line, and in full.
+
+import { h } from "./dom.js";
+import { fullMoment, precise, shorten, stateLabel, stateName, STATES } from "./format.js";
+import { raw, tree } from "./json.js";
+import { parts, plainText } from "./parts.js";
+import { badge, copyButton, facts } from "./pieces.js";
+
+export const KINDS = {
+  message: { label: "Message", tone: "violet" },
+  status: { label: "Status", tone: "busy" },
+  said: { label: "Status", tone: "busy" },
+  artifact: { label: "Artifact", tone: "good" },
+  step: { label: "Step", tone: "ask" },
+  attempt: { label: "Attempt", tone: "still" },
+  steer: { label: "Steering", tone: "violet" },
+  metadata: { label: "Metadata", tone: "still" },
+  touch: { label: "Touch", tone: "still" },
+};
+
+export const kindOf = (entry) => KINDS[entry.kind] ?? { label: entry.kind, tone: "still" };
+
+export const group = (entry) => (entry.kind === "said" ? "status" : entry.kind);
+
+export function toneOf(entry) {
+  if (group(entry) === "status") return STATES[stateName(entry.data.status.state)].tone;
+  if (entry.kind === "step" && ["failed", "asked"].includes(entry.data.state)) return "bad";
+  return kindOf(entry).tone;
+}
+
+// host:pid:incarnation
+export function processName(worker) {
+  const [host, pid] = String(worker ?? "").split(":");
+  return pid ? `process ${pid} on ${host}` : String(worker ?? "");
+}
+
+const STEP = { started: "began", done: "done", failed: "failed", asked: "in doubt: the user is asked", retry: "to be done again", refused: "answered as failed" };
+
+export const stepName = (name) => (name.startsWith("~sleep") ? "Sleep" : name);
+
+export function summary(entry) {
+  const { kind, data } = entry;
+  switch (kind) {
+    case "message":
+      return `${data.role === "ROLE_USER" ? "User" : "Agent"}: ${words(data)}`;
+    case "status":
+    case "said": {
+      const text = words(data.status.message);
+      return text ? `${stateLabel(data.status.state)}: ${text}` : stateLabel(data.status.state);
+    }
+    case "artifact": {
+      const text = data.artifact.parts.map((part) => part.text ?? (part.data !== undefined ? JSON.stringify(part.data) : part.filename ?? part.url ?? "a file")).join("");
+      return `${data.artifact.name ?? data.artifact.artifactId}${data.append ? " +" : ":"} ${text}${data.lastChunk ? "  ■" : ""}`;
+    }
+    case "attempt":
+      return `Attempt ${data.attempt} of turn ${data.turn}, by ${processName(data.worker)}`;
+    case "step":
+      return `${stepName(data.step)}: ${STEP[data.state] ?? data.state}${data.error ? ` (${data.error})` : ""}`;
+    case "steer":
+      return `${data.kind}${data.source ? ` by ${data.source}` : ""}${data.reason ? `: ${data.reason}` : ""}`;
+    case "metadata":
+      return Object.keys(data).join(", ");
+    default:
+      return shorten(JSON.stringify(data) ?? "", 200);
+  }
+}
+
+function words(message) {
+  if (!message) return "";
+  return shorten(plainText(message) || (message.parts ?? []).map((part) => (part.data !== undefined ? JSON.stringify(part.data) : part.filename ?? "a file")).join(" "), 300);
+}
+
+export function detail(entry, { href, start, actions }) {
+  const { kind, data } = entry;
+  const message = kind === "message" ? data : data.status?.message;
+  const content = message ? parts(message.parts) : kind === "artifact" ? parts(data.artifact.parts) : tree(data, { open: 3 });
+  return h("div", { class: "stack" },
+    h("div", { class: "row" }, h("h3", {}, `#${entry.seq} ${kindOf(entry).label}`), data.status && badge(data.status.state)),
+    facts([["When", `${fullMoment(entry.at)} (${precise(entry.at)})`], ["Since the beginning", start], ["Process", kind === "attempt" ? data.worker : null], ["Artifact", kind === "artifact" ? data.artifact.artifactId : null]]),
+    content,
+    h("div", { class: "row tight" }, actions, copyButton(() => new URL(href, location.href).href, "Copy link")),
+    h("details", { class: "more" }, h("summary", {}, "Raw"), raw(entry, { name: `event-${entry.seq}.json` })));
+}

@@ -1,0 +1,56 @@
+// The log of a task: everything that is there, page beside page, and then each new entry.
+
+import { ops, send } from "./api.js";
+import { ends } from "./fold.js";
+import { follow } from "./stream.js";
+
+const PAGE = 500;
+
+export class TaskLog {
+  constructor(id, whose) {
+    Object.assign(this, { id, whose, entries: [], floor: 0, head: 0, ended: false, gap: false });
+  }
+
+  call(path, query = {}) {
+    return ops("GET", `/tasks/${encodeURIComponent(this.id)}${path}`, { query: { ...this.whose, ...query } });
+  }
+
+  // Everything up to now. The numbers are dense, so that all pages can be asked for at once.
+  async load(signal) {
+    const first = await send(this.call("/log", { limit: PAGE }), { signal });
+    this.floor = first.floor;
+    this.head = first.head;
+    const afters = [];
+    for (let after = first.floor + PAGE; after < first.head; after += PAGE) afters.push(after);
+    const rest = await Promise.all(afters.map((after) => send(this.call("/log", { after, limit: PAGE }), { signal, quiet: true })));
+    this.entries = [first, ...rest].flatMap((page) => page.entries);
+    this.ended = this.entries.length > 0 && ends(this.entries.at(-1));
+  }
+
+  // Then each new one, until the task is over. A reader that comes too late is given the task as it is, and a gap.
+  async follow(signal, told) {
+    await follow({
+      signal,
+      after: this.last,
+      call: (after) => ({ ...this.call("/events", { after: after ?? this.last }), after }),
+      over: () => this.ended,
+      onEvent: (entry) => {
+        if (entry.snapshot) {
+          this.gap = true;
+          this.entries = [];
+          this.floor = entry.seq;
+          told([entry]);
+          return;
+        }
+        if (entry.seq <= this.last) return;
+        this.entries.push(entry);
+        this.ended = ends(entry);
+        told([entry]);
+      },
+    });
+  }
+
+  get last() {
+    return this.entries.at(-1)?.seq ?? this.floor;
+  }
+}

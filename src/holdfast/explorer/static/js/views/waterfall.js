@@ -1,0 +1,114 @@
+// When what happened, and in which process: attempts, steps, artifacts, steering and webhooks over time.
+
+import { h } from "../dom.js";
+import { processName, stepName } from "../events.js";
+import { ENDED, PAUSED, duration, plural, precise, stateName } from "../format.js";
+import { empty } from "../pieces.js";
+
+const ROWS = 200;
+const TICKS = 5;
+
+// Bars: {lane, label, about, from, to, tone, seq, open}. Times are milliseconds.
+export function bars(entries, webhooks, now) {
+  const found = [];
+  const artifacts = new Map();
+  let attempt = null;
+  let steps = new Map();
+  let waits = null;
+  const close = (bar, at, note) => {
+    if (!bar || bar.to !== null) return;
+    bar.to = at;
+    if (note) bar.about += `, ${note}`;
+  };
+  for (const { seq, kind, data, at: text } of entries) {
+    const at = Date.parse(text);
+    if (kind === "attempt") {
+      const lost = attempt && attempt.to === null;
+      close(attempt, at, lost ? "taken over" : "");
+      if (lost) attempt.tone = "bad";
+      close(waits, at);
+      for (const step of steps.values()) {
+        if (step.to !== null) continue;
+        step.tone = "bad";
+        close(step, at, "never reported: in doubt");
+      }
+      attempt = { lane: "attempt", label: `Turn ${data.turn}, attempt ${data.attempt}`, about: processName(data.worker), from: at, to: null, tone: "busy", seq };
+      found.push(attempt);
+      steps = new Map();
+    } else if (kind === "step") {
+      if (data.state === "started") {
+        const step = { lane: "step", label: stepName(data.step), about: "step", from: at, to: null, tone: "ask", seq };
+        steps.set(data.step, step);
+        found.push(step);
+      } else {
+        const step = steps.get(data.step) ?? { lane: "step", label: stepName(data.step), about: "step", from: at, to: null, tone: "ask", seq };
+        if (!steps.has(data.step)) found.push(step);
+        step.tone = data.state === "done" ? "good" : ["failed", "asked", "refused"].includes(data.state) ? "bad" : "ask";
+        close(step, at, data.state);
+      }
+    } else if (kind === "artifact") {
+      const id = data.artifact.artifactId;
+      const before = artifacts.get(id);
+      if (before && data.append) {
+        before.to = at;
+        before.count += 1;
+        before.about = plural(before.count, "chunk");
+      } else {
+        const bar = { lane: "artifact", label: data.artifact.name ?? id, about: "1 chunk", count: 1, from: at, to: at, tone: "violet", seq };
+        artifacts.set(id, bar);
+        found.push(bar);
+      }
+    } else if (kind === "steer") {
+      found.push({ lane: "steer", label: data.kind, about: [data.source, data.reason].filter(Boolean).join(": ") || "steering", from: at, to: at, tone: "violet", seq });
+    } else if (kind === "status" || kind === "said") {
+      const state = stateName(data.status.state);
+      if (PAUSED.includes(state)) {
+        close(attempt, at, "asked");
+        waits = { lane: "wait", label: "Waits for an answer", about: state.replace("_", " "), from: at, to: null, tone: "waits", seq };
+        found.push(waits);
+      } else if (ENDED.includes(state)) {
+        close(attempt, at, state);
+        if (attempt) attempt.tone = state === "failed" ? "bad" : state === "completed" ? "good" : "still";
+        close(waits, at);
+      } else if (state === "submitted") close(waits, at);
+    }
+  }
+  for (const bar of found) {
+    bar.open = bar.to === null;
+    if (bar.open) bar.to = now;
+  }
+  for (const hook of webhooks ?? []) {
+    const told = entries.findLast(({ seq }) => seq <= hook.cursor);
+    const first = entries[0];
+    if (!first) continue;
+    found.push({ lane: "webhook", label: `Webhook ${hook.id}`, about: hook.status === "failed" ? `given up: ${hook.error}` : hook.error ? `failing: ${hook.error}` : `told up to #${hook.cursor}`, from: Date.parse(first.at), to: Date.parse((told ?? first).at), tone: hook.error ? "bad" : "still", seq: told?.seq ?? first.seq });
+  }
+  return found;
+}
+
+export function waterfall({ log, webhooks, onEvent }) {
+  const list = bars(log.entries, webhooks, log.ended ? Date.parse(log.entries.at(-1)?.at) : Date.now());
+  if (!list.length) return empty("Nothing to draw yet", "Attempts, steps and artifacts appear here as they happen.");
+  const start = Math.min(...list.map(({ from }) => from));
+  const end = Math.max(start + 1, ...list.map(({ to }) => to));
+  const place = (at) => ((at - start) / (end - start)) * 100;
+  const processes = new Set(log.entries.filter(({ kind }) => kind === "attempt").map(({ data }) => data.worker));
+  return h("div", { class: "stack" },
+    h("p", { class: "dim" }, `${duration(end - start)} in all, ${plural(list.filter(({ lane }) => lane === "attempt").length, "attempt")} in ${plural(processes.size, "process", "processes")}.`),
+    h("div", { class: "waterfall" },
+      h("div", { class: "axis", "aria-hidden": "true" }, Array.from({ length: TICKS }, (_, index) => h("span", { style: { left: `${(index / (TICKS - 1)) * 100}%` } }, index ? `+${duration(((end - start) * index) / (TICKS - 1))}` : precise(start)))),
+      h("ol", {}, list.slice(0, ROWS).map((bar) => h("li", { class: `lane lane-${bar.lane}` },
+        h("button", { type: "button", class: "lane-label", onclick: () => onEvent(bar.seq), title: `Entry ${bar.seq}` },
+          h("span", { class: "lane-name" }, bar.label), h("span", { class: "dim small" }, bar.about)),
+        h("div", { class: "track" }, h("div", {
+          class: `bar ${bar.tone} ${bar.open ? "open" : ""}`, style: { left: `${place(bar.from)}%`, width: `${place(bar.to) - place(bar.from)}%` },
+        }), took(bar, place(bar.from), place(bar.to))))))),
+    list.length > ROWS && h("p", { class: "dim" }, `The first ${ROWS} of ${list.length}; the timeline has them all.`));
+}
+
+// How long it took: inside its bar, or beside it where there is room.
+function took(bar, from, to) {
+  const text = bar.open ? "…" : bar.to > bar.from ? duration(bar.to - bar.from) : "";
+  if (to - from > 15) return h("span", { class: `bar-time small inside ${bar.tone}`, style: { right: `${100 - to}%` } }, text);
+  return h("span", { class: "bar-time small dim", style: to < 85 ? { left: `${to}%` } : { right: `${100 - from}%` } }, text);
+}
