@@ -289,7 +289,8 @@ class AgentService:
         """The partition of a task whose webhooks the caller may see. Raises TaskNotFoundError."""
         self._check_push()
         partition = caller.principal.partition
-        if await self.engine.store.record(partition, task_id) is None:
+        store = self.engine.store  # of a mirrored one, `find` also looks where tasks of earlier processes are
+        if await store.record(partition, task_id) is None and await store.find(partition, task_id) is None:
             raise TaskNotFoundError(task_id)
         return partition
 
