@@ -27,7 +27,7 @@ from holdfast.state.types import ArtifactRetentionConfig, ArtifactScope
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Kernel
 from holdfast.storage.memory import MemoryKernel
-from tests.integration.tasks.conftest import ENGINES, store_url
+from tests.integration.state.conftest import ENGINES, store_url
 
 PARTITION = partition_of("default")
 
