@@ -54,7 +54,9 @@ class _Lifted:
 
     def plain(self, value: Any, path: str) -> Any:
         if isinstance(value, bytes | bytearray | memoryview):
-            name = path.strip("/").replace("/", ".") or "output"
+            plain = name = path.strip("/").replace("/", ".") or "output"
+            while name in self.files:
+                name = f"{plain}-{len(self.files)}"
             self.files[name] = (path, bytes(value))
             return {"file": name}
         if isinstance(value, BaseModel):

@@ -108,13 +108,11 @@ def properties_of(schema: Mapping[str, Any]) -> dict[str, Schema]:
 
 
 def text_property(schema: Mapping[str, Any]) -> str | None:
-    """Where plain text goes: the only property, or the only required one, if it is a string."""
-    properties = properties_of(schema)
+    """Where plain text goes: the only property that is no file, or the only required one, if it is a string."""
+    properties = {name: about for name, about in properties_of(schema).items() if not is_file(about)}
     required = [name for name in schema.get("required", ()) if name in properties]
     names = list(properties) if len(properties) == 1 else required
-    if len(names) != 1 or is_file(properties[names[0]]):
-        return None
-    return names[0] if "string" in types_of(properties[names[0]]) else None
+    return names[0] if len(names) == 1 and "string" in types_of(properties[names[0]]) else None
 
 
 def types_of(schema: Mapping[str, Any]) -> frozenset[str]:

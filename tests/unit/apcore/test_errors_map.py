@@ -1,0 +1,166 @@
+"""Every error of apcore, as its caller is told of it: the table, and nothing that should stay in the log."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from typing import Any
+
+import apcore
+import pytest
+from apcore import errors
+from apcore.approval import ApprovalResult
+from apcore.cancel import ExecutionCancelledError
+from apcore.errors import ErrorCodes, ModuleError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.apcore.errors_map import ERROR_MAP, ErrorMapper, loggable, sanitized, validation_errors
+
+SECRET = "/srv/app/config/secrets.yaml"
+WHY = f"failed in {SECRET} with password=hunter2"
+RESULT = ApprovalResult(status="rejected", reason="too late in the day")
+
+TABLE: list[tuple[Exception, int, str, str]] = [
+    (errors.ModuleNotFoundError("image.resize"), -32601, "Skill not found: image.resize", "ModuleNotFoundError"),
+    (errors.SchemaValidationError("Input validation failed"), -32602, "Invalid params", "SchemaValidationError"),
+    (errors.SchemaValidationError("Output validation failed: []"), -32603, "Internal error", "SchemaValidationError"),
+    (errors.ACLDeniedError("eve", "image.resize"), -32001, "Task not found", "TaskNotFoundError"),
+    (errors.ModuleExecuteError("image.resize", WHY), -32603, "Internal error", "ModuleExecuteError"),
+    (errors.ModuleTimeoutError("image.resize", 30_000), -32603, "Execution timed out", "ModuleTimeoutError"),
+    (errors.InvalidInputError("no width"), -32602, "Invalid input: no width", "InvalidInputError"),
+    (errors.CallDepthExceededError(9, 8, ["a", "b"]), -32603, "Safety limit exceeded", "CallDepthExceededError"),
+    (errors.CircularCallError("a", ["a", "b", "a"]), -32603, "Safety limit exceeded", "CircularCallError"),
+    (
+        errors.CallFrequencyExceededError("a", 4, 3, ["a"]),
+        -32603,
+        "Safety limit exceeded",
+        "CallFrequencyExceededError",
+    ),
+    (errors.ModuleDisabledError("image.resize"), -32601, "Skill not found: image.resize", "ModuleNotFoundError"),
+    (
+        errors.ApprovalDeniedError(RESULT, "deploy"),
+        -32603,
+        "Approval denied: too late in the day",
+        "ApprovalDeniedError",
+    ),
+    (errors.ApprovalTimeoutError(RESULT, "deploy"), -32603, "The approval expired", "ApprovalTimeoutError"),
+    (ExecutionCancelledError(), -32603, "Canceled", "ExecutionCancelledError"),
+    (errors.InternalError(WHY), -32603, "Internal error", "InternalError"),
+    (RuntimeError(WHY), -32603, "Internal error", "InternalError"),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "message", "kind"), TABLE, ids=lambda value: type(value).__name__)
+def test_the_table(error: Exception, code: int, message: str, kind: str) -> None:
+    found = ErrorMapper().to_jsonrpc_error(error)
+    assert (found["code"], found["message"], found["data"]["type"]) == (code, message, kind)
+
+
+def classes() -> list[type[ModuleError]]:
+    """Every class of error that apcore has, wherever it lies."""
+    for module in pkgutil.walk_packages(apcore.__path__, "apcore."):
+        if ".__main__" not in module.name:
+            importlib.import_module(module.name)
+    found, left = set[Any](), [ModuleError]
+    while left:
+        kind = left.pop()
+        if kind not in found and kind.__module__.startswith("apcore"):
+            found.add(kind)
+            left += kind.__subclasses__()
+    return sorted(found, key=lambda kind: kind.__name__)
+
+
+def made(kind: Any) -> Any:
+    """An error of this class whose words and details should stay in the log."""
+    error = kind.__new__(kind)
+    codes = [value for name, value in vars(ErrorCodes).items() if name.isupper()]
+    ModuleError.__init__(error, code=codes[0], message=WHY, details={"path": SECRET, "errors": [{"message": WHY}]})
+    try:
+        arguments = {
+            name: _argument(name)
+            for name, about in list(inspect.signature(kind).parameters.items())
+            if about.kind in (about.POSITIONAL_OR_KEYWORD, about.KEYWORD_ONLY) and about.default is about.empty
+        }
+        return kind(**arguments)
+    except Exception:
+        return error
+
+
+def _argument(name: str) -> Any:
+    if name in ("message", "reason", "detail", "path", "config_path", "file_path", "explanation"):
+        return WHY
+    numbers = ("timeout_ms", "depth", "max_depth", "count", "max_repeat", "current", "limit", "max_length", "length")
+    if name in numbers:
+        return 3
+    if name in ("call_chain", "cycle", "errors", "missing", "missing_fields", "available"):
+        return ["a", "b"]
+    return RESULT if name == "result" else RuntimeError(WHY) if name in ("cause", "original") else SECRET
+
+
+@pytest.mark.parametrize("kind", classes(), ids=lambda kind: kind.__name__)
+def test_no_error_of_apcore_tells_what_it_should_not(kind: type[ModuleError]) -> None:
+    error = made(kind)
+    found = ErrorMapper().to_jsonrpc_error(error)
+    assert found["code"] in (-32001, -32601, -32602, -32603)
+    assert found["data"]["type"]
+    text = repr(found)
+    for word in ("/srv", "secrets.yaml", "hunter2", "Traceback"):
+        assert word not in text, (error.code, text)
+    assert len(found["message"]) <= 500
+
+
+def test_there_are_many_of_them() -> None:
+    assert len(classes()) > 60
+
+
+def test_every_code_of_the_table_is_one_of_apcores() -> None:
+    codes = {value for name, value in vars(ErrorCodes).items() if name.isupper()}
+    assert set(ERROR_MAP) - codes <= {"INVALID_INPUT", "EXECUTION_CANCELLED"}
+
+
+def test_what_a_module_calls_its_own_errors_is_its_own_affair() -> None:
+    class SecretProjectError(ModuleError):  # type: ignore[misc]
+        pass
+
+    found = ErrorMapper().to_jsonrpc_error(SecretProjectError(code="SECRET_PROJECT", message=WHY))
+    assert found == {"code": -32603, "message": "Internal error", "data": {"type": "ModuleError"}}
+
+
+def test_json_pointers_survive() -> None:
+    wrong = [{"path": "/numbers/0", "keyword": "type", "message": f"Input should be an integer {SECRET}"}]
+    error = errors.SchemaValidationError("Input validation failed", errors=wrong)
+    [found] = ErrorMapper().to_jsonrpc_error(error)["data"]["errors"]
+    assert found == {"path": "/numbers/0", "keyword": "type", "message": "Input should be an integer [path]"}
+    assert validation_errors({"errors": [{"path": "/a~1b/c"}]})[0]["path"] == "/a~1b/c"
+
+
+@pytest.mark.parametrize(
+    ("message", "wanted"),
+    [
+        ("can't open /etc/app/config.yaml now", "can't open [path] now"),
+        (r"can't open C:\Users\me\key.pem", "can't open [path]"),
+        ("see ~/secrets/key", "see [path]"),
+        ('Traceback (most recent call last):\n  File "/a/b.py", line 3, in f\nValueError: no', "ValueError: no"),
+        ("wrong at line 17\nfine", "fine"),
+        ("postgres://bob:pw@db/x is down", "db/x is down"),
+        ("api_key=abc123 is wrong", "api_key=… is wrong"),
+        ("bell\x07 and \x1b[31mred", "bell and [31mred"),
+        ("a/b is one half, and 3/4 is more", "a/b is one half, and 3/4 is more"),
+        ("x" * 900, "x" * 500),
+    ],
+)
+def test_messages_are_cleaned(message: str, wanted: str) -> None:
+    assert sanitized(message) == wanted
+
+
+@given(st.text(max_size=3000))
+def test_cleaning_is_total_and_bounded(message: str) -> None:
+    found = sanitized(message)
+    assert len(found) <= 500
+    assert not any(ord(character) < 32 and character not in "\t\n" for character in found)
+
+
+def test_what_is_logged_is_cut_and_clean() -> None:
+    assert loggable("a\x00b\x1b[0m\tc\n" + "d" * 2000) == ("ab[0m\tc\n" + "d" * 2000)[:1000]
