@@ -26,7 +26,7 @@ class SessionCore:
         self.types = store.types
         self.limits = limits
         self.telemetry = telemetry
-        self.process = Process.of(store)
+        self.process = Process.of(store, lease_seconds=limits.lease_seconds)
         self.ground = self.process.ground
         self.registry = TaskRegistry()
         self.feed = UpdateFeed(session_id, store, self.ground)

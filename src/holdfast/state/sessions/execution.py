@@ -48,6 +48,7 @@ class Execution:
     async def run(self, turns: asyncio.Semaphore | None) -> TaskResult:
         """Wait for a turn, run the pipeline, and write down what became of it. Raises what the pipeline raised."""
         try:
+            await self._runtime.steering.wait_if_paused()
             if turns is not None and turns.locked():
                 self._core.report_status(self._task, "queued")
             async with turns or contextlib.nullcontext():

@@ -48,6 +48,7 @@ class SteeringInbox:
         if event.event_type == SteeringEventType.CANCEL:
             self._reason = str(event.payload.get("reason") or "cancelled")
             self._cancelled.set()
+            self._running.set()  # who waits to go on shall hear that it does not
         elif event.event_type == SteeringEventType.PAUSE:
             self._running.clear()
         elif event.event_type == SteeringEventType.RESUME:
@@ -75,7 +76,7 @@ class SteeringInbox:
         return self._taken(await self._queue.get())
 
     async def wait_if_paused(self) -> None:
-        """Return at once, or when a paused task may go on."""
+        """Return at once, or when a paused task may go on or is told to stop."""
         await self._running.wait()
 
     def _taken(self, event: SteeringEvent) -> SteeringEvent:

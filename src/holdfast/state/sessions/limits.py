@@ -12,7 +12,8 @@ class SessionLimits:
     """Limits of one session. 0 or None means no limit.
 
     ``max_tasks_per_session`` and ``max_background_tasks`` count the tasks that are not over, ``max_concurrent_tasks``
-    those that really run in this process; the others wait their turn.
+    those that really run in this process; the others wait their turn. After ``lease_seconds`` of silence a process
+    counts as dead, and its tasks are recovered (the first session of a store decides).
     """
 
     max_tasks_per_session: int = 8
@@ -23,3 +24,4 @@ class SessionLimits:
     max_pending_patches: int = 32
     max_steering_payload_bytes: int = MAX_STEERING_PAYLOAD_BYTES
     max_steering_events_per_task: int = 512
+    lease_seconds: float = 15.0

@@ -23,7 +23,6 @@ from holdfast.state.sessions.ground import Ground
 from holdfast.state.types.tasks import TaskState
 from holdfast.storage import Append, Delete, Draft, Drop, Kernel, Put, Query, Record, Replace, new_id
 
-LEASE_SECONDS = 15.0
 BEATS_PER_LEASE = 3
 PAGE = 500
 
@@ -64,7 +63,7 @@ class Owner:
         heard: Callable[[bytes], None],
         wanted: Callable[[], bool],
         *,
-        lease_seconds: float = LEASE_SECONDS,
+        lease_seconds: float,
     ) -> None:
         self.id = new_id()
         self.lease_seconds = lease_seconds

@@ -11,7 +11,7 @@ from holdfast.state.codec import decode, encode
 from holdfast.state.families import RUNS
 from holdfast.state.names import joined
 from holdfast.state.sessions.ground import Ground
-from holdfast.state.sessions.owner import LEASE_SECONDS, Owner, Run
+from holdfast.state.sessions.owner import Owner, Run
 from holdfast.state.types.tasks import TaskState
 from holdfast.storage import Delete, Kernel
 
@@ -33,7 +33,7 @@ class Listener(Protocol):
 class Process:
     """One for each store. It has a lease while a session is open in a loop that still runs."""
 
-    def __init__(self, store: StateStore, *, lease_seconds: float = LEASE_SECONDS) -> None:
+    def __init__(self, store: StateStore, *, lease_seconds: float) -> None:
         self.ground = Ground(store)
         self.lease_seconds = lease_seconds
         self._types = store.types
@@ -42,11 +42,11 @@ class Process:
         self._listeners: list[tuple[asyncio.AbstractEventLoop, Listener]] = []
 
     @classmethod
-    def of(cls, store: StateStore) -> Process:
+    def of(cls, store: StateStore, *, lease_seconds: float) -> Process:
         """The one of this store."""
         process = _processes.get(store)
         if process is None:
-            process = _processes[store] = cls(store)
+            process = _processes[store] = cls(store, lease_seconds=lease_seconds)
         return process
 
     def enter(self, session: Listener) -> None:

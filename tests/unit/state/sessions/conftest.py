@@ -1,0 +1,24 @@
+"""Sessions in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.state import StateStore
+from holdfast.state.sessions import StreamingSession
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[StateStore]:
+    """A store in memory that gives our own classes back."""
+    async with StateStore("memory:", types="own") as store:
+        yield store
+
+
+@pytest.fixture
+async def session(store: StateStore) -> AsyncIterator[StreamingSession]:
+    """A session of it."""
+    async with StreamingSession("s", state_store=store) as session:
+        yield session
