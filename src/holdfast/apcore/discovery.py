@@ -15,6 +15,8 @@ from holdfast.errors import ExtensionsBroken, ExtensionsNotFound, ExtensionsUnre
 
 logger = logging.getLogger("holdfast.apcore")
 
+SUMMARY = "No modules "  # how apcore ends a list of complaints
+
 
 @dataclass(frozen=True, slots=True)
 class Extensions:
@@ -34,7 +36,7 @@ def load_extensions(given: str | os.PathLike[str], *, tell: bool = True) -> Exte
     log (unless not ``tell``), and in ``problems``.
     """
     path = Path(given)
-    _check(path)
+    _check(path, os.fspath(given))
     with complaints() as problems:
         problems.extend(_unreadable(path))
         try:
@@ -48,18 +50,18 @@ def load_extensions(given: str | os.PathLike[str], *, tell: bool = True) -> Exte
     for problem in problems if tell else ():
         logger.warning("%s", problem)
     if not registry.list():
-        raise NoModulesFound(path, problems)
+        raise NoModulesFound(os.fspath(given), problems)
     return Extensions(path, registry, config, tuple(problems))
 
 
-def _check(path: Path) -> None:
+def _check(path: Path, given: str) -> None:
     try:
         if not path.is_dir():
-            raise ExtensionsNotFound(path)
+            raise ExtensionsNotFound(given)
         with os.scandir(path):
             pass
     except PermissionError:
-        raise ExtensionsUnreadable(path) from None
+        raise ExtensionsUnreadable(given) from None
 
 
 def _unreadable(path: Path) -> Iterator[str]:
@@ -95,7 +97,7 @@ class _Ear(logging.Handler):
         self._found = found
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name.startswith("apcore.registry"):
+        if record.name.startswith("apcore.registry") and not str(record.msg).startswith(SUMMARY):
             self._found.append(_line(record))
 
 

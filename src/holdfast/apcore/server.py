@@ -78,6 +78,9 @@ class ApcoreServer(A2AServer):
             check_methods(approval_handler, "ApprovalHandler", HANDLES)
             resolved.executor.set_approval_handler(approval_handler)
         self.catalog = Catalog(resolved.registry)
+        if default_skill is not None and self.catalog.get(default_skill) is None:
+            known = ", ".join(self.catalog.modules) or "none"
+            raise ValueError(f"default_skill names no module that is served: {default_skill}; there are {known}")
         project = resolved.project(name, description, version)
         worker = ApcoreWorker(
             self.catalog,

@@ -1,0 +1,255 @@
+"""Section 4.9 of the design of apcore agents: the command line, its flags, its words and its exit codes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import holdfast.apcore.discovery
+from holdfast.auth import JWTAuthenticator
+from holdfast.cli.serve import serve
+from tests.integration.apcore.commands import holdfast as run
+from tests.integration.apcore.commands import nothing_runs
+from tests.integration.apcore.serving import MODULE, extensions
+from tests.integration.server.test_serve_command import Serving, refused, serving
+
+SECRET = "a secret of the tests that is long enough"
+
+
+@pytest.fixture(autouse=True)
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty directory with one directory of modules."""
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("HOLDFAST_") or name in ("HOST", "PORT", "EXTENSIONS_DIR", "LOG_LEVEL", "JWT_KEY"):
+            monkeypatch.delenv(name)
+    return extensions(tmp_path / "mods", text__echo=MODULE)
+
+
+# --------------------------------------------------------------------------------------------------------------- flags
+
+
+def test_section_4_9_every_flag_is_there() -> None:
+    flags = {option for parameter in serve.params for option in parameter.opts}
+    assert flags >= {
+        "--extensions-dir",
+        "--host",
+        "--port",
+        "--name",
+        "--description",
+        "--version-str",
+        "--auth-type",
+        "--auth-issuer",
+        "--auth-key",
+        "--push-notifications",
+        "--explorer",
+        "--log-level",
+    }
+    [levels] = [one.type for one in serve.params if one.name == "log_level"]
+    assert isinstance(levels, click.Choice)
+    assert list(levels.choices) == ["debug", "info", "warning", "error"]
+
+
+def test_section_4_9_every_flag_works() -> None:
+    command = (
+        "serve --extensions-dir mods --host 127.0.0.1 --port 8123 --name Shop --description Sells --version-str 2.0.0 "
+        "--auth-type bearer --auth-issuer https://idp.example --auth-audience shop --push-notifications --explorer "
+        "--explorer-prefix /look --log-level warning --execution-timeout 7 --shutdown-timeout 8 --storage memory "
+        "--default-skill text.echo --metrics --cors https://page.example --url https://a.example --processes 1 "
+        "--concurrency 5 --operators loopback --approval skip --watch"
+    )
+    with nothing_runs() as started:
+        ran = run(*command.split(), "--auth-key", SECRET)
+    assert ran.exit_code == 0, ran.output
+    server, place = started.only()
+    card = server.agent_card
+    assert (card.name, card.description, card.version) == ("Shop", "Sells", "2.0.0")
+    assert (place["host"], place["port"], place["processes"]) == ("127.0.0.1", 8123, 1)
+    assert card.capabilities.push_notifications
+    settings = server.settings
+    assert (settings.explorer, settings.explorer_prefix, settings.metrics) == (True, "/look", True)
+    assert (settings.url, settings.cors_origins, settings.operators) == (
+        "https://a.example",
+        ("https://page.example",),
+        "loopback",
+    )
+    assert settings.cancel_on_disconnect
+    assert server.task_settings.drain_seconds == 8
+    assert server.task_settings.concurrency == 5
+    assert isinstance(server._resolver.authenticator, JWTAuthenticator)
+    assert server._worker._timeout == 7
+    assert server._watch is not None
+
+
+def test_section_4_9_what_nobody_said() -> None:
+    with nothing_runs() as started:
+        assert run("serve", "--extensions-dir", "mods").exit_code == 0
+    server, place = started.only()
+    assert (place["host"], place["port"]) == ("0.0.0.0", 8000)
+    assert server.agent_card.name == "apcore-agent"
+    assert not server.agent_card.capabilities.push_notifications
+    assert server._resolver is None
+    assert server.settings.explorer is False
+    assert server.task_settings.drain_seconds == 30
+    assert server.kept == "sqlite:///holdfast.db"
+    assert server._watch is None
+
+
+def test_section_4_9_a_key_may_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(f"{SECRET}\n")
+    with nothing_runs() as started:
+        assert run("serve", "--extensions-dir", "mods", "--auth-key", "key").exit_code == 0
+    server, _ = started.only()
+    assert server._resolver is not None
+
+
+def test_section_4_9_modules_are_looked_for_in_extensions(tmp_path: Path) -> None:
+    extensions(tmp_path / "extensions", echo=MODULE)
+    with nothing_runs() as started:
+        assert run("serve").exit_code == 0
+    assert len(started.only()[0].catalog) == 1
+
+
+# ---------------------------------------------------------------------------------------------------------- exit codes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--extensions-dir nowhere", "error: Extensions directory not found: nowhere\n"),
+        ("--extensions-dir empty", "error: No modules discovered in empty\n"),
+        ("", "error: Extensions directory not found: ./extensions; name one with --extensions-dir, or a worker as"),
+        ("--extensions-dir mods --auth-type bearer", "error: --auth-key is required when --auth-type is bearer\n"),
+        ("--extensions-dir mods --auth-issuer x", "error: --auth-key is required with --auth-issuer and"),
+        ("--extensions-dir mods --auth-key short", "error: "),
+        ("--extensions-dir mods --port 99999", "99999 is not in the range"),
+        ("--extensions-dir mods --port high", "'high' is not a valid"),
+        ("--extensions-dir mods --log-level loud", "'loud' is not one of 'debug', 'info', 'warning', 'error'"),
+        ("--extensions-dir mods --auth-type basic", "'basic' is not 'bearer'"),
+        ("--extensions-dir mods --execution-timeout 0", "0"),
+        ("--extensions-dir mods --nonsense", "No such option"),
+        ("--extensions-dir mods --card a:b", "--card goes with MODULE:WORKER"),
+        ("--extensions-dir mods --explorer-prefix nowhere", "error: "),
+        ("--extensions-dir mods --storage memory --processes 2", "error: several processes need a storage"),
+        ("--extensions-dir mods --default-skill nothing", "error: "),
+    ],
+)
+def test_section_4_9_a_configuration_error_is_1(tmp_path: Path, arguments: str, words: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with nothing_runs() as started:
+        ran = run("serve", *arguments.split())
+    assert ran.exit_code == 1, ran.output
+    assert words in ran.stderr
+    assert "Traceback" not in ran.output
+    assert not started.servers
+
+
+def test_section_4_9_a_directory_that_may_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(_path: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(holdfast.apcore.discovery.os, "scandir", forbidden)  # root may read everything
+    ran = run("serve", "--extensions-dir", "mods")
+    assert ran.exit_code == 1
+    assert ran.stderr == "error: Extensions directory can't be read: mods; its permissions forbid it\n"
+
+
+def test_section_4_9_modules_that_are_all_broken(tmp_path: Path) -> None:
+    extensions(tmp_path / "bad", one="import nothing_of_this_name", two="x = {}['missing']", three="def (")
+    ran = run("serve", "--extensions-dir", "bad")
+    assert ran.exit_code == 1
+    assert ran.stderr.startswith("error: No modules discovered in bad (")
+    assert "ModuleNotFoundError: No module named 'nothing_of_this_name' (line 1 of one.py)" in ran.stderr
+    assert "KeyError: 'missing' (line 1 of two.py)" in ran.stderr
+    assert "SyntaxError" in ran.stderr
+    assert str(tmp_path) not in ran.stderr
+
+
+def test_section_4_9_a_runtime_error_is_2(tmp_path: Path) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ran = refused(tmp_path, "--extensions-dir", "mods", "--port", port, "--storage", "memory")
+    assert ran.returncode == 2
+    assert "can't be used: Address already in use" in ran.stderr
+    ran = refused(tmp_path, "--extensions-dir", "mods", "--port", "0", "--storage", "sqlite:///none/agent.db")
+    assert ran.returncode == 2
+    assert "the agent did not start" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_section_4_9_a_server_that_breaks_is_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(self: object, **_place: object) -> None:
+        raise RuntimeError("the roof fell in")
+
+    monkeypatch.setattr("holdfast.server.A2AServer.run", crash)
+    ran = run("serve", "--extensions-dir", "mods")
+    assert ran.exit_code == 2
+    assert "error: the agent failed; its log says why" in ran.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_section_4_9_a_clean_shutdown_is_0(tmp_path: Path, number: int) -> None:
+    with serving(tmp_path, "--extensions-dir", "mods") as found:
+        assert isinstance(found, Serving)
+        assert "with 1 skill" in found.printed
+        pasted = next(line.split(":", 1)[1].strip() for line in found.printed.splitlines() if "call one:" in line)
+        answer = subprocess.run(pasted, shell=True, capture_output=True, text=True, check=True)
+        assert "/text" in answer.stdout  # the printed call lacks its text, and is told so
+        assert found.stop(number) == 0
+
+
+# ----------------------------------------------------------------------------------------------- what else there is
+
+
+@pytest.mark.parametrize("command", [[sys.executable, "-m", "holdfast"], ["holdfast"]])
+def test_section_4_9_the_version(command: list[str]) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    ran = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True, env={"PATH": path})
+    assert ran.stdout == f"holdfast {holdfast.__version__}\n"
+
+
+def test_section_4_9_a_worker_is_served_as_before() -> None:
+    Path("agent.py").write_text("async def parrot(ctx):\n    await ctx.complete(ctx.user_text)\n")
+    with nothing_runs() as started:
+        ran = run("serve", "agent:parrot", "--auth-key", SECRET, "--version-str", "4.5.6", "--shutdown-timeout", "3")
+    assert ran.exit_code == 0, ran.output
+    server, place = started.only()
+    assert place["host"] == "127.0.0.1"
+    assert server.agent_card.version == "4.5.6"
+    assert server._resolver is not None
+    assert server.task_settings.drain_seconds == 3
+
+
+@pytest.mark.parametrize("flag", ["--watch", "--task-store-max 5", "--execution-timeout 9", "--extensions-dir mods"])
+def test_section_4_9_what_goes_with_modules_alone(flag: str) -> None:
+    ran = run("serve", "agent:parrot", *flag.split())
+    assert ran.exit_code == 2
+    assert flag.split(maxsplit=1)[0] in ran.stderr
+
+
+def test_section_4_9_skills() -> None:
+    ran = run("skills", "--extensions-dir", "mods")
+    assert ran.exit_code == 0, ran.output
+    assert "text.echo" in ran.stdout
+    assert "Says it again" in ran.stdout
+
+
+def test_section_4_9_skills_tells_every_problem(tmp_path: Path) -> None:
+    nameless = MODULE.replace('description = "Says it again"', "")
+    files = {"good": MODULE, "raises": "raise OSError('no disk')", "nameless": nameless, "Upper": MODULE, "empty": ""}
+    folder = extensions(tmp_path / "many", text__echo=MODULE, **files)
+    (folder / "text.echo.py").write_text(MODULE)  # the same id as text/echo.py
+    ran = run("skills", "--extensions-dir", "many", "--json")
+    assert ran.exit_code == 1
+    for words in ("raises: OSError: no disk (line 1 of raises.py)", "Duplicate module ID 'text.echo'", "nameless"):
+        assert words in ran.stdout
+    assert "Upper" in ran.stdout
+    assert "No Module subclass found" in ran.stdout
+    assert run("skills", "--extensions-dir", "nowhere").exit_code == 1
