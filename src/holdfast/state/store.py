@@ -30,7 +30,7 @@ from holdfast.state.tasks import Tasks
 from holdfast.state.trajectories import Trajectories
 from holdfast.state.updates import Steering, Updates
 from holdfast.state.writer import Writer
-from holdfast.storage import Durability, Health, Kernel, open_storage
+from holdfast.storage import Durability, Health, Kernel, Operation, open_storage
 
 
 class StateStore:
@@ -266,9 +266,9 @@ class StateStore:
     # ---------------------------------------------------------------------------------------------------- sessions
 
     @handed_over
-    def save_task(self, state: Any) -> Saved:
-        """Keep a task as it is now."""
-        return self._tasks.save(state)
+    def save_task(self, state: Any, *, checks: tuple[Operation, ...] = ()) -> Saved:
+        """Keep a task as it is now. ``checks`` are of the kernel: if one does not hold, it is not saved."""
+        return self._tasks.save(state, checks=checks)
 
     async def list_tasks(self, session_id: str) -> Sequence[Any]:
         """The tasks of a session, in the order in which they came."""

@@ -29,8 +29,8 @@ class Tasks:
         self._desk = desk
         self._known: OrderedDict[str, str] = OrderedDict()  # key → digest of the context that was written
 
-    def save(self, state: Any) -> Saved:
-        """Keep the task as it is now."""
+    def save(self, state: Any, *, checks: tuple[Operation, ...] = ()) -> Saved:
+        """Keep the task as it is now, if these checks hold."""
         wanted(state, "TaskState", "task_id", "session_id", "context_snapshot", "__dataclass_fields__")
         fields = dump_fields(state)
         snapshot = fields.pop("context_snapshot")
@@ -40,6 +40,7 @@ class Tasks:
         session, key, mark = name(state.session_id), joined(state.session_id, state.task_id), digest(context)
         task = Put(TASKS, key, body, {"session": session})
         whole: tuple[Operation, ...] = (
+            *checks,
             task,
             Put(SNAPSHOTS, key, context, {"session": session, "hash": mark}),
             Append(TASK_ORDER, session, (Draft("task", name(state.task_id).encode(), name(state.task_id)),)),
@@ -48,7 +49,7 @@ class Tasks:
         size = len(body) + len(context)
         if self._known.get(key) == mark:
             # Refused, and then written whole, when somebody else changed or removed the context.
-            unchanged = (FieldIn(SNAPSHOTS, key, "hash", (mark,)), task)
+            unchanged = (*checks, FieldIn(SNAPSHOTS, key, "hash", (mark,)), task)
             return self._desk.save("save_task", unchanged, size, trace_id=state.trace_id, vital=True, alternative=whole)
         self._know(key, mark)
         return self._desk.save("save_task", whole, size, trace_id=state.trace_id, vital=True)

@@ -289,7 +289,7 @@ class Writer:
                     async with asyncio.timeout(self._timeout):
                         kernel = await self._link.opened()
                         await kernel.commit(write.partition, *operations)
-            except InvalidRequest as error:  # it would be refused for ever
+            except (InvalidRequest, CommitRefused) as error:  # it would be refused for ever
                 tell_save_failed(write.method, write.trace_id, error)
                 self.counters.lost += 1
             except Exception as error:  # noqa: BLE001  (whatever a driver raises: the storage can't be used)
