@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-import holdfast.apcore.discovery
+import holdfast
 from holdfast.auth import JWTAuthenticator
 from holdfast.cli.serve import serve
 from tests.integration.apcore.commands import holdfast as run
@@ -155,7 +155,7 @@ def test_section_4_9_a_directory_that_may_not_be_read(monkeypatch: pytest.Monkey
     def forbidden(_path: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(holdfast.apcore.discovery.os, "scandir", forbidden)  # root may read everything
+    monkeypatch.setattr("holdfast.apcore.discovery.os.scandir", forbidden)  # root may read everything
     ran = run("serve", "--extensions-dir", "mods")
     assert ran.exit_code == 1
     assert ran.stderr == "error: Extensions directory can't be read: mods; its permissions forbid it\n"
