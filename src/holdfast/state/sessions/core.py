@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from holdfast.errors import CommitRefused, LeaseLost, StateNotSaved
 from holdfast.state.sessions.feed import UpdateFeed
 from holdfast.state.sessions.inbox import SteeringInbox
 from holdfast.state.sessions.limits import SessionLimits
+from holdfast.state.sessions.owner import Run
 from holdfast.state.sessions.process import Process
 from holdfast.state.sessions.registry import TaskRegistry
 from holdfast.state.sessions.telemetry import Telemetry
@@ -33,6 +35,7 @@ class SessionCore:
         self.inboxes: dict[str, SteeringInbox] = {}
         self.handles: dict[str, asyncio.Task[Any]] = {}
         self.awaited: set[str] = set()  # those whose caller waits for them
+        self.runs: dict[str, Run] = {}  # what is written down about those that run here
         self.unowned: set[str] = set()  # those that were not over when the session was opened, and that nobody runs
 
     def runs_here(self, task_id: str) -> bool:
@@ -44,8 +47,32 @@ class SessionCore:
         bound = None if status is None else self.types.TaskStatus(status.value)
         task = self.registry.change(task_id, status=bound, **fields)
         if task is not None:
-            await self.store.save_task(task)
+            await self.save(task)
         return task
+
+    async def save(self, task: TaskState) -> None:
+        """Store a task. Raises LeaseLost when another process has taken it over."""
+        run = self.runs.get(task.task_id)
+        try:
+            await self.store.save_task(task, checks=(run.held,) if run is not None else ())
+        except StateNotSaved as error:
+            if run is None or not isinstance(error.__cause__, CommitRefused):
+                raise
+            self.runs.pop(task.task_id, None)
+            self.registry.remove(task.task_id)  # what is stored is another process's word
+            raise LeaseLost from error
+
+    def report_progress(self, task: TaskState, progress: dict[str, Any]) -> None:
+        """Store how far a task is; nobody waits for it."""
+        self.registry.change(task.task_id, progress=dict(progress))
+        run = self.runs.get(task.task_id)
+        self.store.save_task(task, checks=(run.held,) if run is not None else ())
+
+    def end_run(self, task_id: str) -> None:
+        """This process does not run the task any more."""
+        run = self.runs.pop(task_id, None)
+        if run is not None:
+            self.process.end(run)
 
     # -------------------------------------------------------------------------------------------------------- reporting
 

@@ -8,7 +8,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import SteeringCancelled
+from holdfast.errors import LeaseLost, SteeringCancelled
 from holdfast.state.sessions.notifications import NotificationAction, NotificationPayload
 from holdfast.state.sessions.patches import MergeStrategy
 from holdfast.state.sessions.registry import is_over
@@ -56,11 +56,14 @@ class Execution:
         except asyncio.CancelledError:
             await self._end(TaskStatus.CANCELLED, "cancelled", error="cancelled", extra={"reason": "cancelled"})
             raise
+        except LeaseLost:
+            logger.warning("Task %s was taken over by another process while it ran here.", self._task.task_id)
+            raise
         except Exception as error:
             await self._failed(error)
             raise
         finally:
-            self._core.process.end(self._core.session_id, self._task.task_id)
+            self._core.end_run(self._task.task_id)
 
     async def _work(self) -> TaskResult:
         self._began = time.monotonic()

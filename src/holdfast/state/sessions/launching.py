@@ -89,8 +89,10 @@ class Launcher:
             )
             core.registry.add(task)
             strategy = options.get("merge_strategy", MergeStrategy.APPEND)
-            await core.process.begin(task, strategy.value)
-            await core.store.save_task(task)
+            run = await core.process.begin(task, strategy.value)
+            if run is not None:
+                core.runs[task_id] = run
+            await core.save(task)
             core.inboxes[task_id] = SteeringInbox(maxsize=core.limits.steering_queue_size)
         core.report_status(task, "created")
         core.telemetry.emit(TaskTelemetryEvent.of(task, "spawned"))

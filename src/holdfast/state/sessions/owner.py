@@ -18,10 +18,9 @@ from holdfast.errors import CommitRefused, HoldfastError, StorageClosed, Storage
 from holdfast.state.codec import decode, encode
 from holdfast.state.families import INBOXES, OWNERS, RUNS
 from holdfast.state.names import joined, name
-from holdfast.state.saving import Saved
 from holdfast.state.sessions.ground import Ground
 from holdfast.state.types.tasks import TaskState
-from holdfast.storage import Append, Delete, Draft, Drop, Kernel, Put, Query, Record, Replace, new_id
+from holdfast.storage import Append, Delete, Draft, Drop, FieldIn, Kernel, Put, Query, Record, Replace, new_id
 
 BEATS_PER_LEASE = 3
 PAGE = 500
@@ -40,6 +39,16 @@ class Run:
     attempt: int
     owner: str
     version: int = 0
+
+    @property
+    def key(self) -> str:
+        """Where it is stored."""
+        return joined(self.session_id, self.task_id)
+
+    @property
+    def held(self) -> FieldIn:
+        """The check that nobody has taken the task over."""
+        return FieldIn(RUNS, self.key, "owner", (self.owner,))
 
 
 def _dump(run: Run) -> tuple[bytes, dict[str, str]]:
@@ -101,10 +110,11 @@ class Owner:
 
     # ------------------------------------------------------------------------------------------------------------- runs
 
-    def begin(self, task: TaskState, strategy: str) -> Saved:
+    def begin(self, task: TaskState, strategy: str) -> Run:
         """Write down that this process runs the task."""
         run = Run(task.session_id, task.task_id, task.task_type.value, strategy, 1, self.id)
-        return self._ground.save("begin_run", Put(RUNS, joined(run.session_id, run.task_id), *_dump(run)))
+        self._ground.save("begin_run", Put(RUNS, run.key, *_dump(run)))
+        return run
 
     async def runs(self, kernel: Kernel, session_id: str) -> Sequence[Run]:
         """The tasks of a session that somebody runs."""
@@ -135,7 +145,7 @@ class Owner:
 
     async def _take(self, kernel: Kernel, run: Run) -> Run | None:
         new = replace(run, owner=self.id, attempt=run.attempt + 1, version=run.version + 1)
-        write = Replace(RUNS, joined(run.session_id, run.task_id), run.version, *_dump(new))
+        write = Replace(RUNS, run.key, run.version, *_dump(new))
         try:
             await kernel.commit(self._partition, write, Drop(INBOXES, run.owner))
         except CommitRefused:  # another process was faster

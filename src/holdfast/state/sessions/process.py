@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.state.codec import decode, encode
 from holdfast.state.families import RUNS
-from holdfast.state.names import joined
 from holdfast.state.sessions.ground import Ground
 from holdfast.state.sessions.owner import Owner, Run
 from holdfast.state.types.tasks import TaskState
@@ -61,15 +60,17 @@ class Process:
 
     # ------------------------------------------------------------------------------------------------------------- runs
 
-    async def begin(self, task: TaskState, strategy: str) -> None:
-        """This process runs the task from now on: what is saved next is saved after that."""
-        owner = await self.ground.attempt(self._present, None, "begin_run")
-        if owner is not None:
-            owner.begin(task, strategy)
+    async def begin(self, task: TaskState, strategy: str) -> Run | None:
+        """This process runs the task from now on: what is saved next is saved after that.
 
-    def end(self, session_id: str, task_id: str) -> None:
+        None: a resilient store can't be asked, and the task has no owner.
+        """
+        owner = await self.ground.attempt(self._present, None, "begin_run")
+        return None if owner is None else owner.begin(task, strategy)
+
+    def end(self, run: Run) -> None:
         """No process runs the task any more; what was saved before is saved."""
-        self.ground.save("end_run", Delete(RUNS, joined(session_id, task_id)))
+        self.ground.save("end_run", run.held, Delete(RUNS, run.key))
 
     async def runs(self, kernel: Kernel, session_id: str) -> Sequence[Run]:
         """The tasks of a session that some process runs; on the kernel's loop."""

@@ -44,9 +44,10 @@ class Recovery:
         found = []
         for run in orphans:
             task = self._core.registry.get(run.task_id)
-            if task is None or is_over(task) or self._core.runs_here(run.task_id):
-                self._core.process.end(run.session_id, run.task_id)
+            if task is None or is_over(task):
+                self._core.process.end(run)
                 continue
+            self._core.runs[run.task_id] = run
             pipeline = self._choose(task) if run.attempt <= MAX_ATTEMPTS else None
             if pipeline is None:
                 await self._fail(task)
@@ -60,7 +61,7 @@ class Recovery:
         core = self._core
         logger.warning("Task %s was left behind by a process that died.", task.task_id)
         await core.change(task.task_id, status=TaskStatus.FAILED, error=PROCESS_DIED)
-        core.process.end(task.session_id, task.task_id)
+        core.end_run(task.task_id)
         core.report_status(task, "process_died")
         if task.task_type == TaskType.BACKGROUND:
             body = f"The process that ran task {task.task_id} died."

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from holdfast.errors import LeaseLost
 from holdfast.state.sessions.controls import Controls
 from holdfast.state.sessions.core import SessionCore
 from holdfast.state.sessions.feed import Subscription
@@ -112,7 +114,8 @@ class StreamingSession:
         """Cancel what runs here, end the subscriptions, and let the tasks' lease go."""
         core = self._core
         for task_id, handle in list(core.handles.items()):
-            await core.change(task_id, status=TaskStatus.CANCELLED, error="session_closed")
+            with contextlib.suppress(LeaseLost):
+                await core.change(task_id, status=TaskStatus.CANCELLED, error="session_closed")
             handle.cancel()
         await asyncio.gather(*core.handles.values(), *self._told, return_exceptions=True)
         core.feed.close()
@@ -312,8 +315,7 @@ class StreamingSession:
     def report(self, task: TaskState, kind: UpdateType, content: Any, **fields: Any) -> StateUpdate:
         """Publish an update of a task; its progress is stored with it."""
         if kind == UpdateType.PROGRESS and isinstance(content, dict) and not is_over(task):
-            self._core.registry.change(task.task_id, progress=dict(content))
-            self._core.store.save_task(task)
+            self._core.report_progress(task, content)
         update: StateUpdate = self._core.report(task.task_id, kind, content, trace_id=task.trace_id, **fields)
         return update
 
