@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
 from holdfast.errors import InvalidState
-from holdfast.state.codec import decode
+from holdfast.state.codec import canonical, decode
 from holdfast.state.desk import Desk
 from holdfast.state.families import EVENTS
 from holdfast.state.names import GLOBAL, digest, name
@@ -21,7 +20,6 @@ from holdfast.storage import Append, Draft, Operation, Scope
 BULK = 400  # events in one write
 
 _PRINTED = ("trace_id", "ts", "kind", "node_name", "node_id", "payload")
-_canonical = json.JSONEncoder(ensure_ascii=False, sort_keys=True, default=str, check_circular=False).encode
 
 
 class Events:
@@ -76,12 +74,9 @@ class Events:
                 raise InvalidState(f"the payload of an event must be a mapping, not a {type(payload).__name__}")
             fields["payload"] = dict(payload)
         body = self._desk.encode(fields)
-        try:
-            printed = _canonical(fields if names == _PRINTED else {key: fields[key] for key in _PRINTED})
-        except (TypeError, ValueError, RecursionError):  # keys that can't be sorted, numbers that can't be printed
-            printed = ""
-        mark = digest(printed.encode("utf-8", "surrogatepass") if printed else body)
-        return name(fields["trace_id"] or GLOBAL), Draft("event", body, mark)
+        if len(names) > len(_PRINTED):
+            fields = {name: fields[name] for name in _PRINTED}
+        return name(fields["trace_id"] or GLOBAL), Draft("event", body, digest(canonical(fields)))
 
 
 _shapes: dict[type[Any], tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]] = {}

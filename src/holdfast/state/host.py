@@ -38,6 +38,8 @@ except ImportError:  # there is none for Windows
 
 T = TypeVar("T")
 
+GATHER_SECONDS = 0.002  # what nobody waits for is taken together: waking the thread for each costs more than the write
+
 Engine = Callable[[], tuple[Link, Writer]]
 
 
@@ -114,9 +116,12 @@ class ThreadHost:
     def post(self, write: Write) -> None:
         loop = self._started()
         self._inbox.append(write)
-        if not self._woken:
+        if write.outcome is not None:
             self._woken = True
             loop.call_soon_threadsafe(self._drain)
+        elif not self._woken:
+            self._woken = True
+            loop.call_soon_threadsafe(loop.call_later, GATHER_SECONDS, self._drain)
 
     async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
         return await self._run(self._ask(function))
