@@ -100,6 +100,19 @@ MEDIA = {
 }
 ENTRY = {"value": 1, "trust_tier": "first-party"}
 
+ANY_WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"id": ""}, "id is empty"),
+    ({"id": 7}, "id is a str, not int"),
+    ({"created_at": None}, "created_at"),
+    ({"created_at": True}, "created_at"),
+    ({"created_at": "yesterday"}, "write it as"),
+    ({"created_at": float("nan")}, "not a time"),
+    ({"created_at": 1e30}, "not a time"),
+    ({"updated_at": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001
+    ({"updated_at": "2026-01-01T00:00:00"}, "no time zone"),
+    ({"colour": "red"}, "'colour'"),
+]
+
 WRONG: list[tuple[type, type[InvalidInitialValue], dict[str, Any], dict[str, Any], str]] = [
     *[
         (kind, error, usual, change, word)
@@ -110,18 +123,7 @@ WRONG: list[tuple[type, type[InvalidInitialValue], dict[str, Any], dict[str, Any
             (ToolCall, InvalidInitialToolCallValue, CALL),
             (Retrievable, InvalidInitialRetrievableValue, KNOWN),
         ]
-        for change, word in [
-            ({"id": ""}, "id is empty"),
-            ({"id": 7}, "id is a str, not int"),
-            ({"created_at": None}, "created_at"),
-            ({"created_at": True}, "created_at"),
-            ({"created_at": "yesterday"}, "write it as"),
-            ({"created_at": float("nan")}, "not a time"),
-            ({"created_at": 1e30}, "not a time"),
-            ({"updated_at": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001
-            ({"updated_at": "2026-01-01T00:00:00"}, "no time zone"),
-            ({"colour": "red"}, "'colour'"),
-        ]
+        for change, word in ANY_WRONG
     ],
     (Message, InvalidInitialMessageValue, MESSAGE, {"role": "system"}, "role is one of user, assistant, not 'system'"),
     (Message, InvalidInitialMessageValue, MESSAGE, {"content": None}, "content, attachments or both"),
@@ -225,7 +227,7 @@ def test_primitives_are_frozen_and_known_by_identity() -> None:
     assert {one, other, one} == {one, other}
     with pytest.raises(dataclasses.FrozenInstanceError):
         one.id = "n"  # type: ignore[misc]
-    changed = dataclasses.replace(one, content="changed")
+    changed = dataclasses.replace(one, content=Tokenizable("changed"))
     assert (str(changed.content), changed.created_at, changed.id) == ("changed", NOW, "m")
 
 
@@ -256,7 +258,7 @@ def test_a_pending_call_needs_no_results_and_keeps_its_own_arguments() -> None:
     args["a"].append(2)
     assert (pending.results, pending.completed_at, pending.args) == (None, None, {"a": [1]})
     assert call(args='{"a": [1]}').checksum == pending.checksum == tool_call_checksum("add", {"a": [1]})
-    done = dataclasses.replace(pending, is_complete=True, results=[media(), media()], completed_at=NOW)
+    done = dataclasses.replace(pending, is_complete=True, results=(media(), media()), completed_at=NOW)
     assert isinstance(done.results, tuple)
     assert str(call(results="").results) == ""
 

@@ -1,0 +1,733 @@
+"""Checks 14 to 29 and 49: the iteration is the unit; what fails leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from holdfast.errors import (
+    DispatchFlushError,
+    DispatchNacked,
+    DispatchPipelineError,
+    InvalidInitialValue,
+    InvalidLlmExecutionContext,
+    IterationLimitReached,
+    LlmExecutionAlreadySignalled,
+    LlmExecutionExecutorError,
+    ReportAfterCompletion,
+)
+from holdfast.turns import AbortController, Tokenizable, TurnContext
+from holdfast.turns.events import KINDS
+from tests.unit.turns.stage import VALUES, Stage, message, retrievable, tool_call, turn
+
+
+def ids(items: Any) -> list[str]:
+    return [item.id for item in items]
+
+
+async def test_check_14_one_shot() -> None:
+    stage = Stage()
+    passed: list[str] = []
+
+    def step(name: str) -> Any:
+        async def run(_ctx: Any, proceed: Any) -> None:
+            passed.append(name)
+            await proceed()
+
+        return run
+
+    pipelines = ("turn_input", "dispatch_input", "dispatch_output", "turn_output")
+    config: dict[str, Any] = {f"{name}_pipeline": [step(name)] for name in pipelines}
+    await stage.run(**config)
+    assert stage.names() == ["turn_start", "dispatch_start", "iteration_start", "dispatch_end", "turn_end"]
+    assert passed == ["turn_input", "dispatch_input", "turn_output"]
+    end = stage.payloads("dispatch_end")[0]
+    assert (end.status, end.iterations, end.error) == ("ack", 1, None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_check_15_deferred_writes_wait_for_the_ack(kind: str) -> None:
+    stage = Stage()
+    seen: list[Any] = []
+    value = VALUES[kind]
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        await getattr(ctx, f"store_{kind}")(value)
+        local = ctx.standing_instructions if kind == "standing_instruction" else ctx.holdings._set(kind)
+        seen.append((value in local, list(stage.calls), [str(write) for write in ctx.pending]))
+        ctx.ack()
+
+    result = await stage.run(work)
+    assert seen[0][:2] == (True, [])
+    assert seen[0][2][0].startswith(f"store {kind} ")
+    assert [name for name, _value in stage.calls] == [f"store_{kind}"]
+    turn_set: Any = (
+        result.context.standing_instructions if kind == "standing_instruction" else result.context.holdings._set(kind)  # type: ignore[arg-type]
+    )
+    assert value in turn_set
+    (hooked,) = stage.payloads(f"stored_{kind}")
+    assert str(hooked) == value if kind == "standing_instruction" else hooked is value
+    assert stage.contexts == [result.context]
+
+
+async def test_check_15_a_write_that_nobody_awaits_is_queued_all_the_same() -> None:
+    stage = Stage()
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        ctx.store_message(message("a"))
+        await asyncio.gather(ctx.store_message(message("b")), ctx.store_message(message("c")))
+        await asyncio.create_task(ctx.store_message(message("d")))
+        text = Tokenizable("before")
+        ctx.store_standing_instruction(text)
+        text.set("after")
+        ctx.ack()
+
+    await stage.run(work)
+    assert stage.called() == [
+        *[("store_message", key) for key in "abcd"],
+        ("store_standing_instruction", "before"),
+    ]
+
+
+async def test_check_16_an_iteration_is_stored_before_the_next_begins() -> None:
+    stage = Stage()
+    stored: list[list[Any]] = []
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        stored.append(stage.called())
+        await ctx.store_message(message(str(ctx.iteration)))
+        if ctx.iteration == 1:
+            ctx.ack()
+
+    await stage.run(work)
+    assert stored == [[], [("store_message", "0")]]
+    assert stage.called() == [("store_message", "0"), ("store_message", "1")]
+    assert stage.names("iteration_start", "iteration_end") == ["iteration_start", "iteration_end", "iteration_start"]
+    assert stage.log.index("store_message") < stage.log.index("iteration_end")
+
+
+Fault = Callable[[Any], None]
+
+
+def nack(ctx: Any) -> None:
+    ctx.nack(OSError("no"))
+
+
+def fail(_ctx: Any) -> None:
+    raise ValueError("no")
+
+
+def abort(ctx: Any) -> None:
+    ctx.abort("no")
+
+
+CONTROLLERS: list[AbortController] = []
+
+
+def abort_turn(_ctx: Any) -> None:
+    CONTROLLERS[-1].abort("no")
+
+
+async def failing_second(stage: Stage, where: str, fault: Fault, **config: Any) -> Any:
+    """Iteration 0 stores and succeeds, iteration 1 stores and meets a fault at this stage."""
+
+    def middleware(name: str) -> Any:
+        async def run(ctx: Any, proceed: Any) -> None:
+            await ctx.store_message(message(f"{name}{ctx.iteration}"))
+            if ctx.iteration == 1 and where == name:
+                fault(ctx)
+            await proceed()
+
+        return run
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        await ctx.store_message(message(f"executor{ctx.iteration}"))
+        if ctx.iteration == 1 and where == "executor":
+            fault(ctx)
+        if ctx.iteration == 2:
+            raise AssertionError("there is no iteration 2")
+
+    CONTROLLERS.append(AbortController())
+    pipelines = {
+        "dispatch_input_pipeline": [middleware("input")],
+        "dispatch_output_pipeline": [middleware("output")],
+    }
+    runner = stage.runner(work, **pipelines, **config)
+    return await runner.run_result(turn(abort_controller=CONTROLLERS[-1]))
+
+
+@pytest.mark.parametrize("where", ["input", "executor", "output"])
+async def test_check_17_a_nack_drops_its_iteration_and_no_other(where: str) -> None:
+    stage = Stage()
+    result = await failing_second(stage, where, nack)
+    assert stage.called() == [("store_message", f"{name}0") for name in ("input", "executor", "output")]
+    assert ids(result.context.turn_messages) == ["input0", "executor0", "output0"]
+    assert (result.status, result.iterations) == ("nack", 2)
+    assert len(stage.payloads("stored_message")) == 3
+
+
+@pytest.mark.parametrize("where", ["input", "executor", "output"])
+@pytest.mark.parametrize(
+    ("fault", "status", "error"),
+    [(fail, "nack", True), (abort, "aborted", False), (abort_turn, "aborted", False)],
+)
+async def test_check_18_so_does_every_other_failure(where: str, fault: Fault, status: str, error: bool) -> None:
+    stage = Stage()
+    result = await failing_second(stage, where, fault)
+    assert stage.called() == [("store_message", f"{name}0") for name in ("input", "executor", "output")]
+    assert ids(result.context.turn_messages) == ["input0", "executor0", "output0"]
+    end = stage.payloads("dispatch_end")[0]
+    assert (end.status, end.iterations) == (status, 2)
+    assert len(stage.payloads("error")) == error
+    if error:
+        expected = LlmExecutionExecutorError if where == "executor" else DispatchPipelineError
+        assert isinstance(end.error, expected)
+        assert isinstance(end.error.__cause__, ValueError)
+
+
+async def test_check_19_writes_are_made_in_the_order_of_the_calls() -> None:
+    stage = Stage()
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        await ctx.store_tool_call(tool_call("A"))
+        await ctx.mutate_tool_call(tool_call("A", n=1))
+        await ctx.delete_message("B")
+        await ctx.store_retrievable(retrievable("C"))
+        ctx.ack()
+
+    await stage.run(work)
+    assert stage.called() == [
+        ("store_tool_call", "A"),
+        ("mutate_tool_call", "A"),
+        ("delete_message", "B"),
+        ("store_retrievable", "C"),
+    ]
+    hooks = ["stored_tool_call", "mutated_tool_call", "deleted_message", "stored_retrievable"]
+    assert stage.names(*hooks) == hooks
+    assert stage.payloads("deleted_message") == ["B"]
+
+
+def unit(rows: list[Any], *, broken: bool = False) -> Callable[[TurnContext], Any]:
+    """A unit of work over a list of rows."""
+
+    @asynccontextmanager
+    async def work(_ctx: TurnContext) -> AsyncIterator[None]:
+        before = list(rows)
+        try:
+            yield
+            if broken:
+                raise OSError("commit failed")  # noqa: TRY301
+        except BaseException:
+            rows[:] = before
+            raise
+
+    return work
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_check_20_a_failing_flush(together: bool) -> None:
+    stage = Stage()
+    callback = stage.recorder("store_message_callback", fail=lambda value: value.id == "b")
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        for key in "abc":
+            await ctx.store_message(message(key))
+        ctx.ack()
+
+    config: dict[str, Any] = {"unit_of_work": unit(stage.calls)} if together else {}
+    result = await stage.run(work, store_message_callback=callback, **config)
+    (error,) = result.errors
+    assert isinstance(error, DispatchFlushError)
+    assert error.failed.value.id == "b"
+    assert isinstance(error.__cause__, OSError)
+    assert "store message b" in str(error)
+    applied = [] if together else ["a"]
+    assert [write.value.id for write in error.applied] == applied
+    assert [write.value.id for write in error.pending] == (["a", "c"] if together else ["c"])
+    assert ids(value for _name, value in stage.calls) == applied
+    assert ids(result.context.turn_messages) == applied
+    assert ids(stage.payloads("stored_message")) == applied
+    end = stage.payloads("dispatch_end")[0]
+    assert (end.status, end.error, stage.payloads("error")) == ("nack", error, [error])
+
+
+async def test_check_20_a_failing_commit() -> None:
+    stage = Stage()
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        await ctx.store_message(message())
+        ctx.ack()
+
+    result = await stage.run(work, unit_of_work=unit(stage.calls, broken=True))
+    (error,) = result.errors
+    assert isinstance(error, DispatchFlushError)
+    assert (error.failed, error.applied, len(error.pending)) == (None, (), 1)
+    assert (stage.calls, len(result.context.turn_messages), stage.payloads("stored_message")) == ([], 0, [])
+
+
+async def test_a_unit_of_work_is_one_per_flush_and_none_for_nothing() -> None:
+    stage = Stage()
+    opened: list[Any] = []
+
+    @asynccontextmanager
+    async def work_unit(ctx: TurnContext) -> AsyncIterator[None]:
+        opened.append(ctx)
+        yield
+        stage.log.append("commit")
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        if ctx.iteration == 1:
+            await ctx.store_message(message("a"))
+            await ctx.delete_memory("b")
+        if ctx.iteration == 2:
+            ctx.ack()
+
+    result = await stage.run(work, unit_of_work=work_unit)
+    assert opened == [result.context]
+    interesting = ("store_message", "delete_memory", "commit", "stored_message", "deleted_memory")
+    assert [name for name in stage.log if name in interesting] == list(interesting)
+
+
+async def test_check_21_immediate_writes_are_made_when_awaited() -> None:
+    stage = Stage()
+    seen: list[Any] = []
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        await ctx.store_message(message("a"))
+        seen.append((stage.called(), stage.names("stored_message"), ctx.pending))
+        ctx.nack()
+
+    result = await stage.run(work, persistence="immediate")
+    assert seen == [([("store_message", "a")], ["stored_message"], ())]
+    assert stage.called() == [("store_message", "a")]
+    assert len(result.context.turn_messages) == 0
+
+    async def finish(ctx: Any, _helpers: Any) -> None:
+        ctx.store_message(message("un-awaited"))
+        await ctx.store_message(message("b"))
+        ctx.store_message(message("last"))
+        ctx.ack()
+
+    stage = Stage()
+    result = await stage.run(finish, persistence="immediate")
+    assert [key for _name, key in stage.called()] == ["un-awaited", "b", "last"]
+    assert ids(result.context.turn_messages) == ["un-awaited", "b", "last"]
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+async def test_check_21_an_immediate_failure_is_raised_where_it_is_awaited(awaited: bool) -> None:
+    stage = Stage()
+    callback = stage.recorder("store_message_callback", fail=lambda value: value.id == "bad")
+    caught: list[str] = []
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        if awaited:
+            try:
+                await ctx.store_message(message("bad"))
+            except OSError:
+                caught.append("caught")
+        else:
+            ctx.store_message(message("bad"))
+        await ctx.store_message(message("good"))
+        ctx.ack()
+
+    result = await stage.run(work, persistence="immediate", store_message_callback=callback)
+    assert [key for _name, key in stage.called()] == ["good"]
+    if awaited:
+        assert (caught, result.status, ids(result.context.turn_messages)) == (["caught"], "ack", ["good"])
+    else:
+        assert (caught, result.status) == ([], "nack")
+        assert isinstance(result.errors[0], DispatchFlushError)
+
+
+async def test_each_kind_may_have_its_own_persistence() -> None:
+    stage = Stage()
+    seen: list[Any] = []
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        await ctx.store_message(message("m"))
+        await ctx.store_tool_call(tool_call("c"))
+        seen.append(stage.called())
+        ctx.ack()
+
+    result = await stage.run(work, persistence={"tool_call": "immediate", "*": "deferred"})
+    assert seen == [[("store_tool_call", "c")]]
+    assert stage.called() == [("store_tool_call", "c"), ("store_message", "m")]
+    assert (ids(result.context.turn_tool_calls), ids(result.context.turn_messages)) == (["c"], ["m"])
+
+
+async def test_check_22_mutate_replaces_in_place_and_the_set_stays_the_same() -> None:
+    stage = Stage()
+    new = message("a", "new")
+    seen: list[Any] = []
+
+    async def hydrate(ctx: TurnContext, proceed: Any) -> None:
+        for key in "abac":
+            ctx.turn_messages.add(message(key, "old"))
+        seen.append(ctx.turn_messages)
+        await proceed()
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        held = ctx.turn_messages
+        await ctx.mutate_message(new)
+        await ctx.mutate_message(message("d"))
+        assert held is ctx.turn_messages
+        assert ids(held) == ["a", "b", "c", "d"]
+        assert next(iter(held)) is new
+        assert ids(seen[0]) == ["a", "b", "a", "c"]
+        ctx.ack()
+
+    result = await stage.run(work, turn_input_pipeline=[hydrate])
+    assert result.status == "ack", result.errors
+    assert seen[0] is result.context.turn_messages
+    assert ids(seen[0]) == ["a", "b", "c", "d"]
+
+
+async def test_check_23_delete_shows_locally_at_once_and_in_the_turn_after_the_flush() -> None:
+    stage = Stage()
+    turns: list[TurnContext] = []
+
+    async def hydrate(ctx: TurnContext, proceed: Any) -> None:
+        ctx.turn_messages.add(message("a"))
+        turns.append(ctx)
+        await proceed()
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        await ctx.delete_message("a")
+        await ctx.delete_message("unknown")
+        assert ids(ctx.turn_messages) == []
+        assert ids(turns[0].turn_messages) == ["a"]
+        ctx.ack()
+
+    result = await stage.run(work, turn_input_pipeline=[hydrate])
+    assert result.status == "ack", result.errors
+    assert ids(result.context.turn_messages) == []
+    assert stage.called() == [("delete_message", "a"), ("delete_message", "unknown")]
+    assert stage.payloads("deleted_message") == ["a", "unknown"]
+
+
+async def test_check_24_tool_call_count_follows_the_checksums() -> None:
+    one, other = tool_call("1", n=1), tool_call("2", n=2)
+    counts: list[tuple[int, int]] = []
+
+    async def hydrate(ctx: TurnContext, proceed: Any) -> None:
+        ctx.turn_tool_calls.add(one)
+        await proceed()
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        def count() -> None:
+            counts.append((ctx.tool_call_count(one.checksum), ctx.tool_call_count(other.checksum)))
+
+        count()
+        await ctx.store_tool_call(tool_call("3", n=1))
+        count()
+        await ctx.mutate_tool_call(tool_call("3", n=2))
+        count()
+        await ctx.delete_tool_call("1")
+        count()
+        ctx.ack()
+
+    await Stage().run(work, turn_input_pipeline=[hydrate])
+    assert counts == [(1, 0), (2, 0), (1, 1), (0, 1)]
+
+
+async def test_check_25_a_dispatch_is_signalled_once() -> None:
+    stage = Stage()
+    mine = OSError("mine")
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        ctx.nack(mine)
+        for again in (ctx.ack, ctx.nack):
+            with pytest.raises(LlmExecutionAlreadySignalled):
+                again()
+        assert (ctx.is_signalled, ctx.is_acked, ctx.nack_error) == (True, False, mine)
+
+    await stage.run(work)
+    assert stage.payloads("dispatch_end")[0].error is mine
+    assert stage.payloads("error") == [mine]
+
+    generic = Stage()
+    await generic.run(lambda ctx, _helpers: ctx.nack())
+    assert isinstance(generic.payloads("dispatch_end")[0].error, DispatchNacked)
+
+
+async def test_check_26_on_ack() -> None:
+    heard: list[str] = []
+
+    def bad() -> None:
+        raise ValueError("no")
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        ctx.on_ack(lambda: heard.append("first"))
+        ctx.on_ack(bad)
+        forget = ctx.on_ack(lambda: heard.append("forgotten"))
+        ctx.on_ack(lambda: heard.append("last"))
+        forget()
+        forget()
+        ctx.ack()
+        heard.append("after ack")
+
+    await Stage().run(work)
+    assert heard == ["first", "last", "after ack"]
+
+    async def give_up(ctx: Any, _helpers: Any) -> None:
+        ctx.on_ack(lambda: heard.append("nack"))
+        ctx.nack()
+
+    await Stage().run(give_up)
+    assert "nack" not in heard
+
+
+@pytest.mark.parametrize("plain", [True, False])
+async def test_check_27_an_executor_that_raises(plain: bool) -> None:
+    failure = ValueError("the model is down")
+
+    def work(_ctx: Any, _helpers: Any) -> None:
+        raise failure
+
+    async def work_later(ctx: Any, helpers: Any) -> None:
+        work(ctx, helpers)
+
+    stage = Stage()
+    await stage.run(work if plain else work_later)
+    (error,) = stage.payloads("error")
+    assert isinstance(error, LlmExecutionExecutorError)
+    assert (error.__cause__, str(error)) == (failure, "The executor raised: the model is down")
+    assert stage.payloads("dispatch_end")[0].error is error
+    assert stage.names("turn_end") == ["turn_end"]
+
+
+async def test_check_28_stashes_are_apart() -> None:
+    async def work(ctx: Any, _helpers: Any) -> None:
+        assert ctx.stash.get("user.name") == "Ann"
+        ctx.stash.set("user.name", "Bob")
+        ctx.stash.set("new", 1)
+        nested = ctx.stash.get("user")
+        nested["name"] = "Eve"
+        assert ctx.stash.get("user.name") == "Bob"
+        ctx.ack()
+
+    stage = Stage()
+    given = {"user": {"name": "Ann"}}
+    result = await stage.runner(work).run_result(turn(stash=given))
+    assert result.status == "ack", result.errors
+    assert result.context.stash.all() == {"user": {"name": "Ann"}}
+    given["user"]["name"] = "Eve"
+    assert result.context.stash.get("user.name") == "Ann"
+
+
+async def test_check_29_reports_grow_over_iterations_and_end_once() -> None:
+    stage = Stage()
+
+    async def work(ctx: Any, helpers: Any) -> None:
+        last = ctx.iteration == 1
+        helpers.report_message("m", f"part{ctx.iteration} ", is_complete=last)
+        helpers.report_thought("m", "thinking", is_complete=last)
+        helpers.report_tool_call("c", **({"args": {"n": 1}} if last else {"tool": "add"}), is_complete=last)
+        helpers.log.info("step", "a step", {"n": 1})  # noqa: PLE1205 - not that kind of log
+        helpers.report_generation_stats(tokens=5)
+        if last:
+            for late in (helpers.report_message, helpers.report_thought):
+                with pytest.raises(ReportAfterCompletion, match="m was reported complete"):
+                    late("m", "more")
+            with pytest.raises(ReportAfterCompletion):
+                helpers.report_tool_call("c", results="x")
+            ctx.ack()
+
+    result = await stage.run(work)
+    assert result.status == "ack", result.errors
+    first, second = stage.payloads("message")
+    assert (first.full, first.delta, first.is_complete, first.completed_at) == ("part0 ", "part0 ", False, None)
+    assert (second.full, second.delta, second.is_complete) == ("part0 part1 ", "part1 ", True)
+    assert (second.created_at, second.completed_at) == (first.created_at, second.updated_at)
+    assert [report.full for report in stage.payloads("thought")] == ["thinking", "thinkingthinking"]
+    announced, done = stage.payloads("tool_call")
+    assert (announced.checksum, done.checksum) == (None, tool_call("c", n=1).checksum)
+    assert (stage.payloads("log")[0].level, stage.payloads("log")[1].iteration) == ("info", 1)
+    assert stage.payloads("generation_stats")[0].stats == {"tokens": 5}
+    assert stage.calls == []
+
+
+async def test_check_49_a_checkpoint_outlives_a_nack() -> None:
+    stage = Stage()
+    seen: list[Any] = []
+    turns: list[TurnContext] = []
+
+    async def keep(ctx: TurnContext, proceed: Any) -> None:
+        turns.append(ctx)
+        await proceed()
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        await ctx.store_tool_call(tool_call("before"))
+        await ctx.checkpoint()
+        seen.append((stage.called(), ids(turns[0].turn_tool_calls), ctx.pending))
+        await ctx.store_tool_call(tool_call("after"))
+        ctx.nack()
+
+    result = await stage.run(work, turn_input_pipeline=[keep], unit_of_work=unit(stage.calls))
+    assert seen == [([("store_tool_call", "before")], ["before"], ())]
+    assert stage.called() == [("store_tool_call", "before")]
+    assert ids(result.context.turn_tool_calls) == ["before"]
+
+
+async def test_check_49_a_failed_checkpoint_is_not_forgotten() -> None:
+    """An executor that swallows the failure and acknowledges must not make the lost writes look stored."""
+    stage = Stage()
+    callback = stage.recorder("store_message_callback", fail=lambda value: value.id == "lost")
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        await ctx.store_message(message("lost"))
+        with pytest.raises(DispatchFlushError):
+            await ctx.checkpoint()
+        ctx.ack()
+
+    result = await stage.run(work, store_message_callback=callback)
+    assert result.status == "nack"
+    assert isinstance(result.errors[0], DispatchFlushError)
+
+
+async def test_a_ceiling_ends_a_loop_and_keeps_what_it_stored() -> None:
+    stage = Stage()
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        await ctx.store_message(message(str(ctx.iteration)))
+
+    result = await stage.run(work, max_iterations=3)
+    (error,) = result.errors
+    assert isinstance(error, IterationLimitReached)
+    assert (error.limit, result.iterations, result.status) == (3, 3, "nack")
+    assert ids(result.context.turn_messages) == ["0", "1", "2"]
+
+
+async def test_an_executor_that_never_waits_can_be_aborted() -> None:
+    controller = AbortController()
+    asyncio.get_running_loop().call_later(0.01, controller.abort)
+    result = await Stage().runner(lambda _ctx, _helpers: None).run_result(turn(abort_controller=controller))
+    assert (result.status, result.errors) == ("aborted", ())
+
+
+async def test_an_ack_that_is_aborted_before_it_is_stored_is_an_abort() -> None:
+    stage = Stage()
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        await ctx.store_message(message())
+        ctx.ack()
+        ctx.abort()
+
+    result = await stage.run(work)
+    assert (stage.calls, result.status) == ([], "aborted")
+
+
+async def test_an_aborted_dispatch_does_not_abort_its_turn_but_the_reverse() -> None:
+    ran: list[Any] = []
+
+    async def after(_ctx: Any, proceed: Any) -> None:
+        ran.append("output")
+        await proceed()
+
+    await Stage().run(lambda ctx, _helpers: ctx.abort(), turn_output_pipeline=[after])
+    assert ran == ["output"]
+
+    controller = AbortController()
+
+    def work(ctx: Any, _helpers: Any) -> None:
+        controller.abort("why")
+        ran.append((ctx.aborted, ctx.abort_signal.reason))
+
+    await Stage().runner(work, turn_output_pipeline=[after]).run(turn(abort_controller=controller))
+    assert ran == ["output", (True, "why")]
+
+
+async def test_writes_of_wrong_shapes_are_refused_where_they_are_made() -> None:
+    wrong: list[Any] = [
+        ("store_message", "text", "takes a Message, not str"),
+        ("mutate_memory", message(), "takes a Memory, not Message"),
+        ("delete_thought", 5, "takes the id"),
+        ("delete_message", message(), "takes the id"),
+        ("store_standing_instruction", "", "non-empty"),
+    ]
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        for method, value, words in wrong:
+            with pytest.raises(InvalidInitialValue, match=words):
+                await getattr(ctx, method)(value)
+        with pytest.raises(InvalidInitialValue):
+            await ctx.replace_tool_call_group("c", [])
+        assert ctx.pending == ()
+        ctx.ack()
+
+    result = await Stage().run(work)
+    assert result.status == "ack", result.errors
+
+
+async def test_after_the_end_nothing_is_silently_lost() -> None:
+    kept: list[Any] = []
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        kept.append(ctx)
+        ctx.ack()
+
+    await Stage().run(work)
+    with pytest.raises(InvalidLlmExecutionContext, match="is over"):
+        kept[0].store_message(message())
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+async def test_a_group_of_calls_is_replaced(grouped: bool) -> None:
+    stage = Stage()
+    groups: list[Any] = []
+
+    async def replace(_ctx: Any, ids: Any, replacements: Any) -> None:
+        groups.append((ids, replacements))
+
+    async def hydrate(ctx: TurnContext, proceed: Any) -> None:
+        for key in "abc":
+            ctx.turn_tool_calls.add(tool_call(key))
+        await proceed()
+
+    new = tool_call("new")
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        await ctx.replace_tool_call_group(["a", "b"], [new])
+        assert ids(ctx.turn_tool_calls) == ["c", "new"]
+        ctx.ack()
+
+    changes: dict[str, Any] = {"replace_tool_call_group_callback": replace} if grouped else {}
+    result = await stage.run(work, turn_input_pipeline=[hydrate], **changes)
+    assert result.status == "ack", result.errors
+    assert ids(result.context.turn_tool_calls) == ["c", "new"]
+    assert stage.names("deleted_tool_call", "stored_tool_call") == ["deleted_tool_call"] * 2 + ["stored_tool_call"]
+    if grouped:
+        assert (groups, stage.calls) == ([(("a", "b"), (new,))], [])
+    else:
+        assert stage.called() == [("delete_tool_call", "a"), ("delete_tool_call", "b"), ("store_tool_call", "new")]
+
+
+async def test_a_broken_group_says_what_is_gone() -> None:
+    stage = Stage()
+    callback = stage.recorder("store_tool_call_callback", fail=lambda _value: True)
+
+    async def write(ctx: TurnContext, _proceed: Any) -> None:
+        await ctx.replace_tool_call_group(["a"], [tool_call("new")])
+
+    result = await stage.run(turn_input_pipeline=[write], store_tool_call_callback=callback)
+    assert result.errors[0].__cause__.deleted_ids == ("a",)  # type: ignore[union-attr]
+
+
+async def test_what_a_listener_stores_while_it_is_flushed_is_flushed_too() -> None:
+    stage = Stage()
+    contexts: list[Any] = []
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        contexts.append(ctx)
+        await ctx.store_message(message("first"))
+        ctx.ack()
+
+    runner = stage.runner(work)
+    runner.observe_once("stored_message", lambda _value: contexts[0].store_message(message("second")))
+    await runner.run(turn())
+    assert [key for _name, key in stage.called()] == ["first", "second"]
