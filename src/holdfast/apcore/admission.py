@@ -14,7 +14,8 @@ from holdfast.apcore.catalog import Catalog, Module
 from holdfast.apcore.errors_map import loggable
 from holdfast.apcore.inputs import check_input, parts_to_input
 from holdfast.auth.principal import Principal
-from holdfast.errors import ContentTypeNotSupportedError, SkillInputError, SkillNotFoundError, SkillRequiredError
+from holdfast.errors import SkillInputError, SkillNotFoundError, SkillRequiredError
+from holdfast.protocol.card import SkillConfig
 from holdfast.protocol.requests import SendMessageRequest
 from holdfast.protocol.types import Message, TaskState
 from holdfast.server.admission import Admitted
@@ -24,6 +25,7 @@ from holdfast.tasks.manager import TaskManager
 logger = logging.getLogger("holdfast.apcore")
 
 SKILL = "skillId"
+_STRANGER = Module("stranger", SkillConfig(id="stranger", name="", description=""), None, {})
 
 
 class SkillAdmission:
@@ -48,7 +50,7 @@ class SkillAdmission:
             waiting = await tasks.waiting(message.context_id, principal)
             if waiting is not None and await self._answers(waiting, chosen, principal, tasks):
                 return Admitted(waiting)
-        module = await self._call(message, chosen or self.assumed(), principal)
+        module = await self._call(message, chosen, self.assumed(), principal)
         return Admitted(metadata={SKILL: module.id})
 
     def assumed(self) -> str | None:
@@ -64,7 +66,7 @@ class SkillAdmission:
         """A message to a task: an answer, or, while it runs, a further call."""
         task = await tasks.load(task_id, principal)
         if task.view.state in (TaskState.submitted, TaskState.working):
-            await self._call(message, chosen or task.view.metadata.get(SKILL) or self.assumed(), principal)
+            await self._call(message, chosen, task.view.metadata.get(SKILL) or self.assumed(), principal)
         return Admitted()
 
     async def _answers(self, task_id: str, chosen: str | None, principal: Principal, tasks: TaskManager) -> bool:
@@ -76,20 +78,24 @@ class SkillAdmission:
         pending = pending_in(said.get("parts", ()))
         return chosen == (pending.skill_id if pending is not None else task.view.metadata.get(SKILL))
 
-    async def _call(self, message: Message, skill_id: str | None, principal: Principal) -> Module:
+    async def _call(self, message: Message, chosen: str | None, assumed: str | None, principal: Principal) -> Module:
+        skill_id = chosen or assumed
         if skill_id is None:
             raise SkillRequiredError
-        module = self._catalog.get(skill_id)
+        known = self._catalog.get(skill_id)
+        module = known or _STRANGER  # the same is done for a skill that is not there: it takes as long
         inputs: dict[str, Any] = {}
-        wrong: SkillInputError | ContentTypeNotSupportedError | None = None
-        if module is not None:
-            try:
-                inputs = parts_to_input(message.parts, module)
-            except (SkillInputError, ContentTypeNotSupportedError) as error:
-                wrong = error
-        if module is None or not await self._access.allows(principal, module.id, inputs):
-            why = "does not exist" if module is None else "is denied by the ACL"
-            logger.warning("skill %s of %r %s", loggable(skill_id), principal.owner, why)
+        wrong: SkillInputError | None = None
+        try:
+            inputs = parts_to_input(message.parts, module)
+        except SkillInputError as error:
+            wrong = error
+        allowed = await self._access.allows(principal, skill_id, inputs)
+        if known is None or not allowed:
+            why = "does not exist" if known is None else "is denied by the ACL"
+            logger.warning("skill %s, asked for by %s, %s", loggable(skill_id), loggable(principal.owner) or "?", why)
+            if chosen is None:  # nobody named it: nor do we
+                raise SkillRequiredError
             raise SkillNotFoundError(skill_id)
         if wrong is not None:
             raise wrong

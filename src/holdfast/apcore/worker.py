@@ -186,9 +186,11 @@ class ApcoreWorker(Worker):
     async def _run(self, ctx: TaskContext, call: Call) -> None:
         context = self._context(ctx)
         inputs = dict(call.inputs)
+        answer = None
         if call.approval_id is not None:
             inputs[RESERVED] = call.approval_id
-            answer_var.set(Answer(call.approval_id, read_answer(ctx.message), ctx.principal.owner))
+            answer = Answer(call.approval_id, read_answer(ctx.message), ctx.principal.owner)
+        answer_var.set(answer)
         if call.module.streams and self._can_stream:
             stream = self.executor.stream(call.module.id, inputs, context)
             async with contextlib.aclosing(stream) as chunks:

@@ -132,6 +132,15 @@ async def test_a_denied_skill_is_answered_like_one_that_does_not_exist(caplog: p
         assert (output(who)["id"], output(who)["type"], output(who)["roles"]) == ("adam", "user", ["adder"])
 
 
+async def test_a_skill_that_nobody_named_is_not_named_to_who_may_not_call_it() -> None:
+    executor = executor_of(registry_of(total=Total()), acl=DENYING)
+    async with agent_of(executor, auth=Names()) as server:
+        assert output((await send(server.app, {"numbers": [2]}, headers=ADAM)).json["result"]["task"])["total"] == 2
+        reply = await send(server.app, {"numbers": [2]}, headers=EVE)
+        assert reply.json["error"]["message"] == "Missing required parameter: metadata.skillId"
+        assert b"total" not in reply.body
+
+
 async def test_the_context_tells_who_calls_and_until_when() -> None:
     async with agent_of(executor_of(registry_of(whoami=Whoami())), execution_timeout=100) as server:
         task = await task_of(server.app, {})
