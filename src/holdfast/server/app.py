@@ -33,7 +33,7 @@ from holdfast.server.local import at_this_machine
 from holdfast.server.metrics import MetricsPage
 from holdfast.server.operations import OperationsApi
 from holdfast.server.rates import Rates
-from holdfast.server.rest import Rest, route
+from holdfast.server.rest import OLDER_CARD, Rest, route
 from holdfast.server.service import AgentService
 from holdfast.server.settings import ServerSettings
 from holdfast.server.sse import Streams
@@ -366,7 +366,7 @@ class _Routes:
             except MethodNotFoundError as error:
                 await self.rest.fail(scope, send, error)
                 return
-            if found is None:
+            if found is None or (path == OLDER_CARD and not self.cards.config.extended_card):
                 await self.rest.fail(scope, send, MethodNotFoundError("there is nothing at this path"))
             else:
                 await self.rest(scope, receive, send, found)

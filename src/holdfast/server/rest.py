@@ -53,6 +53,7 @@ ROUTES: tuple[tuple[str, str, Operation], ...] = (
 
 _COMPILED = [(methods.split(), re.compile(path), operation) for methods, path, operation in ROUTES]
 _OLD_CARD = "/card"  # only 0.3 calls it so
+OLDER_CARD = "/agent/authenticatedExtendedCard"  # as it was before 0.3, and as apcore agents are asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,8 @@ def route(method: str, path: str) -> Route | None:
     """The route of a request, or None; the path is decoded already. Raises MethodNotFoundError for a wrong method."""
     if path.startswith("/v1/"):
         return _found(method, path[3:], Version.v0_3, {})
+    if path == OLDER_CARD:
+        return _found(method, _OLD_CARD, Version.v0_3, {})
     tenant, slash, rest = path[1:].partition("/")
     found = _found(method, path, Version.v1_0, {})
     if found is None and tenant and slash:

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from holdfast.apcore import InMemoryTaskStore, TaskStoreStorage
 from tests.integration.apcore.commands import holdfast, nothing_runs
@@ -54,7 +54,7 @@ def test_section_13_3_the_dockerfile_is_clean() -> None:
 
 
 def test_section_13_3_compose_is_valid() -> None:
-    lint = [BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml"]
+    lint = [str(BIN / "check-jsonschema"), "--builtin-schema", "vendor.compose-spec", "compose.yaml"]
     ran = subprocess.run(lint, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout
 
