@@ -22,6 +22,7 @@ def conformance() -> None:
     Example:
       holdfast conformance storage my_package.engine:factory
       holdfast conformance task-storage my_package.tasks:MyStorage
+      holdfast conformance state-store my_package.state:create_store
     """
 
 
@@ -70,10 +71,36 @@ def task_storage(factory: str, only: tuple[str, ...], json_output: bool) -> None
     _tell(report, json_output)
 
 
-def _tell(report: Report, json_output: bool) -> None:
+@conformance.command()
+@click.argument("factory", metavar="MODULE:FACTORY")
+@click.option("--only", multiple=True, metavar="NAME", help="Check only this law or group; may be repeated.")
+@click.option("--checklist", is_flag=True, help="Print the specification's checklist, filled in, instead of the laws.")
+@as_json
+def state_store(factory: str, only: tuple[str, ...], checklist: bool, json_output: bool) -> None:
+    """Run every law of the StateStore specification on a store of your own.
+
+    MODULE:FACTORY names a class of stores, a function that answers an empty one at each call (or a coroutine, as
+    penguiflow-admin takes them), or a StateStoreSubject of holdfast.conformance.state_store, which can say more. The
+    laws of a capability apply to stores that have its methods. Modules are also looked for in the current directory. The
+    exit code is 1 when a law is broken.
+
+    \b
+    Example:
+      holdfast conformance state-store penguiflow.state:InMemoryStateStore --only events
+    """
+    from holdfast.conformance.state_store import checklist as filled_in
+    from holdfast.conformance.state_store import load, validate
+
+    sys.path.insert(0, "")
+    with progress("checking") as tell:
+        report = asyncio.run(validate(load(factory), only=only, progress=lambda finding: tell(finding.law.name)))
+    _tell(report, json_output, filled_in(report) if checklist else None)
+
+
+def _tell(report: Report, json_output: bool, words: str | None = None) -> None:
     if json_output:
         print_json(report.to_dict())
     else:
-        click.echo(str(report))
+        click.echo(words or str(report))
     if not report.ok:
         raise SystemExit(1)

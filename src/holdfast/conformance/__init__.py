@@ -1,1 +1,1 @@
-"""Suites that anybody can run on their own engine: `holdfast.conformance.storage` states the laws of the kernel."""
+"""Suites that anybody can run on their own engine (`storage`), `task_storage` or `state_store`."""

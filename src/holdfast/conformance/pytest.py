@@ -9,16 +9,25 @@ and in one of your storage of tasks:
 from holdfast.conformance.pytest import task_storage_laws
 
 test_law = task_storage_laws(MyStorage)
+
+and in one of your StateStore:
+
+from holdfast.conformance.pytest import state_store_laws
+
+test_law = state_store_laws(MyStateStore)
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from holdfast.conformance.law import STORAGE
+from holdfast.conformance.state_store import StatePlace, StateStoreSubject, state_subject_of
+from holdfast.conformance.state_store.law import STATE
 from holdfast.conformance.storage import Place, Subject, subject_of
 from holdfast.conformance.suite import Checked, Law, P, Suite
 from holdfast.conformance.task_law import TASKS, AnyStorage, StoragePlace, TaskStorageSubject, task_subject_of
@@ -35,6 +44,12 @@ def task_storage_laws(
 ) -> Callable[[Law[StoragePlace]], None]:
     """A parametrised test: one case for each law of task storages that applies to the subject."""
     return _laws(TASKS, task_subject_of(given), "every law of task storages that applies to it")
+
+
+def state_store_laws(given: StateStoreSubject | Callable[[], Any]) -> Callable[[Law[StatePlace]], None]:
+    """A parametrised test: one case for each law of StateStores that applies to the subject."""
+    subject = asyncio.run(state_subject_of(given).probed())
+    return _laws(STATE, subject, "every law of the StateStore that applies to it")
 
 
 def _laws(suite: Suite[P], subject: Checked[P], what: str) -> Callable[[Law[P]], None]:
