@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,6 +24,8 @@ from holdfast.storage import Kernel
 from holdfast.tasks.retention import RetentionPolicy
 from holdfast.tasks.settings import TaskSettings
 from holdfast.tasks.storage import Storage
+
+logger = logging.getLogger("holdfast.apcore")
 
 AUTHENTICATES = ("authenticate", "security_schemes")
 HANDLES = ("request_approval", "check_approval")
@@ -146,6 +149,7 @@ class ApcoreServer(A2AServer):
         await super().__aexit__(kind, error, at)
 
     def _card_changed(self) -> None:
+        logger.info("modules have changed: there are %d skills now", len(self.catalog))
         self.replace_card(self.builder.build)
 
     async def _facts(self, good: bool, detail: str) -> tuple[bool, dict[str, Any]]:  # noqa: FBT001 - as Health asks
