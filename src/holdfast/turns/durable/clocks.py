@@ -9,6 +9,8 @@ and several commits of one process can be under way at once, since call order is
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from holdfast.storage import Insert, Replace
 from holdfast.turns.durable.families import STREAMS
 
@@ -16,26 +18,56 @@ PLACES = 1 << 20  # in one commit; the kernel allows fewer operations than that
 _REMEMBERED = 10_000  # owners; forgetting one costs a refused commit
 
 
+@dataclass(slots=True)
+class _Clock:
+    """The version that the next commit expects. ``era`` grows when it proves wrong."""
+
+    version: int = 0
+    era: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One commit's raising of a clock: the operation for it, and the first seq that it gives."""
+
+    owner: str
+    clock: _Clock
+    version: int
+    era: int
+
+    @property
+    def operation(self) -> Insert | Replace:
+        if self.version:
+            return Replace(STREAMS, self.owner, self.version, b"")
+        return Insert(STREAMS, self.owner, b"")
+
+    @property
+    def first_seq(self) -> int:
+        return (self.version + 1) * PLACES
+
+    def refused(self, found: int) -> None:
+        """The clock stood at ``found``. The first of several that guessed wrong says so; the others follow it."""
+        if self.clock.era == self.era:
+            self.clock.version = found
+            self.clock.era += 1
+
+    def undone(self) -> None:
+        """The commit came to nothing for another reason; those called after it will find out by themselves."""
+        if self.clock.era == self.era and self.clock.version == self.version + 1:
+            self.clock.version = self.version
+
+
 class Clocks:
     """What this process knows about the clocks of owners; a guess, which each commit checks."""
 
     def __init__(self) -> None:
-        self._versions: dict[tuple[str, str], int] = {}
+        self._clocks: dict[tuple[str, str], _Clock] = {}
 
-    def tick(self, partition: str, owner: str) -> tuple[Insert | Replace, int]:
-        """The operation that raises this owner's clock, and the first seq of the commit that carries it."""
-        place = partition, owner
-        version = self._versions.get(place, 0)
-        if len(self._versions) >= _REMEMBERED:
-            self._versions.clear()
-        self._versions[place] = version + 1  # for the next commit, which may be called before this one is done
-        operation = Replace(STREAMS, owner, version, b"") if version else Insert(STREAMS, owner, b"")
-        return operation, (version + 1) * PLACES
-
-    def learn(self, partition: str, owner: str, version: int) -> None:
-        """A refusal said at which version it is."""
-        self._versions[partition, owner] = version
-
-    def forget(self, partition: str, owner: str) -> None:
-        """The commit failed: nobody knows whether the clock was raised."""
-        self._versions.pop((partition, owner), None)
+    def tick(self, partition: str, owner: str) -> Tick:
+        """Raise this owner's clock; the next tick counts on it, though it may come before the commit is done."""
+        if len(self._clocks) >= _REMEMBERED:
+            self._clocks.clear()
+        clock = self._clocks.setdefault((partition, owner), _Clock())
+        tick = Tick(owner, clock, clock.version, clock.era)
+        clock.version += 1
+        return tick

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
@@ -14,17 +13,15 @@ from holdfast.errors import (
     StorageBusy,
     TurnStorageNotFound,
 )
-from holdfast.storage import Attach, Delete, Detach, Insert, Kernel, Operation, Patch, Replace
+from holdfast.storage import Attach, Detach, Insert, Kernel, Operation, Patch, Replace
 from holdfast.storage.records import Scalar
 from holdfast.turns.codec.kinds import Kind
-from holdfast.turns.durable.clocks import Clocks
+from holdfast.turns.durable.clocks import Clocks, Tick
 from holdfast.turns.durable.families import BYTES, COLLECTIONS, DELETED, KIND_OF, STREAMS
 from holdfast.turns.durable.readers import Entry
 from holdfast.turns.durable.records import Change, Stored, fold, read
 
-TRIES = 200
-_PATIENT_TRIES = 3  # before others are given time
-_PAUSE_SECONDS = 0.01
+TRIES = 1000  # without a pause, since who waits loses the next race too; each one failed because another got through
 
 
 @dataclass(slots=True)
@@ -83,29 +80,29 @@ class Unit:
     async def commit(self) -> None:
         """Write everything at once. Raises what a change could not know before: that an id is taken, for example."""
         self.open = False
-        for number in range(TRIES):
-            operations, owners = self._plan()
+        for _ in range(TRIES):
+            operations, ticks = self._plan()
             if not operations:
                 return
             try:
                 await self.kernel.commit(self.partition, *operations)
             except CommitRefused as refusal:
-                await self._learn(refusal, owners)
+                await self._learn(refusal, ticks)
             except BaseException:
-                self._forget(owners)
+                for tick in ticks:
+                    tick.undone()
                 raise
             else:
                 for entry in self._entries.values():
                     entry.version = 0
                 return
-            if number >= _PATIENT_TRIES:
-                await asyncio.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 - to step out of each other's way
         raise StorageBusy("others write to this thread all the time; nothing of this unit was written, try again")
 
-    def _plan(self) -> tuple[list[Operation], list[str]]:
-        """The operations of the commit, and the owners whose clocks it raises."""
+    def _plan(self) -> tuple[list[Operation], list[Tick]]:
+        """The operations of the commit, and the clocks that it raises."""
         operations: list[Operation] = []
-        seqs: dict[str, int] = {}
+        ticks: dict[str, Tick] = {}
+        seqs: dict[str, Iterator[int]] = {}
         for (kind, key), slot in self._slots.items():
             state = fold(slot.base, slot.changes)
             if state is None or state is slot.base:
@@ -115,14 +112,11 @@ class Unit:
                 if slot.base is not None and not slot.base.deleted:
                     operations.append(Patch(collection, key, self._tombstone(state), slot.base.version))
                 continue
-            seq = state.seq
-            if not seq:
-                if state.owner not in seqs:
-                    tick, seqs[state.owner] = self._clocks.tick(self.partition, state.owner)
-                    operations.append(tick)
-                seq = seqs[state.owner]
-                seqs[state.owner] += 1
-            body, fields = state.body(), state.fields(seq)
+            if not state.seq and state.owner not in ticks:
+                tick = ticks[state.owner] = self._clocks.tick(self.partition, state.owner)
+                seqs[state.owner] = itertools.count(tick.first_seq)
+                operations.append(tick.operation)
+            body, fields = state.body(), state.fields(state.seq or next(seqs[state.owner]))
             if slot.base is None:
                 operations.append(Insert(collection, key, body, fields))
             else:
@@ -130,37 +124,36 @@ class Unit:
             operations += holdings(collection, key, before=slot.base.blobs if slot.base else (), after=state.blobs)
         for entry in self._entries.values():
             operations.append(Patch(BYTES, entry.key, {"state": "committed"}, entry.version))
-        return operations, list(seqs)
+        return operations, list(ticks.values())
 
     def _tombstone(self, state: Stored) -> dict[str, Scalar]:
         gone: dict[str, Scalar] = {"owner": DELETED, "seq": self._now}
         return gone if state.named is None else {**gone, "named": None}
 
-    async def _learn(self, refusal: CommitRefused, owners: Iterable[str]) -> None:
+    async def _learn(self, refusal: CommitRefused, ticks: Iterable[Tick]) -> None:
         """Take in what the refusal says; raises when that leaves no way to do what was asked."""
         check = refusal.check
-        if isinstance(check, Attach):
-            raise TurnStorageNotFound(
-                "bytes that a record refers to are gone: they were reaped before it was stored; write them again",
-                cause=BlobNotFound(check.digest),
-            )
-        assert isinstance(check, Insert | Replace | Patch | Delete)
-        others = [owner for owner in owners if owner != check.key] if check.collection == STREAMS else owners
-        for owner in others:  # this commit did not raise them after all
-            self._clocks.forget(self.partition, owner)
-        if check.collection == STREAMS:
-            assert isinstance(refusal.found, int)
-            self._clocks.learn(self.partition, check.key, refusal.found)
-        elif check.collection == BYTES:
-            del self._entries[check.key]  # rewritten or let go meanwhile; the record holds the bytes by itself
-        else:
-            slot = self._slots[KIND_OF[check.collection], check.key]
-            slot.base = await self.load(KIND_OF[check.collection], check.key)
-            fold(slot.base, slot.changes)
-
-    def _forget(self, owners: Iterable[str]) -> None:
-        for owner in owners:
-            self._clocks.forget(self.partition, owner)
+        for tick in ticks:
+            if check == tick.operation:
+                assert isinstance(refusal.found, int)
+                tick.refused(refusal.found)
+            else:
+                tick.undone()
+        match check:
+            case Attach():
+                raise TurnStorageNotFound(
+                    "bytes that a record refers to are gone: they were reaped before it was stored; write them again",
+                    cause=BlobNotFound(check.digest),
+                )
+            case Patch() if check.collection == BYTES:
+                del self._entries[check.key]  # rewritten or let go meanwhile; the record holds the bytes by itself
+            case Insert() | Replace() | Patch() if check.collection != STREAMS:
+                kind = KIND_OF[check.collection]
+                slot = self._slots[kind, check.key]
+                slot.base = await self.load(kind, check.key)
+                fold(slot.base, slot.changes)
+            case _:
+                pass
 
 
 def holdings(collection: str, key: str, *, before: Iterable[str], after: Iterable[str]) -> list[Operation]:

@@ -1,0 +1,24 @@
+"""Fetches everything in a process of its own and compares it with what was stored; prints each kind that is equal."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
+from holdfast.turns.durable import durable_storage
+from tests.integration.turns.stage import FETCHES, Calls, Turn, one_of_each, told
+
+
+async def main(url: str) -> None:
+    async with durable_storage(url) as storage:
+        calls = Calls(storage.callbacks(), Turn("another turn"))
+        for kind in FETCHES:
+            expected = [await told(value) for of, value in one_of_each() if of == kind]
+            assert [await told(value) for value in await calls.fetch(kind)] == expected, kind
+            print(kind)
+
+
+asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,105 @@
+"""Older and newer forms, and damage."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import TurnStorageCorrupt, TurnStorageSchema
+from holdfast.storage import Kernel, Put
+from holdfast.turns.durable import DurableStorage, durable_storage
+from holdfast.turns.durable import format as format_module
+from holdfast.turns.durable.scope import partition_of
+from holdfast.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
+from holdfast.turns.primitives import SpooledArtifact
+from tests.integration.turns.stage import Calls, Turn, image, message, retrievable
+
+
+async def test_check_47_forms(lasting_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older form is brought up to date when it is opened; a newer one refuses this program."""
+    async with durable_storage(lasting_url) as storage:
+        await Calls(storage.callbacks(), Turn()).store_message(message())
+    steps: list[Kernel] = []
+
+    async def step(kernel: Kernel) -> None:
+        steps.append(kernel)
+
+    with monkeypatch.context() as newer:
+        newer.setattr(format_module, "FORMAT", 2)
+        newer.setitem(format_module.UPGRADES, 1, step)
+        async with durable_storage(lasting_url) as storage:
+            assert len(steps) == 1
+            assert await storage.migrate() == []
+            assert await Calls(storage.callbacks(), Turn()).ids() == ["m1"]
+    with pytest.raises(TurnStorageSchema, match="newer") as raised:
+        await durable_storage(lasting_url).open()
+    assert raised.value.code == "E_STORAGE_SCHEMA"
+
+
+async def test_check_47_damage_is_noticed(storage: DurableStorage, calls: Calls) -> None:
+    """A record that is no longer what it was, and one from the future."""
+    await calls.store_message(message())
+    [row] = [row async for row in storage.export("acme")]
+    fields = {"owner": row["owner"], "seq": row["seq"]}
+    for body, error in (
+        (b"{", TurnStorageCorrupt),
+        (b'{"v":1}', TurnStorageCorrupt),
+        (b'{"v":2}', TurnStorageSchema),
+    ):
+        await storage.kernel.commit(partition_of("acme"), Put("turn_messages", f"{row['owner']}/m1", body, fields))
+        with pytest.raises(error):
+            await calls.fetch("message")
+
+
+async def _store_some(url: str) -> None:
+    async with durable_storage(url) as storage:
+        calls = Calls(storage.callbacks(), Turn())
+        await calls.store_message(message(attachments=[image(InMemoryMediaReader(b"original"))]))
+        await calls.store_retrievable(retrievable("r", SpooledArtifact(InMemorySpoolReader(b"original\n" * 100_000))))
+
+
+async def _read_damaged(storage: DurableStorage) -> None:
+    calls = Calls(storage.callbacks(), Turn())
+    [found], [text] = await calls.fetch("message"), await calls.fetch("retrievable")
+    for reading in (found.attachments[0].as_bytes(), text.content.as_string()):
+        with pytest.raises(TurnStorageCorrupt) as raised:
+            await reading
+        assert raised.value.code == "E_STORAGE_CORRUPT"
+
+
+@pytest.mark.parametrize("hashed", [True, False])
+async def test_check_47_tampered_bytes(lasting_url: str, monkeypatch: pytest.MonkeyPatch, hashed: bool) -> None:
+    """An engine that answers other bytes than were written is found out, also when their hashes were forged too."""
+    await _store_some(lasting_url)
+    async with durable_storage(lasting_url) as storage:
+        kernel: Any = storage.kernel
+        true = kernel._blob_chunk
+
+        async def forged(partition: str, upload: int, number: int) -> tuple[bytes, bytes]:
+            data, digest = await true(partition, upload, number)
+            data = bytes([data[0] ^ 1]) + data[1:]
+            return data, hashlib.sha256(data).digest() if hashed else digest
+
+        monkeypatch.setattr(kernel, "_blob_chunk", forged)
+        await _read_damaged(storage)
+
+
+async def test_check_47_tampered_file(tmp_path: Path) -> None:
+    """Bytes changed in the file itself, hashes and all."""
+    url = f"sqlite:///{tmp_path}/file.db"
+    await _store_some(url)
+    with contextlib.closing(sqlite3.connect(f"{tmp_path}/file.db")) as file:
+        for blob, number, data in file.execute("SELECT blob, number, data FROM blob_chunk").fetchall():
+            forged = bytes([data[0] ^ 1]) + data[1:]
+            file.execute(
+                "UPDATE blob_chunk SET data = ?, sha256 = ? WHERE blob = ? AND number = ?",
+                (forged, hashlib.sha256(forged).digest(), blob, number),
+            )
+        file.commit()
+    async with durable_storage(url) as storage:
+        await _read_damaged(storage)

@@ -1,0 +1,379 @@
+"""The durable adapter, callback by callback, on every engine."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import (
+    InvalidValue,
+    StorageClosed,
+    TurnStorageDuplicateId,
+    TurnStorageNotFound,
+    TurnStorageScopeMissing,
+)
+from holdfast.storage import open_storage
+from holdfast.turns.codec import ArtifactTypes, Resolvers
+from holdfast.turns.durable import DurableStorage, Scope, durable_storage
+from holdfast.turns.durable.families import FAMILIES
+from holdfast.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
+from holdfast.turns.primitives import SpooledArtifact, Tokenizable
+from holdfast.turns.readers import Descriptor
+from holdfast.turns.registry import Registry
+from holdfast.turns.windows import FetchPolicy, TopK, Window
+from tests.integration.turns.stage import (
+    FETCHES,
+    MAKE,
+    PLAIN,
+    Calls,
+    Turn,
+    image,
+    memory,
+    message,
+    one_of_each,
+    retrievable,
+    thought,
+    told,
+    tool_call,
+)
+
+# ------------------------------------------------------------------------------------------------------ 38: coming back
+
+
+async def test_check_38_everything_comes_back(calls: Calls) -> None:
+    """Each primitive with all that it can hold, field by field, in the order of storing."""
+    stored: dict[str, list[Any]] = {}
+    for kind, value in one_of_each():
+        await calls.do("store", kind, value)
+        stored.setdefault(kind, []).append(value)
+    for kind, values in stored.items():
+        found = await calls.fetch(kind)
+        assert [await told(value) for value in found] == [await told(value) for value in values]
+
+
+async def test_check_38_in_a_new_process(lasting_url: str) -> None:
+    async with durable_storage(lasting_url) as storage:
+        calls = Calls(storage.callbacks(), Turn())
+        async with storage.unit_of_work(Turn()):
+            for kind, value in one_of_each():
+                await calls.do("store", kind, value)
+    child = Path(__file__).with_name("reads_back.py")
+    done = subprocess.run([sys.executable, str(child), lasting_url], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == list(FETCHES)
+
+
+async def test_check_39_transient_bytes_outlive_the_process(lasting_url: str) -> None:
+    """A reader that can't describe itself is drained when its message is stored."""
+    data = bytes(range(256)) * 5000
+    async with durable_storage(lasting_url) as storage:
+        await Calls(storage.callbacks(), Turn()).store_message(message(attachments=[image(InMemoryMediaReader(data))]))
+    async with durable_storage(lasting_url) as storage:
+        await storage.reap(older_than=0)
+        [found] = await Calls(storage.callbacks(), Turn("later")).fetch("message")
+        read = await found.attachments[0].as_bytes()
+        assert hashlib.sha256(read).hexdigest() == hashlib.sha256(data).hexdigest()
+
+
+async def test_order_is_that_of_storing_and_not_of_time(calls: Calls) -> None:
+    for number in (5, 1, 9, 3):
+        await calls.store_message(message(f"m{number}", created_at=number, updated_at=number))
+    await calls.mutate_message(message("m5", "changed", created_at=99, updated_at=99))
+    assert await calls.ids() == ["m5", "m1", "m9", "m3"]
+
+
+# --------------------------------------------------------------------------------------------------- 40, 41: one record
+
+
+async def test_check_40_a_pending_call_is_completed(storage: DurableStorage, calls: Calls) -> None:
+    """Its neighbours stay byte for byte, and it keeps its place."""
+
+    async def rows() -> dict[str, dict[str, Any]]:
+        return {row["id"]: row async for row in storage.export("acme")}
+
+    for number in range(3):
+        await calls.store_tool_call(tool_call(f"call_{number}"))
+    before = await rows()
+    await calls.mutate_tool_call(tool_call("call_1", "42"))
+    after = await rows()
+    assert [call.id for call in await calls.fetch("tool_call")] == ["call_0", "call_1", "call_2"]
+    [done] = [call for call in await calls.fetch("tool_call") if call.is_complete]
+    assert (done.id, str(done.results)) == ("call_1", "42")
+    changed, was = after.pop("call_1"), before.pop("call_1")
+    assert after == before
+    assert (changed["seq"], changed["created"]) == (was["seq"], was["created"])
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+async def test_check_41_the_same_store_twice_is_one_row(calls: Calls, kind: str) -> None:
+    make = MAKE[kind]
+    await calls.do("store", kind, make("x"))
+    await calls.do("store", kind, make("x"))
+    assert await calls.ids(kind) == ["x"]
+    other = {"args": {"a": 2}} if kind == "tool_call" else {"content": "another"}
+    with pytest.raises(TurnStorageDuplicateId):
+        await calls.do("store", kind, make("x", **other))
+    await calls.do("mutate", kind, make("x", **other))
+    with pytest.raises(TurnStorageNotFound):
+        await calls.do("mutate", kind, make("missing"))
+    await calls.do("delete", kind, "missing")
+    await calls.do("delete", kind, "x")
+    await calls.do("delete", kind, "x")
+    assert await calls.ids(kind) == []
+    with pytest.raises(TurnStorageNotFound):
+        await calls.do("mutate", kind, make("x"))
+    await calls.do("store", kind, make("y"))
+    await calls.do("store", kind, make("x"))
+    assert await calls.ids(kind) == ["y", "x"], "stored anew, it is the last"
+
+
+@pytest.mark.parametrize("kind", ["tool_call", "thought"])
+async def test_check_41_ids_begin_anew_in_every_turn(storage: DurableStorage, kind: str) -> None:
+    """Providers call the first tool call of each turn call_0: two rows, and what becomes of one leaves the other."""
+    turns = [Calls(storage.callbacks(), Turn(name)) for name in ("one", "two", "three")]
+    field, values = ("args", ({"n": 1}, {"n": 2})) if kind == "tool_call" else ("content", ("first", "second"))
+
+    async def seen() -> list[str]:
+        return [str(getattr(value, field)) for value in await turns[2].fetch(kind)]
+
+    for turn, value in zip(turns, values, strict=False):
+        await turn.do("store", kind, MAKE[kind]("call_0", **{field: value}))
+    assert await seen() == [str(value) for value in values]
+    changed = {"n": 3} if kind == "tool_call" else "third"
+    await turns[0].do("mutate", kind, MAKE[kind]("call_0", **{field: changed}))
+    assert await seen() == [str(changed), str(values[1])], "that of its own turn"
+    await turns[2].do("mutate", kind, MAKE[kind]("call_0", **{field: changed}))
+    assert await seen() == [str(changed), str(changed)], "from a turn without one: the latest"
+    await turns[2].do("delete", kind, "call_0")
+    await turns[2].do("delete", kind, "call_0")
+    assert await seen() == []
+
+
+@pytest.mark.parametrize(("duplicates", "left"), [("keep", "first"), ("replace", "second")])
+async def test_duplicates_by_policy(url: str, duplicates: Any, left: str) -> None:
+    async with durable_storage(url, duplicates=duplicates, upsert=True) as storage:
+        calls = Calls(storage.callbacks(), Turn())
+        for text in ("first", "second"):
+            await calls.store_message(message("m", text))
+        await calls.mutate_message(message("new"))
+        assert [(found.id, str(found.content)) for found in await calls.fetch("message")] == [
+            ("m", left),
+            ("new", "hello"),
+        ]
+
+
+async def test_groups_are_replaced_at_once(storage: DurableStorage, calls: Calls) -> None:
+    """All of it or nothing: a replacement that is refused leaves the group as it was."""
+    for number in range(4):
+        await calls.store_tool_call(tool_call(f"call_{number}"))
+    await calls.replace_tool_call_group(["call_0", "call_1"], [tool_call("summary", "both")])
+    assert await calls.ids("tool_call") == ["call_2", "call_3", "summary"]
+    with pytest.raises(TurnStorageDuplicateId):
+        await calls.replace_tool_call_group(["call_2"], [tool_call("new"), tool_call("summary", "other")])
+    assert await calls.ids("tool_call") == ["call_2", "call_3", "summary"]
+
+
+# ------------------------------------------------------------------------------------------------------------ 42: scope
+
+
+async def test_check_42_nobody_sees_anothers(storage: DurableStorage) -> None:
+    """Equal ids of two tenants, and of two threads, are different things."""
+    here, elsewhere, thread = (
+        Calls(storage.callbacks(), turn) for turn in (Turn(), Turn(tenant="a/b%~"), Turn(thread="another"))
+    )
+    for kind, value in one_of_each():
+        await here.do("store", kind, value)
+    shared = {"memory", "standing_instruction"}
+    for kind in FETCHES:
+        assert await elsewhere.ids(kind) == []
+        assert bool(await thread.ids(kind)) == (kind in shared)
+    for kind in PLAIN:
+        await elsewhere.do("store", kind, MAKE[kind]("x"))
+        for calls in (here, thread):
+            assert "x" not in await calls.ids(kind)
+            await calls.do("delete", kind, "x")
+        assert await elsewhere.ids(kind) == ["x"]
+    assert await Calls(storage.callbacks(), Turn(agent="other")).ids("memory") == []
+
+
+@pytest.mark.parametrize(
+    "scope", [None, "acme", {"tenant": "acme"}, {"tenant": "", "thread": "t"}, {"tenant": 1, "thread": "t"}]
+)
+async def test_check_42_no_scope_no_storage(storage: DurableStorage, scope: object) -> None:
+    """Nothing is ever stored for nobody."""
+    turn = Turn()
+    turn.stash = Registry({"scope": scope} if scope is not None else {})
+    calls = Calls(storage.callbacks(), turn)
+    for call in (calls.fetch_messages(), calls.store_message(message()), calls.store_media_bytes("x", b"")):
+        with pytest.raises(TurnStorageScopeMissing) as raised:
+            await call
+        assert (raised.value.code, raised.value.status) == ("E_STORAGE_SCOPE_MISSING", 400)
+    with pytest.raises(TurnStorageScopeMissing):
+        async with storage.unit_of_work(turn):
+            pass
+
+
+async def test_scope_of_ones_own(url: str) -> None:
+    async with durable_storage(url, scope=lambda ctx: Scope("acme", ctx.id), memories="thread") as storage:
+        await Calls(storage.callbacks(), Turn("a")).store_memory(memory())
+        assert await Calls(storage.callbacks(), Turn("a")).ids("memory") == ["f1"]
+        assert await Calls(storage.callbacks(), Turn("b")).ids("memory") == []
+
+
+# --------------------------------------------------------------------------------------------------- units of work
+
+
+async def test_a_unit_of_work_is_all_or_nothing(storage: DurableStorage, calls: Calls) -> None:
+    await calls.store_message(message("before"))
+    await calls.store_message(message("gone"))
+
+    async def leave_early() -> None:
+        async with storage.unit_of_work(Turn()):
+            await calls.store_message(message("m1"))
+            await calls.mutate_message(message("before", "changed"))
+            raise RuntimeError
+
+    async def find_it_taken() -> None:
+        async with storage.unit_of_work(Turn()):
+            await calls.store_message(message("m1"))
+            await calls.store_message(message("before", "other"))
+
+    with pytest.raises(RuntimeError):
+        await leave_early()
+    with pytest.raises(TurnStorageDuplicateId):
+        await find_it_taken()
+    assert [str(found.content) for found in await calls.fetch("message")] == ["hello", "hello"]
+    async with storage.unit_of_work(Turn()):
+        await calls.store_message(message("m1"))
+        await calls.store_message(message("m1"))
+        await calls.mutate_message(message("m1", "changed"))
+        await calls.delete_message("gone")
+        await calls.store_thought(thought("t"))
+        await calls.delete_thought("t")
+        await calls.store_memory(memory("f"))
+        with pytest.raises(TurnStorageNotFound):
+            await calls.mutate_message(message("gone"))
+        assert await calls.ids() == ["before", "gone"], "not before its end"
+    assert [(found.id, str(found.content)) for found in await calls.fetch("message")] == [
+        ("before", "hello"),
+        ("m1", "changed"),
+    ]
+    assert await calls.ids("thought") == []
+    assert await calls.ids("memory") == ["f"]
+
+
+async def test_many_at_once_in_one_process(storage: DurableStorage, calls: Calls) -> None:
+    """Stores of one thread that overlap are neither lost nor doubled."""
+    await asyncio.gather(*(calls.store_message(message(f"m{number}")) for number in range(50)))
+    assert sorted(await calls.ids()) == sorted(f"m{number}" for number in range(50))
+    seqs = [row["seq"] async for row in storage.export("acme")]
+    assert seqs == sorted(set(seqs))
+
+
+# --------------------------------------------------------------------------------------------------- 45: instructions
+
+
+async def test_check_45_instructions_are_known_by_key_or_text(calls: Calls) -> None:
+    for value in ("a", Tokenizable("b"), "c", Tokenizable("d", key="k"), "a"):
+        await calls.store_standing_instruction(value)
+    assert await calls.ids("standing_instruction") == ["a", "b", "c", "d"]
+    await calls.delete_standing_instruction(Tokenizable("a"))
+    await calls.delete_standing_instruction("b")
+    assert await calls.ids("standing_instruction") == ["c", "d"]
+    await calls.store_standing_instruction("e")
+    await calls.mutate_standing_instruction(Tokenizable("D", key="k"))
+    assert await calls.ids("standing_instruction") == ["c", "D", "e"], "in its place"
+    await calls.mutate_standing_instruction("f")
+    await calls.mutate_standing_instruction("c")
+    assert await calls.ids("standing_instruction") == ["c", "D", "e", "f"], "without a key: as if stored"
+    await calls.delete_standing_instruction("d")
+    assert await calls.ids("standing_instruction") == ["c", "D", "e", "f"], "nobody says that any more"
+    await calls.delete_standing_instruction("D")
+    assert await calls.ids("standing_instruction") == ["c", "e", "f"], "by text, though it has a key"
+    await calls.store_standing_instruction("a")
+    assert await calls.ids("standing_instruction") == ["c", "e", "f", "a"]
+
+
+# ----------------------------------------------------------------------------------------------------- limits of fetch
+
+
+async def test_windows_and_the_most_important(url: str) -> None:
+    fetch = FetchPolicy(messages=Window(last=3), memories=TopK(2))
+    async with durable_storage(url, fetch=fetch) as storage:
+        calls = Calls(storage.callbacks(), Turn())
+        async with storage.unit_of_work(Turn()):
+            for number in range(10):
+                await calls.store_message(message(f"m{number}"))
+            for number, importance in enumerate((0.1, 1, 0, 0.9, 0.5)):
+                await calls.store_memory(memory(f"f{number}", importance))
+        await calls.delete_message("m8")
+        assert await calls.ids() == ["m6", "m7", "m9"]
+        assert await calls.ids("memory") == ["f1", "f3"]
+        await calls.delete_memory("f1")
+        await calls.mutate_memory(memory("f2", 0.95))
+        assert await calls.ids("memory") == ["f2", "f3"]
+
+
+async def test_tools_are_those_given(url: str) -> None:
+    async with durable_storage(url, tools=lambda ctx: [ctx.id]) as storage:
+        assert await Calls(storage.callbacks(), Turn()).fetch_tools() == ["turn-1"]
+
+
+# ------------------------------------------------------------------------------------------------- readers of ones own
+
+
+async def test_readers_that_describe_themselves_are_not_copied(url: str) -> None:
+    """If somebody is registered who can open them; subclasses of artifacts come back as what they were."""
+
+    class Remote(InMemoryMediaReader):
+        def describe(self) -> Descriptor:
+            return Descriptor(tag="media:remote", locator={"n": 7})
+
+    class Table(SpooledArtifact):
+        pass
+
+    resolvers, artifacts = Resolvers(), ArtifactTypes()
+    resolvers.media("media:remote", lambda locator: Remote(b"x" * locator["n"]))
+    artifacts.register("table", Table)
+    async with open_storage(url, declare=FAMILIES) as kernel:
+        async with durable_storage(kernel, resolvers=resolvers, artifacts=artifacts) as storage:
+            calls = Calls(storage.callbacks(), Turn())
+            await calls.store_message(message(attachments=[image(Remote(b"once"))]))
+            await calls.store_retrievable(retrievable("r", Table(InMemorySpoolReader(b"a\tb"))))
+            assert await (await calls.fetch("message"))[0].attachments[0].as_bytes() == b"x" * 7
+            [found] = await calls.fetch("retrievable")
+            assert type(found.content) is Table
+            assert await found.content.as_string() == "a\tb"
+            with pytest.raises(InvalidValue, match="register"):
+                await calls.store_retrievable(
+                    retrievable("s", type("Other", (SpooledArtifact,), {})(InMemorySpoolReader(b"")))
+                )
+        async with durable_storage(kernel) as storage:
+            await Calls(storage.callbacks(), Turn("t", thread="b")).store_message(
+                message(attachments=[image(Remote(b"drained"))])
+            )
+            [found] = await Calls(storage.callbacks(), Turn(thread="b")).fetch("message")
+            assert await found.attachments[0].as_bytes() == b"drained"
+
+
+async def test_wrong_calls_are_refused_and_change_nothing(storage: DurableStorage, calls: Calls) -> None:
+    for call in (
+        calls.store_message("text"),
+        calls.store_message(memory()),
+        calls.mutate_thought(None),
+        calls.delete_message(message()),
+        calls.store_standing_instruction(""),
+        calls.store_thought(thought(payload={"x": object()}, replay_compatibility="p")),
+        calls.store_media_bytes("x", 7),
+    ):
+        with pytest.raises(InvalidValue):
+            await call
+    assert [await calls.ids(kind) for kind in FETCHES] == [[]] * len(FETCHES)
+    with pytest.raises(StorageClosed):
+        await Calls(durable_storage("memory:").callbacks(), Turn()).fetch("message")

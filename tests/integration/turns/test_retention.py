@@ -1,0 +1,88 @@
+"""Reap, purge and erase: what ends, and what must not."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.storage import Kernel, Query
+from holdfast.turns.durable import DurableStorage
+from holdfast.turns.durable.families import COLLECTIONS
+from holdfast.turns.durable.scope import partition_of
+from holdfast.turns.primitives import SpooledArtifact
+from tests.integration.turns.stage import MAKE, PLAIN, Calls, Turn, image, message, one_of_each, retrievable
+
+
+async def test_check_46_reap_takes_what_nobody_took(storage: DurableStorage, calls: Calls) -> None:
+    """An iteration that wrote ten blobs and came to nothing; those of committed records stay."""
+    kept = await calls.store_media_bytes("kept", b"kept")
+    spool = await calls.store_retrievable_bytes("kept", "text\n" * 100_000)
+
+    async def come_to_nothing() -> None:
+        async with storage.unit_of_work(Turn()):
+            for number in range(10):
+                reader = await calls.store_media_bytes(f"lost{number}", b"lost" * number)
+                await calls.store_message(message(f"m{number}", attachments=[image(reader)]))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        await come_to_nothing()
+    async with storage.unit_of_work(Turn()):
+        await calls.store_message(message("m", attachments=[image(kept)]))
+        await calls.store_retrievable(retrievable("r", SpooledArtifact(spool)))
+    assert (await storage.reap()).blobs == 0, "not yet: a turn may still be under way"
+    assert (await storage.reap(older_than=0)).blobs == 10
+    assert (await storage.reap(older_than=0)).blobs == 0
+    assert [info.id async for info in storage.blobs.media(Turn()).list()] == ["kept"]
+    [found], [text] = await calls.fetch("message"), await calls.fetch("retrievable")
+    assert await found.attachments[0].as_bytes() == b"kept"
+    assert await text.content.tail(2) == ["text", ""]
+
+
+async def test_purge_removes_tombstones_with_their_bytes(storage: DurableStorage, calls: Calls) -> None:
+    reader = await calls.store_media_bytes("x", b"bytes")
+    for kind, make in MAKE.items():
+        await calls.do("store", kind, make("x"))
+        await calls.do("store", kind, make("y"))
+    await calls.store_message(message("with", attachments=[image(reader)]))
+    for kind in PLAIN:
+        await calls.do("delete", kind, "x")
+    await calls.delete_message("with")
+    assert (await storage.purge(older_than=3600)).records == 0
+    removed = await storage.purge(tenant="acme")
+    assert (removed.records, removed.blobs) == (len(PLAIN) + 1, 1)
+    assert await storage.blobs.media(Turn()).read("x") is None
+    for kind in PLAIN:
+        assert await calls.ids(kind) == ["y"]
+
+
+async def test_erase_leaves_nothing(storage: DurableStorage) -> None:
+    """Of a thread: its records, tombstones and bytes. Of a tenant: everything. Of others: nothing."""
+    here, other, stranger = (
+        Calls(storage.callbacks(), turn) for turn in (Turn(), Turn(thread="other"), Turn(tenant="b"))
+    )
+    for calls in (here, other, stranger):
+        for kind, value in one_of_each():
+            await calls.do("store", kind, value)
+        await calls.delete_message("m-text")
+        await calls.store_media_bytes("x", b"staged")
+    await storage.erase("acme", thread="thread-1")
+    assert [await here.ids(kind) for kind in PLAIN if kind != "memory"] == [[]] * 4
+    assert await storage.blobs.media(Turn()).read("x") is None
+    assert len(await other.ids("message")) == 2
+    assert len(await here.ids("memory")) == 2
+    await storage.erase("acme")
+    assert [row async for row in storage.export("acme")] == []
+    assert await _records(storage.kernel, "acme") == 0
+    assert len([row async for row in storage.export("b")]) == 16
+    for kind, value in one_of_each():
+        await here.do("store", kind, value)
+    assert len([row async for row in storage.export("acme")]) == 17
+
+
+async def _records(kernel: Kernel, tenant: str) -> int:
+    count = 0
+    for collection in COLLECTIONS.values():
+        for owner in ("~deleted", "thread/thread-1", "thread/other", "agent/"):
+            page = await kernel.find(partition_of(tenant), Query(collection, {"owner": owner}, order="seq"))
+            count += len(page.records)
+    return count
