@@ -261,6 +261,12 @@ def test_a_pending_call_needs_no_results_and_keeps_its_own_arguments() -> None:
     done = dataclasses.replace(pending, is_complete=True, results=(media(), media()), completed_at=NOW)
     assert isinstance(done.results, tuple)
     assert str(call(results="").results) == ""
+    ended = pending.completed("3", at=NOW, is_error=True)
+    assert (str(ended.results), ended.is_error, ended.completed_at, ended.checksum) == ("3", True, NOW, pending.checksum)
+    wrongs: list[tuple[Any, Any]] = [([], NOW), ("3", "soon")]
+    for results, at in wrongs:
+        with pytest.raises(InvalidInitialToolCallValue):
+            pending.completed(results, at=at)
 
 
 def test_the_checksum_follows_the_rules_of_javascript() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -84,6 +84,14 @@ class ToolCall:
         object.__setattr__(self, "updated_at", time("updated_at", updated_at))
         ended = None if completed_at is None else time("completed_at", completed_at)
         object.__setattr__(self, "completed_at", ended)
+
+    def completed(self, results: AnyResults, *, at: Moment, is_error: bool = False) -> ToolCall:
+        """The same call with its results, for `mutate_tool_call`."""
+        try:
+            ended, found = time("at", at), _results(results)
+        except Wrong as wrong:
+            raise InvalidInitialToolCallValue(f"ToolCall: {wrong}") from None
+        return replace(self, is_complete=True, is_error=is_error, results=found, updated_at=ended, completed_at=ended)
 
 
 def _args(value: object) -> dict[str, Any]:
