@@ -14,9 +14,8 @@ from holdfast.turns.buses import Emitter
 from holdfast.turns.events import Kind, Op
 from holdfast.turns.gates import GateStore, TurnGate, pass_gate
 from holdfast.turns.holdings import Holdings, Write
-from holdfast.turns.primitives import Moment, Tokenizable, ToolCall
+from holdfast.turns.primitives import Tokenizable, ToolCall
 from holdfast.turns.registry import Registry
-from holdfast.turns.schemas import Schema
 from holdfast.turns.surface import Surface
 from holdfast.turns.tool_registry import ToolRegistry
 
@@ -67,26 +66,8 @@ class TurnContext(Surface):
     def turn_id(self) -> str:
         return self.id
 
-    async def wait_for(
-        self,
-        *,
-        id: str | None = None,  # noqa: A002
-        reason: str,
-        payload: Any = None,
-        schema: Schema | None = None,
-        timeout_ms: int | None = None,
-        created_at: Moment | None = None,
-    ) -> Any:
-        """Open a gate and wait until somebody settles it; answers the value, or raises what it was settled with."""
-        gate = TurnGate(
-            turn_id=self.id,
-            id=id,
-            reason=reason,
-            payload=payload,
-            schema=schema,
-            timeout_ms=timeout_ms,
-            created_at=created_at,
-        )
+    async def _pass(self, **fields: Any) -> Any:
+        gate = TurnGate(turn_id=self.id, **fields)
         return await pass_gate(gate, signal=self.abort_signal, emitter=self._emitter, store=self._gates)
 
     async def replace_tool_call_group(self, ids: Sequence[str], replacements: Sequence[ToolCall]) -> Any:

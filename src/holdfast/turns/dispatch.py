@@ -140,7 +140,6 @@ class DispatchRunner:
             await run.iterate(self._max_iterations)
         except asyncio.CancelledError:
             run.aborted = True
-            ctx.queue.drop()
             raise
         except TurnError as error:
             run.error = error

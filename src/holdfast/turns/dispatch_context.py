@@ -139,10 +139,10 @@ class DispatchContext(Surface):
             except Exception:  # noqa: BLE001
                 _log.exception("a handler of on_ack raised; the others are called all the same")
 
-    def nack(self, error: BaseException | None = None) -> None:
+    def nack(self, error: BaseException | str | None = None) -> None:
         """The work failed: the writes of this iteration are dropped and the dispatch ends with this error."""
         self._signal_once()
-        self._nack_error = DispatchNacked() if error is None else error
+        self._nack_error = error if isinstance(error, BaseException) else DispatchNacked(error and str(error))
 
     def on_ack(self, handler: Callable[[], Any], /) -> Callable[[], None]:
         """Call it inside `ack`; answers how to take that back."""
@@ -231,8 +231,7 @@ class DispatchContext(Surface):
     async def _perform_raw(self, write: Write) -> None:
         await self._call(write.callback, *(write.value if write.op == "replace" else (write.value,)))
 
-    async def wait_for(self, **gate: Any) -> Any:
-        """Open a gate and wait until somebody settles it; see `TurnContext.wait_for`."""
+    async def _pass(self, **gate: Any) -> Any:
         if self._wait_for is None:
             raise LlmExecutionGateNotSupported
         return await self._wait_for(**gate)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any
 
@@ -56,6 +56,3 @@ class Started(Coroutine[Any, Any, None]):
 
     def __await__(self) -> Generator[Any, Any, None]:
         yield from self._finish().__await__()
-
-    def __iter__(self) -> Iterator[Any]:
-        return self.__await__()

@@ -104,16 +104,12 @@ class WriteQueue:
         """Forget what is deferred; what was to be immediate is made all the same, as if it had been awaited."""
         async with self._lock:
             await self._make_all()
-        self.drop()
-
-    def drop(self) -> None:
-        """Forget everything."""
         self._entries.clear()
-        self._unmade.clear()
 
     def close(self) -> None:
-        """Take no more: whoever writes from now on is told so."""
-        self.drop()
+        """Forget everything and take no more: whoever writes from now on is told so."""
+        self._entries.clear()
+        self._unmade.clear()
         self._closed = True
 
     async def _flush_together(self, taken: list[_Entry]) -> None:

@@ -24,7 +24,7 @@ class Registry:
         for key in values or ():
             if not isinstance(key, str):
                 raise InvalidInitialRegistryValue(f"the keys of a registry are strings, not {key!r}")
-        self._values: dict[str, Any] = copy.deepcopy(values or {})
+        self._values: dict[str, Any] = _copied(values or {})
 
     def get(self, key: str, default: Any = None) -> Any:
         """A copy of what is there, or the default."""
@@ -34,12 +34,13 @@ class Registry:
     def set(self, key: str, value: Any) -> None:
         """Keep a copy; dicts on the way are made, and something else on the way is replaced by one."""
         *way, last = _path(key)
+        kept = _copied(value)
         place = self._values
         for step in way:
             if not isinstance(place.get(step), dict):
                 place[step] = {}
             place = place[step]
-        place[last] = copy.deepcopy(value)
+        place[last] = kept
 
     def has(self, key: str) -> bool:
         return self._find(key) is not _NOTHING
@@ -80,6 +81,15 @@ def _path(key: str) -> list[str]:
     if not isinstance(key, str) or not key:
         raise KeyError(f"a path is a non-empty str, not {key!r}")
     return key.split(".")
+
+
+def _copied(value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except Exception as uncopied:
+        raise InvalidInitialRegistryValue(
+            f"a value can't be copied ({uncopied}); keep plain data here, and connections elsewhere"
+        ) from uncopied
 
 
 def _leaves(values: dict[str, Any], before: str = "") -> Iterator[str]:

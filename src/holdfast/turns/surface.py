@@ -10,8 +10,9 @@ from holdfast.turns.abort import AbortController, AbortSignal
 from holdfast.turns.buses import Emitter
 from holdfast.turns.events import Kind, Op, TextReport, ToolCallReport, ToolExecutionEnd, ToolExecutionStart
 from holdfast.turns.holdings import Holdings
-from holdfast.turns.primitives import Memory, Message, Retrievable, Thought, Tokenizable, ToolCall
+from holdfast.turns.primitives import Memory, Message, Moment, Retrievable, Thought, Tokenizable, ToolCall
 from holdfast.turns.readers import ByteSource, MediaReader, SpoolReader
+from holdfast.turns.schemas import Schema
 from holdfast.turns.sets import InstructionSet, PrimitiveSet
 
 if TYPE_CHECKING:
@@ -174,6 +175,24 @@ class Surface(Reads, Writes):
     @property
     def turn_retrievables(self) -> PrimitiveSet[Retrievable]:
         return self.holdings.retrievables
+
+    @abstractmethod
+    async def _pass(self, **gate: Any) -> Any: ...
+
+    async def wait_for(
+        self,
+        *,
+        id: str | None = None,  # noqa: A002
+        reason: str,
+        payload: Any = None,
+        schema: Schema | None = None,
+        timeout_ms: int | None = None,
+        created_at: Moment | None = None,
+    ) -> Any:
+        """Open a gate and wait until somebody settles it; answers the value, or raises what it was settled with."""
+        return await self._pass(
+            id=id, reason=reason, payload=payload, schema=schema, timeout_ms=timeout_ms, created_at=created_at
+        )
 
     def emit_message(self, report: TextReport) -> None:
         self._emitter.emit("message", report)

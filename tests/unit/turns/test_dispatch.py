@@ -453,6 +453,8 @@ async def test_check_25_a_dispatch_is_signalled_once() -> None:
     generic = Stage()
     await generic.run(lambda ctx, _helpers: ctx.nack())
     assert isinstance(generic.payloads("dispatch_end")[0].error, DispatchNacked)
+    told = await Stage().run(lambda ctx, _helpers: ctx.nack("no money"))
+    assert str(told.errors[0]) == "no money"
 
 
 async def test_check_26_on_ack() -> None:

@@ -262,7 +262,8 @@ def test_a_pending_call_needs_no_results_and_keeps_its_own_arguments() -> None:
     assert isinstance(done.results, tuple)
     assert str(call(results="").results) == ""
     ended = pending.completed("3", at=NOW, is_error=True)
-    assert (str(ended.results), ended.is_error, ended.completed_at, ended.checksum) == ("3", True, NOW, pending.checksum)
+    assert (str(ended.results), ended.is_error, ended.completed_at) == ("3", True, NOW)
+    assert (ended.checksum, ended.created_at) == (pending.checksum, pending.created_at)
     wrongs: list[tuple[Any, Any]] = [([], NOW), ("3", "soon")]
     for results, at in wrongs:
         with pytest.raises(InvalidInitialToolCallValue):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -25,10 +26,12 @@ def test_a_stash_is_read_and_written_by_paths() -> None:
         stash["nothing"]
     with pytest.raises(KeyError, match="non-empty"):
         stash.set("", 1)
-    wrongs: list[Any] = [[("a", 1)], "text", {1: 2}]
+    wrongs: list[Any] = [[("a", 1)], "text", {1: 2}, {"lock": threading.Lock()}]
     for wrong in wrongs:
         with pytest.raises(InvalidInitialRegistryValue):
             Registry(wrong)
+    with pytest.raises(InvalidInitialRegistryValue, match="can't be copied"):
+        stash.set("lock", threading.Lock())
 
 
 def test_a_stash_copies_in_and_out() -> None:
