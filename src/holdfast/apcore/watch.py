@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,9 @@ class ExtensionsWatch:
 
 
 def _loaded(file: Path, metadata: dict[str, Any]) -> Any:
+    with contextlib.suppress(OSError, NotImplementedError):
+        # Python takes what it compiled for the file's, as long as second and size are the same.
+        Path(cache_from_source(str(file))).unlink(missing_ok=True)
     module = resolve_entry_point(file, meta=metadata)()
     if problems := validate_module(module):
         raise ValueError("; ".join(problems))

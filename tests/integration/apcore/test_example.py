@@ -1,0 +1,66 @@
+"""The example agent of modules does what its README says."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx2
+from click.testing import CliRunner, Result
+
+from holdfast.cli.main import main
+from tests.integration.server.test_serve_command import Serving, serving
+
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "examples" / "apcore_agent"
+
+
+def run(line: str, url: str) -> Result:
+    words = shlex.split(line.replace("http://localhost:8000", url), comments=True)
+    assert words.pop(0) == "holdfast"
+    with contextlib.chdir(EXAMPLE):
+        ran = CliRunner().invoke(main, words)
+    assert ran.exit_code == 0, ran.output
+    return ran
+
+
+def test_the_commands_of_the_readme(tmp_path: Path) -> None:
+    lines = re.findall(r"^holdfast .*$", (EXAMPLE / "README.md").read_text(), re.MULTILINE)
+    [skills, serve, card, send, stream] = lines
+    assert "needs approval" in run(skills, "").stdout
+    options = shlex.split(serve)[2:]
+    with serving(tmp_path, *options, cwd=EXAMPLE) as found:
+        assert isinstance(found, Serving)
+        assert "Counts the words" in run(card, found.url).stdout
+        assert '"words": 6' in run(send, found.url).stdout
+        assert run(stream, found.url).stdout.count('{"letter": ') == len("holdfast")
+
+        refund = 'holdfast send http://localhost:8000 \'{"order": "A-1", "cents": 1250}\' --skill shop.refund'
+        asked = run(refund, found.url)
+        assert "Approval required for shop.refund" in asked.stdout
+        [task] = re.findall(r"task (\S+) input_required", asked.stderr)
+        assert "12.50 paid back" in run(f"holdfast send {found.url} approved --task {task}", found.url).stdout
+        assert found.stop() == 0
+
+
+def test_the_same_from_python(tmp_path: Path) -> None:
+    program = (EXAMPLE / "agent.py").read_text()
+    assert "storage=" in program
+    program = program.replace('host="127.0.0.1",', 'host="127.0.0.1", port=0,').replace(
+        "__file__", repr(str(EXAMPLE / "a"))
+    )
+    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if " serves at " in line)
+        url = re.search(r"http://localhost:\d+", line)
+        assert url is not None
+        card = httpx2.get(f"{url[0]}/.well-known/agent-card.json").json()
+        assert (card["name"], len(card["skills"])) == ("Shop assistant", 3)
+        assert httpx2.get(f"{url[0]}/explorer/").status_code == 200
+        process.terminate()
+        assert process.wait(20) == 0
+    assert (tmp_path / "shop.db").exists()

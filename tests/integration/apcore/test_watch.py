@@ -1,0 +1,145 @@
+"""Hot reload: a directory of modules and its registry are alike, whatever is written into it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.apcore import ApcoreServer, load_extensions
+from holdfast.apcore.watch import ExtensionsWatch
+from tests.integration.apcore.calling import output, task_of
+from tests.integration.apcore.serving import MODULE, extensions
+from tests.integration.server.asgi import ask
+
+
+class Watched:
+    """A directory, its registry, and the one who keeps them alike."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = extensions(path, text__echo=MODULE)
+        self.registry = load_extensions(self.path).registry
+        self.watch = ExtensionsWatch(self.path, self.registry)
+        self.events: list[tuple[str, str]] = []
+        for event in ("register", "unregister"):
+            self.registry.on(event, lambda module_id, _module, event=event: self.events.append((event, module_id)))
+
+    def write(self, name: str, text: str) -> None:
+        extensions(self.path, **{name: text})
+        self.watch.look()
+
+    def said(self, module_id: str) -> str:
+        return str(self.registry.get_definition(module_id).description)
+
+
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    monkeypatch.chdir(tmp_path)
+    return Watched(tmp_path / "modules")
+
+
+def test_nothing_happens_while_nothing_changes(watched: Watched) -> None:
+    watched.watch.look()
+    watched.watch.look()
+    assert watched.events == []
+
+
+def test_files_that_come_change_and_go(watched: Watched) -> None:
+    watched.write("other", MODULE)
+    assert watched.registry.list() == ["other", "text.echo"]
+    watched.write("other", MODULE.replace("Says it again", "Says it once"))
+    assert watched.said("other") == "Says it once"
+    (watched.path / "other.py").unlink()
+    watched.watch.look()
+    assert watched.registry.list() == ["text.echo"]
+    expected = [("register", "other"), ("unregister", "other"), ("register", "other"), ("unregister", "other")]
+    assert watched.events == expected
+
+
+def test_a_change_within_a_second_counts(watched: Watched) -> None:
+    """Python would take the module that it compiled before, since second and size are the same."""
+    file = watched.path / "text" / "echo.py"
+    for number, word in enumerate(("first", "after", "third")):
+        file.write_text(MODULE.replace("Says it again", word))
+        os.utime(file, ns=(0, 1_700_000_000_000_000_000 + number))
+        watched.watch.look()
+        assert watched.said("text.echo") == word
+
+
+def test_a_file_that_moves_is_another_module(watched: Watched) -> None:
+    (watched.path / "text" / "echo.py").rename(watched.path / "text" / "parrot.py")
+    watched.watch.look()
+    assert watched.registry.list() == ["text.parrot"]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "def (",
+        "raise OSError('no disk')",
+        "raise SystemExit(3)",
+        "x = 1",
+        MODULE.replace('description = "Says it again"', ""),
+        MODULE + "    def on_load(self):\n        raise OSError('no disk')\n",
+        MODULE + "    def __init__(self):\n        raise OSError('no disk')\n",
+    ],
+    ids=["syntax", "raises", "exits", "no module", "no description", "on_load", "init"],
+)
+def test_what_can_not_be_loaded_leaves_the_module_as_it_was(
+    watched: Watched, broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = watched.registry.get("text.echo")
+    watched.write("text__echo", broken)
+    assert watched.registry.get("text.echo") is before
+    assert watched.said("text.echo") == "Says it again"
+    [told] = [record for record in caplog.records if record.name == "holdfast.apcore"]
+    assert told.levelno == logging.WARNING
+    assert "module text.echo is left as it was: " in told.getMessage()
+    watched.watch.look()  # it is told once
+    assert len([record for record in caplog.records if record.name == "holdfast.apcore"]) == 1
+    watched.write("text__echo", MODULE.replace("Says it again", "Mended"))
+    assert watched.said("text.echo") == "Mended"
+
+
+def test_what_stands_beside_a_module_counts(watched: Watched) -> None:
+    about = watched.path / "text" / "echo_meta.yaml"
+    about.write_text("description: As the file says\ntags: [one, two]\n")
+    watched.watch.look()
+    assert watched.said("text.echo") == "As the file says"
+    assert watched.registry.get_definition("text.echo").tags == ["one", "two"]
+    about.unlink()
+    watched.watch.look()
+    assert watched.said("text.echo") == "Says it again"
+
+
+def test_a_module_may_leave_word_to_its_successor(watched: Watched) -> None:
+    keeps = "\n    count = 0\n    def on_suspend(self):\n        return {'count': self.count + 1}\n"
+    keeps += "    def on_resume(self, state):\n        self.count = state['count']\n"
+    watched.write("counter", MODULE + keeps)
+    for number in range(1, 4):
+        watched.write("counter", MODULE + keeps + f"# {number}\n")
+        assert watched.registry.get("counter").count == number
+
+
+async def test_a_running_agent_follows_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("holdfast.apcore.watch.LOOK_SECONDS", 0.01)
+    path = extensions(tmp_path / "modules", echo=MODULE)
+
+    async def until(server: ApcoreServer, *skills: tuple[str, str]) -> None:
+        async with asyncio.timeout(10):
+            while True:
+                card = (await ask(server.app, "GET", "/.well-known/agent-card.json")).json
+                if [(skill["id"], skill["description"]) for skill in card["skills"]] == list(skills):
+                    return
+                await asyncio.sleep(0.01)
+
+    async with ApcoreServer(path, watch=path) as server:
+        extensions(path, echo=MODULE.replace("Says it again", "Anew"), second=MODULE)
+        await until(server, ("echo", "Anew"), ("second", "Says it again"))
+        assert output(await task_of(server.app, {"text": "hi"}, skill="second")) == {"text": "hi"}
+        (path / "second.py").unlink()
+        await until(server, ("echo", "Anew"))
