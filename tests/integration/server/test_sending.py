@@ -191,8 +191,8 @@ async def test_a_follow_up_that_does_not_wait_shows_what_is_committed(monkeypatc
         tasks = server.routes.service.tasks
         send_it = tasks.send
 
-        async def sent(*args: Any) -> Any:
-            found = await send_it(*args)
+        async def sent(*args: Any, **more: Any) -> Any:
+            found = await send_it(*args, **more)
             found.task.view.metadata["uncommitted"] = True
             return found
 
