@@ -110,6 +110,7 @@ class ThreadHost:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._link: Link | None = None
+        self._finished: Future[None] | None = None
         self._begun = Begun()
         self.writer: Writer | None = None
 
@@ -131,7 +132,7 @@ class ThreadHost:
         return asyncio.run_coroutine_threadsafe(self._begun.run(self._ask(function)), loop)
 
     async def flush(self) -> None:
-        if self._thread is not None:
+        if self._thread is not None and not self._closed:
             await self._run(self._flush())
 
     async def close(self) -> None:
@@ -151,17 +152,16 @@ class ThreadHost:
     def stop(self, until: float) -> None:
         """From any thread, without a loop: finish by this moment, or leave it."""
         loop, thread = self._loop, self._thread
-        if self._closed or loop is None or thread is None or self._process != os.getpid():
+        self.abandon()
+        if self._finished is None or loop is None or thread is None or self._process != os.getpid():
             return
-        self._closed = True
-        finished = asyncio.run_coroutine_threadsafe(self._finish(), loop)
         try:
-            finished.result(max(0.0, until - time.monotonic()))
+            self._finished.result(max(0.0, until - time.monotonic()))
         except Exception:  # noqa: BLE001  (too late, or whatever a driver raises: the program ends all the same)
             logger.warning("the program ends before the storage of its state was closed")
             self._give_up(loop, until)
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(loop.stop)
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(loop.stop)
         thread.join(max(0.0, until - time.monotonic()) + 0.1)
 
     def abandon(self) -> None:
@@ -170,9 +170,8 @@ class ThreadHost:
         if self._closed or loop is None or self._process != os.getpid():
             return
         self._closed = True
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            finished = asyncio.run_coroutine_threadsafe(self._finish(), loop)
-            finished.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
+        self._finished = asyncio.run_coroutine_threadsafe(self._finish(), loop)
+        self._finished.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
 
     @property
     def exit_seconds(self) -> float:

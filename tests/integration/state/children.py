@@ -1,0 +1,113 @@
+"""What other processes do: ``python -m tests.integration.state.children NAME URL …``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable
+from pathlib import Path
+
+from holdfast.errors import StateNotSaved
+from holdfast.state import StateStore
+from tests.integration.state.things import event, planned, task, trajectory, update
+
+ROOT = Path(__file__).parents[3]
+
+
+def start(name: str, *arguments: str) -> subprocess.Popen[str]:
+    """Start such a process."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.integration.state.children", name, *arguments],
+        cwd=ROOT,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def run(name: str, *arguments: str) -> str:
+    """Run such a process to its end; answers what it printed."""
+    process = start(name, *arguments)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    return out
+
+
+def leaves(url: str) -> None:
+    """Saves without a loop, without awaiting, without closing, and ends."""
+    store = StateStore(url)
+    for number in range(40):
+        store.save_event(event(float(number)))
+        store.save_update(update(number))
+        store.save_planner_event("trace", planned(number))
+    store.save_task(task())
+    store.save_trajectory("trace", "session", trajectory())
+    store.save_planner_state("token", {"kept": True})
+
+
+def loops(url: str) -> None:
+    """One store in two event loops, one after the other, and a thread of its own between them."""
+    store = StateStore(url, types="own")
+
+    async def save(number: int) -> None:
+        await store.save_event(event(float(number)))
+        await store.save_task(task(number))
+        assert len(await store.list_tasks("session")) == number
+
+    asyncio.run(save(1))
+    asyncio.run(save(2))
+    asyncio.run(asyncio.to_thread(asyncio.run, save(3)))
+    sys.stdout.write(str(len(asyncio.run(_history(store)))))
+
+
+async def _history(store: StateStore) -> list[object]:
+    return list(await store.load_history("trace"))
+
+
+def forks(url: str) -> None:
+    """A store that was used before fork() is used after it, by both."""
+    store = StateStore(url)
+    asyncio.run(_wait(store.save_memory_state("parent", {"n": 1})))
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(StateNotSaved):  # an SQLite file can't be opened on both sides of a fork()
+            asyncio.run(_wait(store.save_memory_state("child", {"n": 2})))
+        os._exit(0)
+    asyncio.run(_wait(store.save_memory_state("parent", {"n": 2})))
+    assert os.waitpid(child, 0)[1] == 0
+
+
+async def _wait(saving: Awaitable[None]) -> None:
+    await saving
+
+
+def gone(url: str, policy: str, spool: str = "") -> None:
+    """Saves to a storage that can't be reached, and ends."""
+    store = StateStore(url, policy=policy, spool=spool or None, exit_seconds=1.0)  # type: ignore[arg-type]
+    for number in range(5):
+        store.save_event(event(float(number)))
+    store.save_planner_state("token", {"kept": True})
+    sys.stdout.write("done")
+
+
+def takes(url: str, count: str) -> None:
+    """Waits for a line, and then takes every pause it can."""
+    asyncio.run(_take(StateStore(url), int(count)))
+
+
+async def _take(store: StateStore, count: int) -> None:
+    await store.load_planner_state("none")  # open it first, so that both begin at once
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    for number in range(count):
+        if await store.load_planner_state(f"token-{number}") is not None:
+            sys.stdout.write(f"{number}\n")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

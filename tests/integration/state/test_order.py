@@ -1,0 +1,131 @@
+"""Call order is commit order, and what was called is saved: without awaiting, across loops, at the end of a program."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+from holdfast.state import StateStore, TaskStatus
+from holdfast.storage import open_storage
+from tests.integration.state.children import run, start
+from tests.integration.state.things import event, planned, task, update
+
+
+async def test_the_order_of_calls_is_kept(store: StateStore) -> None:
+    """Whether awaited or not, as tasks or not, and across families."""
+    one = task()
+    waiting = []
+    for number in range(60):
+        saving = store.save_update(update(number))
+        if number % 3 == 0:
+            waiting.append(asyncio.create_task(saving))
+        elif number % 7 == 0:
+            await saving
+        one.progress = {"step": number}
+        saving = store.save_task(one)
+        if number % 11 == 0:
+            waiting.append(asyncio.create_task(saving))
+        one.progress = {"changed": "after the call"}
+    assert [found.content["step"] for found in await store.list_updates("session")] == list(range(60))
+    assert [found.progress for found in await store.list_tasks("session")] == [{"step": 59}]
+    await asyncio.gather(*waiting)
+
+
+async def test_a_read_sees_what_was_called_before_it(store: StateStore) -> None:
+    for number in range(5):
+        store.save_event(event(float(number)))
+        store.save_planner_event("trace", planned(number))
+        assert len(await store.load_history("trace")) == number + 1
+        assert len(await store.list_planner_events("trace")) == number + 1
+
+
+async def test_pauses_and_tasks_are_committed_when_they_are_awaited(shared_url: str) -> None:
+    async with StateStore(shared_url) as store, StateStore(shared_url) as other:
+        await store.save_planner_state("token", {"a": 1})
+        assert await other.load_planner_state("token") == {"a": 1}
+        done = task()
+        await store.save_task(done)
+        done.update_status(TaskStatus.COMPLETE)
+        await store.save_task(done)
+        assert [found.status.value for found in await other.list_tasks("session")] == ["COMPLETE"]
+
+
+async def test_a_save_that_is_cancelled_is_saved(store: StateStore) -> None:
+    waiting = asyncio.ensure_future(store.save_memory_state("key", {"a": 1}))
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert await store.load_memory_state("key") == {"a": 1}
+
+
+async def test_without_write_behind_every_save_is_committed_when_awaited(shared_url: str) -> None:
+    async with StateStore(shared_url, write_behind=False) as store, StateStore(shared_url) as other:
+        await store.save_event(event())
+        assert len(await other.load_history("trace")) == 1
+
+
+async def test_a_store_on_an_open_kernel(url: str) -> None:
+    async with open_storage(url) as kernel, StateStore(kernel, types="own") as store:
+        store.save_event(event())
+        await store.save_task(task())
+        assert len(await store.load_history("trace")) == 1
+        assert [found.task_id for found in await store.list_tasks("session")] == ["task-1"]
+        assert (await kernel.health()).writes
+
+
+def test_a_program_that_ends_at_once_loses_nothing(shared_url: str) -> None:
+    run("leaves", shared_url)
+
+    async def look() -> None:
+        async with StateStore(shared_url) as store:
+            assert len(await store.load_history("trace")) == 40
+            assert [found.content["step"] for found in await store.list_updates("session")] == list(range(40))
+            assert len(await store.list_planner_events("trace")) == 40
+            assert len(await store.list_tasks("session")) == 1
+            assert await store.list_traces("session") == ["trace"]
+            assert await store.load_planner_state("token") == {"kept": True}
+
+    asyncio.run(look())
+
+
+def test_one_store_in_several_loops(shared_url: str) -> None:
+    assert run("loops", shared_url) == "3"
+
+
+def test_a_store_is_used_on_after_fork(shared_url: str) -> None:
+    run("forks", shared_url)
+
+    async def look() -> None:
+        async with StateStore(shared_url) as store:
+            assert await store.load_memory_state("parent") == {"n": 2}
+            assert await store.load_memory_state("child") == (None if "sqlite" in shared_url else {"n": 2})
+
+    asyncio.run(look())
+
+
+def test_a_pause_raced_by_two_processes_is_taken_once(shared_url: str) -> None:
+    count = 30
+
+    async def fill() -> None:
+        async with StateStore(shared_url) as store:
+            await asyncio.gather(*(store.save_planner_state(f"token-{number}", {}) for number in range(count)))
+
+    asyncio.run(fill())
+    racers = [start("takes", shared_url, str(count)) for _ in range(2)]
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    taken = [racer.communicate("go\n", timeout=60)[0].split() for racer in racers]
+    assert sorted(map(int, taken[0] + taken[1])) == list(range(count))
+
+
+def test_the_end_of_a_program_does_not_wait_for_a_storage_that_is_gone(tmp_path: Path) -> None:
+    """Neither for one that refuses connections nor for one that accepts them and is silent."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        for port in (silent.getsockname()[1], closed.getsockname()[1]):
+            url = f"postgresql://nobody@127.0.0.1:{port}/none"
+            assert run("gone", url, "strict") == "done"
+            assert run("gone", url, "resilient", str(tmp_path / str(port))) == "done"
+            lines = [line for file in (tmp_path / str(port)).iterdir() for line in file.read_text().splitlines()]
+            assert len(lines) == 6

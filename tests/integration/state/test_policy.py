@@ -1,0 +1,246 @@
+"""When the storage can't be used: strict callers are told, resilient ones go on and lose nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import (
+    InvalidState,
+    StateNotLoaded,
+    StateNotSaved,
+    StateTimeout,
+    StorageUnreachable,
+    TooLarge,
+    UnknownScheme,
+)
+from holdfast.state import StateStore
+from holdfast.storage import Operation, Receipt
+from holdfast.storage.memory import MemoryKernel
+from tests.integration.state.things import binding, event, steering, task, trajectory, update
+
+
+class Flaky(MemoryKernel):
+    """A storage that goes away and comes back on command."""
+
+    away = False
+    silent = False
+
+    def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        if self.silent:
+            return asyncio.get_running_loop().create_future()
+        if self.away:
+            raise StorageUnreachable
+        return super().commit(partition, *operations)
+
+    async def read_log(self, *args: Any, **kwargs: Any) -> Any:
+        if self.silent:
+            await asyncio.get_running_loop().create_future()
+        if self.away:
+            raise StorageUnreachable
+        return await super().read_log(*args, **kwargs)
+
+    async def get_many(self, *args: Any, **kwargs: Any) -> Any:
+        if self.away:
+            raise StorageUnreachable
+        return await super().get_many(*args, **kwargs)
+
+
+@pytest.fixture
+async def kernel() -> Any:
+    async with Flaky() as kernel:
+        yield kernel
+
+
+def failures(caplog: pytest.LogCaptureFixture) -> list[tuple[Any, ...]]:
+    return [
+        (record.event, record.method, record.trace_id, record.exception.split("(")[0])  # type: ignore[attr-defined]
+        for record in caplog.records
+        if record.message.startswith("statestore_")
+    ]
+
+
+async def test_strict_tells(kernel: Flaky, caplog: pytest.LogCaptureFixture) -> None:
+    store = StateStore(kernel, policy="strict")
+    await store.save_event(event())
+    await store.flush()
+    kernel.away = True
+    with pytest.raises(StateNotSaved, match="save_planner_state could not save") as refusal:
+        await store.save_planner_state("token", {})
+    assert refusal.value.retryable
+    assert isinstance(refusal.value.__cause__, StorageUnreachable)
+    with pytest.raises(StateNotLoaded, match="load_history could not load"):
+        await store.load_history("trace")
+    await store.save_event(event(2.0))  # nobody waits for it ...
+    with pytest.raises(StateNotSaved, match="save_event could not save"):
+        await store.flush()  # ... but whoever flushes is told, once
+    await store.flush()
+    assert failures(caplog) == [
+        ("statestore_save_failed", "save_planner_state", None, "StorageUnreachable"),
+        ("statestore_load_failed", "load_history", "trace", "StorageUnreachable"),
+        ("statestore_save_failed", "save_event", "trace", "StorageUnreachable"),
+    ]
+    assert store.counters.lost == 2
+    assert store.counters.load_failures == 1
+    kernel.away = False
+    await store.save_event(event(3.0))
+    assert [found.ts for found in await store.load_history("trace")] == [1.0, 3.0]
+
+
+async def test_strict_waits_only_so_long(kernel: Flaky) -> None:
+    store = StateStore(kernel, timeout_seconds=0.05)
+    await store.save_memory_state("key", {})
+    kernel.silent = True
+    with pytest.raises(StateNotSaved) as refusal:
+        await store.save_planner_state("token", {})
+    assert isinstance(refusal.value.__cause__, StateTimeout)
+    with pytest.raises(StateNotLoaded):
+        await store.load_history("trace")
+
+
+async def test_resilient_goes_on_and_replays_in_order(kernel: Flaky, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "holdfast.state")
+    store = StateStore(kernel, policy="resilient", types="own")
+    one = task()
+    await store.save_task(one)
+    await store.save_update(update(0))
+    await store.flush()
+    kernel.away = True
+    for number in range(1, 10):
+        await store.save_update(update(number))
+        one.progress = {"step": number}
+        await store.save_task(one)
+        await store.save_event(event(float(number)))
+        await store.save_planner_state("token", {"step": number})
+    await store.save_steering(steering(1))
+    await store.save_trajectory("trace", "session", trajectory())
+    assert await store.load_history("trace") == []
+    assert await store.list_tasks("session") == []
+    assert await store.load_planner_state("token") is None
+    assert await store.get_trajectory("trace", "session") is None
+    health = await store.health()
+    assert (health.policy, health.in_spool, health.breaker) == ("resilient", 38, "open")
+    assert {entry[:2] for entry in failures(caplog)} >= {
+        ("statestore_save_failed", "save_task"),
+        ("statestore_load_failed", "load_history"),
+    }
+    kernel.away = False
+    await _until_empty(store)
+    await store.save_update(update(10))
+    assert [found.content["step"] for found in await store.list_updates("session")] == list(range(11))
+    assert [found.progress for found in await store.list_tasks("session")] == [{"step": 9}]
+    assert await store.load_planner_state("token") == {"step": 9}
+    assert len(await store.load_history("trace")) == 9
+    assert store.counters.lost == 0
+    assert store.counters.replayed == 38
+    await store.close()
+
+
+async def test_resilient_does_not_wait_for_a_silent_storage(kernel: Flaky) -> None:
+    store = StateStore(kernel, policy="resilient", timeout_seconds=0.05)
+    await store.save_memory_state("key", {"a": 1})
+    kernel.silent = True
+    await store.save_planner_state("token", {"kept": True})
+    assert await store.load_history("trace") == []
+    kernel.silent = False
+    await _until_empty(store)
+    assert await store.load_planner_state("token") == {"kept": True}
+    await store.close()
+
+
+async def test_a_pause_that_finds_no_place_is_told(kernel: Flaky, tmp_path: Path) -> None:
+    """What the spool can't take either is lost; of a pause or a task its owner hears."""
+    spool = tmp_path / "spool"
+    store = StateStore(kernel, policy="resilient", spool=spool)
+    await store.save_event(event())
+    await store.flush()
+    kernel.away = True
+    spool.rmdir()
+    await store.save_remote_binding(binding())
+    with pytest.raises(StateNotSaved):
+        await store.save_planner_state("token", {})
+    with pytest.raises(StateNotSaved):
+        await store.save_task(task())
+    assert store.counters.lost == 3
+    kernel.away = False
+    await store.close()
+
+
+async def test_a_spool_outlives_its_process(kernel: Flaky, tmp_path: Path) -> None:
+    store = StateStore(kernel, policy="resilient", spool=tmp_path, types="own")
+    await store.save_task(task())
+    kernel.away = True
+    await store.save_task(task(2))
+    await store.save_event(event(odd=b"\0"))
+    await store.save_planner_state("token", {"a": 1})
+    store.desk.host.writer.give_up()  # type: ignore[union-attr]
+    (file,) = tmp_path.iterdir()
+    with file.open("ab") as half:
+        half.write(b'{"partition": "half a li')
+    kernel.away = False
+    async with StateStore(kernel, policy="resilient", spool=tmp_path, types="own") as later:
+        await later.flush()
+        assert [found.task_id for found in await later.list_tasks("session")] == ["task-1", "task-2"]
+        assert [found.payload for found in await later.load_history("trace")] == [{"odd": b"\0"}]
+        assert await later.load_planner_state("token") == {"a": 1}
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("policy", ["strict", "resilient"])
+async def test_what_is_wrong_in_itself_is_told_under_both(kernel: Flaky, policy: Any) -> None:
+    store = StateStore(kernel, policy=policy)
+    with pytest.raises(StateNotSaved) as refusal:
+        await store.save_memory_state("key", {"big": "x" * (17 * 1024 * 1024)})
+    assert isinstance(refusal.value.__cause__, TooLarge)
+    assert not refusal.value.retryable
+    store.save_event(event(big="x" * (17 * 1024 * 1024)))
+    store.save_event(event(2.0))
+    assert [found.ts for found in await store.load_history("trace")] == [2.0]
+    with pytest.raises(StateNotSaved) if policy == "strict" else contextlib.nullcontext():
+        await store.close()
+
+
+def test_there_are_two_policies() -> None:
+    with pytest.raises(InvalidState, match="policy is 'strict' or 'resilient', not 'brave'"):
+        StateStore("memory:", policy="brave")  # type: ignore[arg-type]
+    with pytest.raises(UnknownScheme):
+        StateStore("nowhere://")
+
+
+async def test_a_closed_store_says_so(url: str) -> None:
+    store = StateStore(url)
+    await store.save_event(event())
+    await store.close()
+    await store.close()
+    with pytest.raises(StateNotSaved, match="closed"):
+        await store.save_event(event())
+    with pytest.raises(StateNotLoaded, match="closed"):
+        await store.load_history("trace")
+
+
+async def test_a_storage_that_can_not_be_opened(tmp_path: Path) -> None:
+    """It is opened as soon as it can be."""
+    folder = tmp_path / "later"
+    strict = StateStore(f"sqlite:///{folder}/state.db")
+    with pytest.raises(StateNotSaved):
+        await strict.save_planner_state("token", {})
+    assert not (await strict.health()).writes
+    resilient = StateStore(f"sqlite:///{folder}/state.db", policy="resilient")
+    await resilient.save_planner_state("token", {"kept": True})
+    folder.mkdir()
+    await _until_empty(resilient)
+    assert await strict.load_planner_state("token") == {"kept": True}
+    await strict.close()
+    await resilient.close()
+
+
+async def _until_empty(store: StateStore) -> None:
+    async with asyncio.timeout(30):
+        while (await store.health()).in_spool:  # noqa: ASYNC110  (it is another loop that empties it)
+            await asyncio.sleep(0.02)
