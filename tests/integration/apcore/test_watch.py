@@ -59,8 +59,9 @@ def test_files_that_come_change_and_go(watched: Watched) -> None:
     assert watched.events == expected
 
 
-def test_a_change_within_a_second_counts(watched: Watched) -> None:
+def test_a_change_within_a_second_counts(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python would take the module that it compiled before, since second and size are the same."""
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
     file = watched.path / "text" / "echo.py"
     for number, word in enumerate(("first", "after", "third")):
         file.write_text(MODULE.replace("Says it again", word))
