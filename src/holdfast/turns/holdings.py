@@ -18,6 +18,13 @@ _CLASSES: dict[Kind, type] = {
     "tool_call": ToolCall,
     "retrievable": Retrievable,
 }
+_SETS: dict[Kind, str] = {
+    "message": "messages",
+    "memory": "memories",
+    "thought": "thoughts",
+    "tool_call": "tool_calls",
+    "retrievable": "retrievables",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,14 +130,8 @@ class Holdings:
             )
 
     def _set(self, kind: Kind) -> PrimitiveSet[Any]:
-        sets: dict[str, PrimitiveSet[Any]] = {
-            "message": self.messages,
-            "memory": self.memories,
-            "thought": self.thoughts,
-            "tool_call": self.tool_calls,
-            "retrievable": self.retrievables,
-        }
-        return sets[kind]
+        held: PrimitiveSet[Any] = getattr(self, _SETS[kind])
+        return held
 
 
 def _is_artifact(value: ToolCall | Retrievable) -> bool:
