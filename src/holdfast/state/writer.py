@@ -11,6 +11,7 @@ written twice; every write of a store is the same twice as once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -47,6 +48,8 @@ class Writer:
         self._newer: dict[tuple[str, str], int] = {}  # what was written while an older write went to the spool
         self._starting: asyncio.Task[None] | None = None
         self._recovery: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()  # somebody waits for the next attempt of the recovery ...
+        self._attempt: asyncio.Future[bool] | None = None  # ... and hears whether it succeeded
         self._repairs: set[asyncio.Task[None]] = set()
         self._progress: asyncio.Future[None] | None = None  # somebody waits for what happens next
         self._ended = False
@@ -92,9 +95,13 @@ class Writer:
         return min(numbers, default=math.inf)
 
     async def replay(self) -> None:
-        """Return when the spool is empty, or the storage can't be used."""
-        if self._recovery is not None and self.breaker.allows():
-            await asyncio.wait([self._recovery], timeout=self._timeout)
+        """Return when the spool is empty, or the storage still can't be used."""
+        while self._recovery is not None and self.breaker.allows():
+            if self._attempt is None:
+                self._attempt = asyncio.get_running_loop().create_future()
+            self._hurry.set()
+            if not await asyncio.shield(self._attempt):
+                return
 
     def loss(self) -> BaseException | None:
         """The first write that nobody waited for and that was lost, told once."""
@@ -110,6 +117,7 @@ class Writer:
             if self._recovery is not None:
                 self._recovery.cancel()
                 await asyncio.wait([self._recovery])
+                self._attempted(succeeded=False)
         self.give_up()
 
     def give_up(self) -> None:
@@ -281,8 +289,6 @@ class Writer:
     async def _recovering(self) -> None:
         """Replay the spool in order, as soon as the storage can be used; then go on as usual."""
         while (write := self.spool.first()) is not None:
-            if not self.breaker.allows():
-                await asyncio.sleep(self.breaker.seconds_left())
             operations = self._still_wanted(write)
             try:
                 if operations:
@@ -295,16 +301,32 @@ class Writer:
             except Exception as error:  # noqa: BLE001  (whatever a driver raises: the storage can't be used)
                 await self._link.broke(error)
                 self.breaker.failed()
-                if self.breaker.allows():
-                    await asyncio.sleep(self.breaker.seconds_left())
+                self._attempted(succeeded=False)
+                await self._rest()
                 continue
             else:
                 self.breaker.succeeded()
                 self.counters.replayed += 1
             self.spool.drop_first()
+            self._attempted(succeeded=True)
         self._newer.clear()
         self._recovery = None
+        self._attempted(succeeded=True)
         self._pump()
+
+    async def _rest(self) -> None:
+        """Until the breaker allows another attempt; while it is closed, until somebody waits for one."""
+        if self.breaker.allows():
+            self._hurry.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), self.breaker.seconds_left())
+        else:
+            await asyncio.sleep(self.breaker.seconds_left())
+
+    def _attempted(self, *, succeeded: bool) -> None:
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None and not attempt.done():
+            attempt.set_result(succeeded)
 
     def _still_wanted(self, write: Write) -> tuple[Operation, ...]:
         """Without the records that a later write has reached first."""
