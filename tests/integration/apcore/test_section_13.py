@@ -184,6 +184,14 @@ def test_section_13_4_a_flag_then_ours_then_the_plain_name(
         assert read(*started.only()) == (typed if arguments else value)
 
 
+@pytest.mark.parametrize(
+    "name", [*(name for name, *_ in VARIABLES), "LOG_LEVEL", "JWT_ISSUER", "JWT_AUDIENCE", "PUSH_NOTIFICATIONS"]
+)
+def test_section_13_4_every_variable_is_documented(name: str) -> None:
+    assert f"`{name}`" in (ROOT / "docs/howto/apcore.md").read_text()
+    assert f"`{name}`" in (ROOT / "docs/reference/cli.md").read_text()
+
+
 @pytest.mark.parametrize("value", ["true", "1", "false", "0", ""])
 def test_section_13_4_push_notifications(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("PUSH_NOTIFICATIONS", value)
