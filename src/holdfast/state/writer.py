@@ -174,9 +174,9 @@ class Writer:
             group.append(self._next())
         return group
 
-    def _submit(self, kernel: Kernel, group: Sequence[Write], operations: tuple[Operation, ...] | None = None) -> None:
+    def _submit(self, kernel: Kernel, group: Sequence[Write]) -> None:
         try:
-            future = asyncio.ensure_future(kernel.commit(group[0].partition, *(operations or merged(group))))
+            future = asyncio.ensure_future(kernel.commit(group[0].partition, *merged(group)))
         except HoldfastError as error:
             self._unwritten(group, error)
             return
@@ -239,7 +239,8 @@ class Writer:
             return
         for write in group:
             if isinstance(error, CommitRefused) and write.alternative is not None and kernel is not None:
-                self._submit(kernel, [write], write.alternative)
+                write.operations, write.alternative = write.alternative, None  # which may be refused too, then for good
+                self._submit(kernel, [write])
             else:
                 self._failed(write, error)
         if isinstance(error, StorageBroken) and not self._ended:
