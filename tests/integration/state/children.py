@@ -109,5 +109,24 @@ async def _take(store: StateStore, count: int) -> None:
             sys.stdout.write(f"{number}\n")
 
 
+def pauses(url: str) -> None:
+    """A planner that asks a person, and ends with its process."""
+    from tests.integration.state.agents import CONTEXT, planner
+
+    sys.stdout.write(asyncio.run(planner(StateStore(url), "ask").run("q", tool_context=dict(CONTEXT))).resume_token)
+
+
+def resumes(url: str, token: str) -> None:
+    """Another planner in another process, which goes on from there."""
+    from tests.integration.state.agents import planner
+
+    try:
+        asyncio.run(planner(StateStore(url)).resume(token, user_input="yes"))
+    except KeyError:
+        sys.stdout.write("too late")
+    else:
+        sys.stdout.write("finished")
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,160 @@
+"""The real penguiflow on our store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import penguiflow
+import penguiflow.state
+from penguiflow import Headers, Message, Node, NodePolicy
+from penguiflow.planner import PlannerEvent, PlannerFinish, PlannerPause, Trajectory
+from penguiflow.sessions import StreamingSession
+from penguiflow.state.in_memory import InMemoryStateStore
+
+from holdfast.state import StateStore
+from holdfast.state import types as own
+from tests.integration.state.agents import CONTEXT, planner
+from tests.integration.state.children import ROOT, run, start
+from tests.integration.state.things import task
+
+
+async def failing_flow(store: Any) -> tuple[str, list[Any]]:
+    """A flow whose second node fails twice and then gives up; answers its trace and history."""
+
+    async def first(message: Any, _ctx: Any) -> Any:
+        return message
+
+    async def second(_message: Any, _ctx: Any) -> Any:
+        raise RuntimeError("no")
+
+    policy = NodePolicy(validate="none", max_retries=2, backoff_base=0.001)
+    ends = [Node(first, name="first", policy=NodePolicy(validate="none")), Node(second, name="second", policy=policy)]
+    flow = penguiflow.create(ends[0].to(ends[1]), ends[1].to(), state_store=store, emit_errors_to_rookery=True)
+    flow.run()
+    message = Message(payload="x", headers=Headers(tenant="t"))
+    await flow.emit(message)
+    await flow.fetch()
+    history = list(await flow.load_history(message.trace_id))
+    await flow.stop()
+    return message.trace_id, history
+
+
+async def test_a_flow_with_errors_and_retries(url: str) -> None:
+    _, expected = await failing_flow(InMemoryStateStore())
+    async with StateStore(url) as store:
+        trace, history = await failing_flow(store)
+        assert [(found.kind, found.node_name) for found in history] == [
+            (found.kind, found.node_name) for found in expected
+        ]
+        assert {type(found) for found in history} == {penguiflow.state.StoredEvent}
+        assert {found.trace_id for found in history} == {trace}
+        stopped = await store.load_history("__global__")
+        assert {(found.kind, found.trace_id) for found in stopped} == {("node_cancelled", None)}
+
+
+def test_a_planner_in_a_loop_that_ends_at_once_keeps_every_event(url: str) -> None:
+    """Its background saves are never awaited, and asyncio.run cancels them."""
+    theirs, ours = InMemoryStateStore(), StateStore(url)
+    for store in (theirs, ours):
+        result = asyncio.run(planner(store, "echo", "echo").run("q", tool_context=dict(CONTEXT)))
+        assert isinstance(result, PlannerFinish)
+
+    async def look(store: Any) -> tuple[list[Any], Any, list[str]]:
+        events = await store.list_planner_events("trace")
+        return events, await store.get_trajectory("trace", "session"), await store.list_traces("session")
+
+    expected, found = asyncio.run(look(theirs)), asyncio.run(look(ours))
+    assert len(found[0]) == 12
+    assert [event.event_type for event in found[0]] == [event.event_type for event in expected[0]]
+    assert {type(event) for event in found[0]} == {PlannerEvent}
+    assert isinstance(found[1], Trajectory)
+    assert len(found[1].steps) == len(expected[1].steps)
+    assert found[2] == expected[2] == ["trace"]
+    asyncio.run(ours.close())
+
+
+def test_a_pause_of_one_process_is_resumed_in_another_once(shared_url: str) -> None:
+    token = run("pauses", shared_url).strip()
+    racers = [start("resumes", shared_url, token) for _ in range(2)]
+    said = sorted(racer.communicate(timeout=60)[0].strip() for racer in racers)
+    assert said == ["finished", "too late"]
+
+
+async def test_our_own_classes_come_back_where_they_are_asked_for(file_url: str) -> None:
+    """And each takes the other's."""
+    async with StateStore(file_url) as theirs, StateStore(file_url, types="own") as ours:
+        await theirs.save_task(task())
+        await ours.save_event(own.StoredEvent("trace", 1.0, "kind", None, None, {}))
+        await ours.save_event(penguiflow.state.StoredEvent("trace", 2.0, "kind", None, None, {}))
+        await theirs.flush()
+        await ours.flush()
+        (found,) = await theirs.list_tasks("session")
+        assert type(found) is penguiflow.state.TaskState
+        assert type(found.status) is penguiflow.state.TaskStatus
+        assert type(found.context_snapshot) is penguiflow.state.TaskContextSnapshot
+        assert [type(event) for event in await theirs.load_history("trace")] == [penguiflow.state.StoredEvent] * 2
+        assert [type(event) for event in await ours.load_history("trace")] == [own.StoredEvent] * 2
+        (again,) = await ours.list_tasks("session")
+        assert type(again) is own.TaskState
+
+
+async def test_a_session_with_a_background_task(url: str) -> None:
+    """Its task, its updates and its steering are found by another session object."""
+
+    async def pipeline(runtime: Any) -> Any:
+        for step in range(3):
+            runtime.emit_update(penguiflow.state.UpdateType.PROGRESS, {"step": step})
+        return penguiflow.sessions.TaskResult(payload={"done": True})
+
+    async with StateStore(url) as store:
+        session = StreamingSession("session", state_store=store)
+        await session.run_task(pipeline, query="q")
+        await StreamingSession("session", state_store=store).hydrate()
+        (found,) = await store.list_tasks("session")
+        assert found.status is penguiflow.state.TaskStatus.COMPLETE
+        updates = await store.list_updates("session")
+        steps = [one.content["step"] for one in updates if one.update_type is penguiflow.state.UpdateType.PROGRESS]
+        assert steps == [0, 1, 2]
+
+
+def test_the_admin_command_reads_our_store(file_url: str) -> None:
+    async def save() -> str:
+        async with StateStore(file_url) as store:
+            return (await failing_flow(store))[0]
+
+    trace = asyncio.run(save())
+    factory = ("--state-store", "holdfast.state:create_store")
+    history = _admin(file_url, "history", *factory, trace)
+    kinds = [json.loads(line)["event"] for line in history.splitlines()]
+    assert kinds.count("node_error") == 3
+    assert kinds[-1] == "node_failed"
+    replay = _admin(file_url, "replay", *factory, trace, "--tail", "2").splitlines()
+    assert replay[0] == f"# replay trace={trace} events=2"
+    assert _admin(file_url, "replay", *factory, "nothing").strip() == "# trace nothing has no stored events"
+
+
+def _admin(url: str, *arguments: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-m", "penguiflow.admin", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "HOLDFAST_STATE_URL": url},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+
+
+def test_a_pausing_planner_says_so() -> None:
+    """The script of the race above, in one process."""
+    store = StateStore("memory:")
+    paused = asyncio.run(planner(store, "ask").run("q", tool_context=dict(CONTEXT)))
+    assert isinstance(paused, PlannerPause)
+    resumed = asyncio.run(planner(store).resume(paused.resume_token, user_input="yes"))
+    assert isinstance(resumed, PlannerFinish)
+    asyncio.run(store.close())
