@@ -80,6 +80,10 @@ export function virtualList({ rowHeight, label, row, onChoose }) {
       draw();
       return atEnd;
     },
+    center(index) {
+      choose(index);
+      element.scrollTop = index * rowHeight - (element.clientHeight - rowHeight) / 2;
+    },
     toEnd() { element.scrollTop = items.length * rowHeight; },
   };
 }

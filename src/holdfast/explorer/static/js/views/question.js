@@ -36,7 +36,7 @@ export function question(task, state, { mine, again }) {
   return h("section", { class: `notice ${doubt ? "bad" : "ask"} question`, "aria-label": "The question" },
     h("div", { class: "stack grow-box" },
       h("h2", {}, doubt ? "A step is in doubt" : state === "auth_required" ? "It needs a sign-in" : "It waits for an answer"),
-      message ? parts(message.parts.filter((part) => typeof part.text === "string" || !offered.length)) : h("p", {}, "It did not say for what."),
+      message ? parts(message.parts.filter((part) => !part.data?.answers)) : h("p", {}, "It did not say for what."),
       mine ? [
         offered.length > 0 && h("div", { class: "row" }, offered.map(({ label, parts: list, tone }) => h("button", { type: "button", class: tone, onclick: () => answer(list) }, label))),
         form?.element,

@@ -20,6 +20,7 @@ async function open({ main, query, signal, me }) {
   let token = "";
   let fresh = new Set(); // changed while one looked
   let answer = null;
+  let loading = new AbortController();
 
   const filters = () => Object.fromEntries(FILTERS.map((name) => [name, here().query[name]]).filter(([, value]) => value));
   const whose = () => Object.fromEntries(["tenant", "owner", "askedTenant"].map((name) => [name, here().query[name]]).filter(([, value]) => value !== undefined));
@@ -40,18 +41,23 @@ async function open({ main, query, signal, me }) {
   }
 
   async function load(anew) {
+    loading.abort(); // who types on asks anew: what was asked before is of no use
+    loading = new AbortController();
+    const wanted = loading.signal;
+    more.disabled = true;
+    let page;
+    try {
+      page = await send(ops("GET", "/tasks", { query: { ...filters(), pageSize: PAGE, pageToken: anew ? "" : token } }), { signal: AbortSignal.any([signal, wanted]) });
+    } catch (error) {
+      if (!signal.aborted && !wanted.aborted) replace(place, problem(error, () => load(anew)));
+      return;
+    }
+    if (wanted.aborted) return;
     if (anew) {
       shown = new Map();
       fresh = new Set();
-      token = "";
     }
-    more.disabled = true;
-    try {
-      answer = await send(ops("GET", "/tasks", { query: { ...filters(), pageSize: PAGE, pageToken: token } }), { signal });
-    } catch (error) {
-      if (!signal.aborted) replace(place, problem(error, () => load(anew)));
-      return;
-    }
+    answer = page;
     for (const task of answer.tasks) shown.set(task.id, task);
     token = answer.nextPageToken;
     more.disabled = false;

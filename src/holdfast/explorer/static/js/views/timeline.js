@@ -59,8 +59,7 @@ export function timeline({ log, onFork, onReplay }) {
       const asked = Number(here().query.event);
       const index = items.findIndex(({ seq }) => seq === asked);
       if (index >= 0) {
-        list.choose(index);
-        requestAnimationFrame(() => list.choose(index));
+        requestAnimationFrame(() => list.center(index)); // once it has its height
         choose(items[index]);
       } else if (log.entries.length) {
         replace(side, h("p", { class: "dim" }, asked ? `Entry ${asked} is not in the log${asked <= log.floor ? ": it was trimmed" : ""}.` : "Choose an entry to see all of it. The arrow keys go through them."));

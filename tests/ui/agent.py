@@ -1,0 +1,178 @@
+"""The agent whose explorer is tested: `python -m tests.ui.agent --port P --storage URL`. It does as it is told."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from holdfast.auth import APIKeyAuthenticator
+from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig, ExtensionConfig, SkillConfig
+from holdfast.server import A2AServer
+from holdfast.server.settings import ServerSettings
+from holdfast.tasks import TaskContext
+from holdfast.tasks.retention import RetentionPolicy, days
+from holdfast.tasks.settings import TaskSettings
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYPj/HwADAgH/5ncPTwAAAABJRU5ErkJggg=="
+)
+EVIL = "<img src=x onerror=\"window.hacked='{0}'\"><script>window.hacked='{0}'</script>"
+SCHEMA = {
+    "type": "object",
+    "required": ["city", "guests"],
+    "additionalProperties": False,
+    "properties": {
+        "city": {"type": "string", "minLength": 2, "description": "Where to eat"},
+        "guests": {"type": "integer", "minimum": 1, "maximum": 12},
+        "window": {"type": "boolean", "description": "By the window"},
+        "diet": {"enum": ["none", "vegetarian", "vegan"]},
+    },
+}
+
+
+def card(*, evil: bool) -> AgentCardConfig:
+    def text(plain: str, place: str) -> str:
+        return EVIL.format(place) if evil else plain
+
+    return AgentCardConfig(
+        name=text("Harbour", "name"),
+        description=text("Counts, books, deploys; for the tests of its page.", "description"),
+        capabilities=CapabilitiesConfig(streaming=True, push_notifications=True),
+        skills=[
+            SkillConfig(
+                id=text("count", "id"),
+                name=text("Count", "skill"),
+                description=text("Counts aloud.", "about"),
+                tags=[text("streaming", "tag")],
+                examples=[text("count to 3", "example")],
+            ),
+            SkillConfig(id="book", name="Book a table", description="By a form.", tags=["forms"]),
+        ],
+        extensions=[ExtensionConfig(uri="https://holdfast.dev/schemas", params={"inputSchemas": {"book": SCHEMA}})],
+        input_modes=["*/*"],
+    )
+
+
+class Actor:
+    """One method for each first word of a message."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    async def handle(self, ctx: TaskContext) -> None:
+        word, _, rest = (ctx.user_text or ("book" if ctx.data_parts else "say")).partition(" ")
+        await getattr(self, word if hasattr(self, word) and not word.startswith("_") else "say")(ctx, rest)
+
+    async def say(self, ctx: TaskContext, rest: str) -> None:
+        names = ", ".join(f"{file.filename} ({len(file.content or b'')} bytes)" for file in ctx.files)
+        await ctx.complete(f"You said: {ctx.user_text}{names}")
+
+    async def count(self, ctx: TaskContext, rest: str) -> None:
+        last = int(rest.rsplit(maxsplit=1)[-1])
+        for number in range(1, last + 1):
+            final = number == last
+            await ctx.emit_text_artifact(f"{number} ", artifact_id="numbers", append=True, last_chunk=final)
+            if last < 100:
+                await asyncio.sleep(0.05)
+        await ctx.complete()
+
+    async def book(self, ctx: TaskContext, rest: str) -> None:
+        await ctx.complete_json({"booked": ctx.data_parts[0], "password": "hunter2", "apiToken": "t0ps3cret"})
+
+    async def picture(self, ctx: TaskContext, rest: str) -> None:
+        await ctx.emit_artifact(artifact_id="pixel", file_bytes=PIXEL, media_type="image/png", filename="pixel.png")
+        await ctx.emit_artifact(artifact_id="notes", file_bytes=b"plain", media_type="text/plain", filename="notes.txt")
+        await ctx.complete()
+
+    async def deploy(self, ctx: TaskContext, rest: str) -> None:
+        await ctx.step("build", asyncio.sleep, 0.02)
+        await ctx.request_input("Approve the deployment to production?", data={"approval": {"target": "production"}})
+
+    async def approve(self, ctx: TaskContext, rest: str) -> None:
+        await ctx.step("release", asyncio.sleep, 0.02)
+        await ctx.complete("Deployed.")
+
+    async def reject(self, ctx: TaskContext, rest: str) -> None:
+        await ctx.reject("Not deployed.")
+
+    async def fail(self, ctx: TaskContext, rest: str) -> None:
+        await ctx.fail("The engine is out of oil.")
+
+    async def listen(self, ctx: TaskContext, rest: str) -> None:
+        """Says back what it is steered with, until it is told to stop."""
+        async for event in ctx.inbox:
+            await ctx.send_status(f"heard {event.kind}: {event.reason} {event.payload.get('text', '')}".strip())
+            if event.kind in ("redirect", "cancel"):
+                break
+        if not ctx.is_cancelled:
+            await ctx.complete("redirected")
+
+    async def die(self, ctx: TaskContext, rest: str) -> None:
+        """Kills its process in the middle of its work, the first time; with `doubt`, in the middle of a step."""
+        mark = self.folder / f"died-{ctx.task_id}"
+        if mark.exists() and rest != "doubt":
+            await ctx.complete("Alive again.")
+            return
+
+        async def fatal() -> str:
+            if not mark.exists():
+                mark.touch()
+                await asyncio.sleep(0.05)
+                os.kill(os.getpid(), signal.SIGKILL)
+            return "paid"
+
+        await ctx.emit_text_artifact("begun ", append=True)
+        if rest == "doubt":
+            await ctx.step("pay", fatal)
+            await ctx.complete("Paid once.")
+        else:
+            await fatal()
+
+    async def evil(self, ctx: TaskContext, rest: str) -> None:
+        bad = EVIL.format("worker")
+        await ctx.send_status(bad)
+        await ctx.emit_artifact(
+            artifact_id=bad, text=bad, name=bad, description=bad, metadata={bad: bad}, append=False, last_chunk=True
+        )
+        await ctx.emit_artifact(artifact_id="json", data={bad: [bad, {bad: bad}]})
+        await ctx.emit_artifact(
+            artifact_id="svg", file_bytes=b"<svg onload='window.hacked=1'/>", media_type="image/svg+xml", filename=bad
+        )
+        await ctx.emit_artifact(artifact_id="link", file_url="javascript:window.hacked='url'", filename=bad)
+        await ctx.step(bad, asyncio.sleep, 0)
+        await ctx.request_input(bad, data={"answers": [bad]})
+
+
+def server(storage: str, folder: Path, *, evil: bool = False, key: str = "") -> A2AServer:
+    options: dict[str, Any] = {"auth": APIKeyAuthenticator.of({key: "alice"})} if key else {}
+    return A2AServer(
+        worker=Actor(folder).handle,
+        agent_card=card(evil=evil),
+        storage=storage,
+        settings=ServerSettings.of({}, operators="loopback", webhook_loopback=True, heartbeat_stream_seconds=2),
+        task_settings=TaskSettings.of({}, lease_seconds=2, drain_seconds=0.2),
+        retention=RetentionPolicy(completed=days(30), log=days(1)),
+        **options,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--storage", required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--evil", action="store_true")
+    parser.add_argument("--key", default="")
+    parser.add_argument("--processes", type=int, default=1)
+    given = parser.parse_args()
+    made = server(given.storage, given.folder, evil=given.evil, key=given.key)
+    made.run(port=given.port, processes=given.processes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Servers that stop, die and come back, and networks that break: the page says so, and goes on by itself."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from playwright.async_api import expect
+
+from tests.ui.conftest import OpenPage
+from tests.ui.stage import Stage
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_an_approval_is_given_after_a_restart_in_the_middle(own_agent: Stage, open_page: OpenPage) -> None:
+    agent = own_agent
+    task_id = await agent.send("deploy")
+    page = await open_page(agent.at(f"tasks/{task_id}"))
+    await expect(page.locator("#connection")).to_have_text("Live")
+    await agent.stop()
+    await expect(page.locator("#connection")).to_have_text("Connection lost, trying again…")
+    await page.get_by_role("button", name="Approve").click()
+    await expect(page.get_by_role("alert")).to_contain_text("The agent can't be reached.")
+    await agent.start()
+    await expect(page.locator("#connection")).to_contain_text("Connected again", timeout=15_000)
+    await page.get_by_role("button", name="Approve").click()
+    await expect(page.locator(".task-head .badge")).to_have_text("Completed")
+    await page.get_by_role("tab", name="Waterfall").click()
+    await expect(page.locator(".waterfall")).to_contain_text("Waits for an answer")
+    await expect(page.locator("main")).to_contain_text("2 attempts in 2 processes")
+
+
+async def test_a_killed_worker_is_taken_over_while_one_looks(own_agent: Stage, open_page: OpenPage) -> None:
+    agent = own_agent
+    task_id = await agent.send("say the page is open")
+    page = await open_page(agent.at("try"))
+    await page.get_by_label("Text", exact=True).fill("die")
+    await page.get_by_role("button", name="Send").click()
+    await agent.gone()
+    await agent.start()
+    last = page.locator(".exchange").last
+    await expect(last).to_contain_text("Alive again.", timeout=20_000)
+    await last.get_by_role("link").click()
+    await page.get_by_role("tab", name="Waterfall").click()
+    waterfall = page.locator(".waterfall")
+    await expect(waterfall).to_contain_text("Turn 1, attempt 1")
+    await expect(waterfall).to_contain_text("taken over")
+    await expect(waterfall).to_contain_text("Turn 1, attempt 2")
+    await expect(page.locator("main")).to_contain_text("2 attempts in 2 processes")
+    assert task_id not in page.url
+
+
+async def test_a_step_in_doubt_is_loud_and_answered(own_agent: Stage, open_page: OpenPage) -> None:
+    agent = own_agent
+    page = await open_page(agent.at("try"))
+    await page.get_by_label("Text", exact=True).fill("die doubt")
+    await page.get_by_role("button", name="Send").click()
+    await agent.gone()
+    await agent.start()
+    last = page.locator(".exchange").last
+    await expect(last).to_contain_text("Needs input", timeout=20_000)
+    await last.get_by_role("link").click()
+    await expect(page.get_by_role("heading", name="A step is in doubt")).to_be_visible()
+    await expect(page.locator(".notice.bad").first).to_contain_text("pay")
+    await page.get_by_role("button", name="It took effect").click()
+    await expect(page.locator(".task-head .badge")).to_have_text("Completed", timeout=15_000)
+    entries = await agent.log(page.url.partition("/tasks/")[2].partition("?")[0])
+    assert [entry["data"]["state"] for entry in entries if entry["kind"] == "step"] == ["started", "asked", "done"]
+
+
+async def test_offline_is_said_and_nothing_is_missed(own_agent: Stage, open_page: OpenPage) -> None:
+    agent = own_agent
+    task_id = await agent.send("listen", now=True)
+    page = await open_page(agent.at(f"tasks/{task_id}"))
+    await expect(page.locator("#connection")).to_have_text("Live")
+    await agent.stop(signal.SIGKILL)
+    await page.context.set_offline(True)
+    await expect(page.locator("#connection")).to_have_text("Connection lost, trying again…")
+    await agent.start()
+    for word in ("one", "two", "three"):
+        await agent.client.post(
+            f"/holdfast/v1/tasks/{task_id}/steer", json={"kind": "inject", "payload": {"text": word}}
+        )
+    await page.context.set_offline(False)
+    await expect(page.locator(".vrow").filter(has_text="three")).to_have_count(1, timeout=20_000)
+    shown = [int(text) for text in await page.locator(".vrow .seq").all_inner_texts()]
+    assert shown == list(range(1, len(shown) + 1))

@@ -1,0 +1,97 @@
+"""The list of tasks: filtered by the address, page by page, and changing while one looks."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import expect
+
+from tests.ui.conftest import OpenPage
+from tests.ui.stage import Stage
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_filters_are_in_the_address_and_lead_back(own_agent: Stage, open_page: OpenPage) -> None:
+    agent = own_agent
+    said = await agent.send("say blue whale", contextId="sea")
+    await agent.send("fail now", contextId="land")
+    await agent.send("deploy", contextId="land")
+    page = await open_page(agent.at("tasks"))
+    rows = page.locator("table.tasks tbody tr")
+    await expect(rows).to_have_count(3)
+    await page.get_by_role("button", name="Failed 1").click()
+    await expect(rows).to_have_count(1)
+    assert page.url.endswith("#/tasks?state=failed")
+    await page.get_by_role("button", name="All 3").click()
+    await page.get_by_label("Context").fill("land")
+    await expect(rows).to_have_count(2)
+    await page.get_by_label("Context").fill("")
+    await page.get_by_label("Search").fill("WHALE")
+    await expect(rows).to_have_count(1)
+    await expect(rows).to_contain_text("say blue whale")
+    address = page.url
+    assert address.endswith("#/tasks?text=WHALE")
+    again = await open_page(address)
+    await expect(again.get_by_label("Search")).to_have_value("WHALE")
+    await expect(again.locator("table.tasks tbody tr")).to_have_count(1)
+    await again.locator("table.tasks tbody td.said a").click()
+    assert again.url.endswith(f"#/tasks/{said}")
+    await again.go_back()
+    await expect(again.get_by_label("Search")).to_have_value("WHALE")
+    await again.goto(agent.at("tasks?text=nothing-like-this"))
+    await expect(again.get_by_text("No task matches")).to_be_visible()
+
+
+async def test_pages_go_on_and_changes_come_by_themselves(own_agent: Stage, open_page: OpenPage) -> None:
+    agent = own_agent
+    for number in range(52):
+        await agent.send(f"say {number}")
+    page = await open_page(agent.at("tasks"))
+    rows = page.locator("table.tasks tbody tr")
+    await expect(rows).to_have_count(50)
+    await page.get_by_role("button", name="More").click()
+    await expect(rows).to_have_count(52)
+    await expect(page.locator("#connection")).to_have_text("Live")
+    task_id = await agent.send("deploy")
+    await expect(rows.first).to_contain_text("deploy")
+    await expect(page.get_by_role("button", name="Needs input 1")).to_be_visible()
+    await expect(page.get_by_text("53 tasks")).to_be_visible()
+    await agent.send("approve", taskId=task_id)
+    await expect(rows.first).to_contain_text("Completed")
+    await expect(rows).to_have_count(53)
+    await expect(page.get_by_role("button", name="Completed 53")).to_be_visible()
+
+
+async def test_the_keyboard_is_enough(own_agent: Stage, open_page: OpenPage) -> None:
+    agent = own_agent
+    await agent.send("say first")
+    task_id = await agent.send("deploy")
+    page = await open_page(agent.at("agent"))
+    await page.keyboard.press("3")
+    await expect(page.locator("table.tasks tbody tr")).to_have_count(2)
+    await page.keyboard.press("/")
+    await page.keyboard.type("deploy")
+    await expect(page.locator("table.tasks tbody tr")).to_have_count(1)
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Escape")
+    await page.locator("h1").click()
+    await page.keyboard.press("j")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("h1")).to_have_text("deploy")
+    assert page.url.endswith(task_id)
+    approve = page.get_by_role("button", name="Approve")
+    for _ in range(30):
+        await page.keyboard.press("Tab")
+        if await approve.evaluate("element => element === document.activeElement"):
+            break
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".task-head .badge")).to_have_text("Completed")
+
+
+async def test_the_first_look_invites(own_agent: Stage, open_page: OpenPage) -> None:
+    page = await open_page(own_agent.at("tasks"))
+    await expect(page.get_by_text("No tasks yet")).to_be_visible()
+    await page.get_by_role("link", name="Try the agent").click()
+    await expect(page.locator("h1")).to_have_text("Try")
+    await page.goto(own_agent.at("nowhere"))
+    await expect(page.get_by_text("There is nothing here")).to_be_visible()
