@@ -13,6 +13,7 @@ from holdfast.state.sessions.execution import Execution
 from holdfast.state.sessions.inbox import SteeringInbox
 from holdfast.state.sessions.owner import Run
 from holdfast.state.sessions.patches import MergeStrategy
+from holdfast.state.sessions.registry import is_over
 from holdfast.state.sessions.results import TaskPipeline, TaskResult, TaskRuntime
 from holdfast.state.sessions.snapshots import Propagation, take_snapshot
 from holdfast.state.sessions.telemetry import TaskTelemetryEvent
@@ -142,7 +143,8 @@ class Launcher:
         core, limits = self._core, self._core.limits
         none: Sequence[Run] = ()
         runs = await core.ground.attempt(lambda kernel: core.process.runs(kernel, core.session_id), none, "list_runs")
-        active = {run.task_id: run.task_type for run in runs}
+        ended = {task.task_id for task in core.registry.tasks() if is_over(task)}
+        active = {run.task_id: run.task_type for run in runs if run.task_id not in ended}
         for task in core.registry.active():
             if core.runs_here(task.task_id) or task.task_id in core.unowned:
                 active[task.task_id] = task.task_type.value

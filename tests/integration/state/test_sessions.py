@@ -1,0 +1,229 @@
+"""Sessions on every engine: what is restored, and what several processes make of the same session."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.errors import LeaseLost, SessionLimitReached
+from holdfast.state import StateStore
+from holdfast.state.sessions import (
+    PROCESS_DIED,
+    ContextPatch,
+    MergeStrategy,
+    SessionLimits,
+    StreamingSession,
+    TaskResult,
+    TaskRuntime,
+)
+from holdfast.state.types import SteeringEventType, TaskState, TaskStatus, UpdateType
+from tests.integration.state.session_parts import BACKGROUND, SHORT, demand, die, forever, sessions, told
+
+Kind = SteeringEventType
+
+
+async def test_everything_is_restored(store: StateStore) -> None:
+    """Context with version and hash, results, patches and demands that wait, tasks in order, ids that were seen."""
+    seen = demand(Kind.PAUSE, "a")
+
+    async def pipeline(runtime: TaskRuntime) -> TaskResult:
+        return TaskResult(payload=b"bytes", context_patch=ContextPatch(task_id=runtime.state.task_id, facts={"x": 1}))
+
+    async with StreamingSession("s", state_store=store) as first:
+        first.update_context(llm_context={"ä": [1, float("inf")]}, tool_context={"when": (1, 2), "client": object()})
+        await first.update_context(memory={"m": 1}, artifacts=[{"id": "a"}])
+        for task_id, strategy in (("b", "append"), ("a", "replace"), ("c", "human_gated")):
+            await first.run_task(pipeline, task_id=task_id, merge_strategy=MergeStrategy(strategy))
+        await first.spawn_task(forever, task_id="d")
+        await first.steer(seen)
+        await first.steer(demand(Kind.REDIRECT, "d", source="agent", goal="elsewhere"))
+        patches, controls = first.pending_patches, first.pending_controls
+        before = (first.context_version, first.context_hash, first.get_background_results())
+
+    async with StreamingSession("s", state_store=store) as second:
+        assert (second.context_version, second.context_hash, second.get_background_results()) == before
+        assert second.get_context() == ({"ä": [1, float("inf")]}, {"when": (1, 2)})
+        assert second.pending_patches == patches
+        assert second.pending_controls == controls
+        assert [task.task_id for task in second.registry.tasks()] == ["b", "a", "c", "d"]
+        assert not await second.steer(seen), "it is a repeat"
+        assert not await second.steer(demand(Kind.REJECT, "d", resume_token=next(iter(controls))))
+        assert await second.steer(demand(Kind.APPROVE, "c", patch_id=next(iter(patches))))
+        assert second.get_background_results()["c"].payload == b"bytes"
+        snapshot = second._launcher._snapshot("t", BACKGROUND, {})
+        assert (snapshot.memory, snapshot.artifacts, snapshot.spawned_from_task_id) == ({"m": 1}, [{"id": "a"}], "d")
+
+    async with StreamingSession("s", state_store=store) as third:
+        assert (third.pending_patches, third.pending_controls) == ({}, {})
+
+
+async def test_a_subscription_misses_nothing_and_repeats_nothing(store: StateStore) -> None:
+    """Cut off anywhere, cancelled in the middle of waiting, and taken up again by the last id that was seen."""
+    total = 60
+
+    async def pipeline(runtime: TaskRuntime) -> None:
+        for number in range(total):
+            runtime.emit_update(UpdateType.THINKING, {"number": number})
+            if number % 7 == 0:
+                await asyncio.sleep(0)
+
+    async with StreamingSession("s", state_store=store) as session:
+        updates = await session.subscribe(task_ids=["t"], update_types=[UpdateType.THINKING])
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(updates), 0.01)
+        await session.spawn_task(forever, task_id="other")
+        await session.spawn_task(pipeline, task_id="t")
+        found: list[int] = []
+        last: str | None = None
+        while len(found) < total:
+            update = await anext(updates)
+            found.append(update.content["number"])
+            last = update.update_id
+            if len(found) % 20 == 0:
+                await updates.aclose()
+                updates = await session.subscribe(task_ids=["t"], update_types=[UpdateType.THINKING], since_id=last)
+        assert found == list(range(total))
+        first = await anext(await session.subscribe(since_id="nobody knows it"))
+        assert first.content["reason"] == "created", "everything that is kept"
+
+
+async def test_one_steers_what_another_runs(shared_url: str) -> None:
+    """A demand reaches the process that runs the task; whoever follows the session sees what came of it."""
+    heard = asyncio.Queue[Any]()
+
+    async def pipeline(runtime: TaskRuntime) -> None:
+        while True:
+            heard.put_nowait((await runtime.steering.next()).payload)
+
+    async with sessions(shared_url, 2) as (here, there):
+        updates = await here.subscribe()
+        await there.spawn_task(pipeline, task_id="t")
+        await there.spawn_task(forever, task_id="child", parent_task_id="t")
+        await told(updates, "t", "running")
+        assert await here.steer(demand(Kind.INJECT_CONTEXT, "t", text="hello"))
+        assert await heard.get() == {"text": "hello"}
+        assert not await here.steer(demand(Kind.CANCEL, "t", source="agent", reason="why not"))
+        assert await there.steer(demand(Kind.APPROVE, "t", resume_token=next(iter(here.pending_controls))))
+        await told(updates, "child", "parent_cancelled")
+        assert [(task.task_id, task.status) for task in await here.list_tasks()] == [
+            ("t", TaskStatus.CANCELLED),
+            ("child", TaskStatus.CANCELLED),
+        ]
+
+
+async def test_several_change_the_context(shared_url: str) -> None:
+    """Each update replaces what it names and is one version; no result of a merge is lost."""
+    async with sessions(shared_url, 3) as processes:
+
+        async def work(number: int, session: StreamingSession) -> None:
+            for turn in range(4):
+                part = {"turn": turn}
+                await (
+                    session.update_context(llm_context=part) if number else session.update_context(tool_context=part)
+                )
+                await session.apply_context_patch(patch=ContextPatch(task_id=f"{number}-{turn}"))
+
+        await asyncio.gather(*(work(number, session) for number, session in enumerate(processes)))
+        for session in processes:
+            await session.refresh()
+            assert session.context_version == 12
+            assert len(session.get_background_results()) == 12
+            assert session.get_context() == ({"turn": 3}, {"turn": 3})
+
+
+async def test_a_patch_is_decided_once(shared_url: str) -> None:
+    """Of processes that approve and reject it at once, one does."""
+    async with sessions(shared_url, 3) as (first, second, third):
+        patch = ContextPatch(task_id="t")
+        for _ in range(3):
+            found = await first.apply_context_patch(patch=patch, strategy=MergeStrategy.HUMAN_GATED)
+            assert found is not None
+            decided = await asyncio.gather(
+                first.apply_pending_patch(patch_id=found),
+                second.reject_pending_patch(patch_id=found),
+                third.apply_pending_patch(patch_id=found),
+            )
+            assert sum(decided) == 1
+
+
+async def test_limits_count_the_tasks_of_all(shared_url: str) -> None:
+    """A session is full wherever its tasks run."""
+    async with sessions(shared_url, 2, limits=SessionLimits(max_tasks_per_session=2)) as (here, there):
+        await here.spawn_task(forever)
+        await there.spawn_task(forever, task_id="t")
+        with pytest.raises(SessionLimitReached):
+            await here.spawn_task(forever)
+        await there.cancel_task("t")
+        await here.spawn_task(forever)
+
+
+# ----------------------------------------------------------------------------------------------- processes that die
+
+
+async def test_tasks_of_a_dead_process_have_failed(shared_url: str) -> None:
+    """Whoever opens the session finds them, one of all does it; the dead one's last words are not taken."""
+    gate = asyncio.Event()
+
+    async def pipeline(_runtime: TaskRuntime) -> str:
+        await gate.wait()
+        return "too late"
+
+    async with sessions(shared_url, 1, limits=SHORT) as (dead,):
+        for task_id in ("a", "b"):
+            await dead.spawn_task(pipeline, task_id=task_id, task_type=BACKGROUND)
+        handles = list(dead._core.handles.values())
+        async with sessions(shared_url, 1, limits=SHORT) as (early,):
+            assert await early.recover() == [], "it is alive"
+            await die(dead)
+            async with sessions(shared_url, 2, limits=SHORT) as (one, two):
+                for session in (one, two, early):
+                    await session.recover()
+                    found = [(task.status, task.error) for task in await session.list_tasks()]
+                    assert found == [(TaskStatus.FAILED, PROCESS_DIED)] * 2
+                gate.set()
+                ends = await asyncio.gather(*handles, return_exceptions=True)
+                assert [type(end) for end in ends] == [LeaseLost] * 2
+                assert [task.status for task in await two.list_tasks()] == [TaskStatus.FAILED] * 2
+                told = [
+                    update.content["reason"]
+                    for update in await one.list_updates()
+                    if update.update_type == UpdateType.STATUS_CHANGE
+                ]
+                assert told.count("process_died") == 2
+
+
+async def test_tasks_of_a_dead_process_can_be_run_again(file_url: str) -> None:
+    """By what the application knows about them; their results are merged as they were to be."""
+    asked: list[str] = []
+
+    async def pipeline(runtime: TaskRuntime) -> TaskResult:
+        return TaskResult(payload="again", context_patch=ContextPatch(task_id=runtime.state.task_id))
+
+    def recover(task: TaskState) -> Any:
+        asked.append(task.task_id)
+        return pipeline if task.task_id == "again" else None
+
+    async with sessions(file_url, 1, limits=SHORT) as (dead,):
+        for task_id in ("again", "not"):
+            await dead.spawn_task(forever, task_id=task_id, merge_strategy=MergeStrategy.REPLACE)
+        await die(dead)
+        async with sessions(file_url, 1, recover=recover) as (alive,):
+            await asyncio.gather(*alive._core.handles.values())
+            assert asked == ["again", "not"]
+            assert [task.status for task in await alive.list_tasks()] == [TaskStatus.COMPLETE, TaskStatus.FAILED]
+            assert alive.get_background_results()["again"].payload == "again"
+            assert await alive.recover() == []
+
+
+async def test_a_full_session_is_recovered_before_it_refuses(file_url: str) -> None:
+    """Eight tasks of a dead process do not block a session for ever, also one that was open already."""
+    limits = SessionLimits(max_tasks_per_session=2, lease_seconds=0.5)
+    async with sessions(file_url, 2, limits=limits) as (dead, alive):
+        for _ in range(2):
+            await dead.spawn_task(forever)
+        with pytest.raises(SessionLimitReached):
+            await alive.spawn_task(forever)
+        await die(dead)
+        await alive.spawn_task(forever)
