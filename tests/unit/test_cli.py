@@ -213,6 +213,19 @@ def test_an_engine_that_breaks_a_law_ends_with_1(tmp_path: Path, monkeypatch: py
     assert "FAILED" in result.stdout
 
 
+def test_conformance_of_a_state_store() -> None:
+    """penguiflow's own store is known to break a law of events; the checklist says which items are open."""
+    name = "penguiflow.state:InMemoryStateStore"
+    result = holdfast("conformance", "state-store", name, "--only", "events", "--json")
+    assert result.exit_code == 1, result.stdout
+    assert [law["law"] for law in json.loads(result.stdout)["laws"] if law["verdict"] == "failed"] == [
+        "a_saved_event_is_a_copy"
+    ]
+    result = holdfast("conformance", "state-store", name, "--only", "pauses", "--checklist")
+    assert "- [x] load_planner_state consumes the token" in result.stdout
+    assert holdfast("conformance", "state-store", "holdfast.state:StateStore").exit_code == 2
+
+
 # -------------------------------------------------------------------------------------------------------------- bench
 
 

@@ -81,7 +81,7 @@ def state_store(factory: str, only: tuple[str, ...], checklist: bool, json_outpu
 
     MODULE:FACTORY names a class of stores, a function that answers an empty one at each call (or a coroutine, as
     penguiflow-admin takes them), or a StateStoreSubject of holdfast.conformance.state_store, which can say more. The
-    laws of a capability apply to stores that have its methods. Modules are also looked for in the current directory. The
+    laws of a capability apply to stores that have its methods. Modules are looked for in the current directory too. The
     exit code is 1 when a law is broken.
 
     \b

@@ -1,0 +1,70 @@
+"""Every engine under the StateStore obeys its laws; penguiflow's own store breaks the ones that are named here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from penguiflow.state import InMemoryStateStore
+
+from holdfast.conformance.pytest import state_store_laws
+from holdfast.conformance.state_store import StatePlace, StateStoreSubject, capabilities_of, validate
+from holdfast.state import StateStore
+from holdfast.state.binding import Types
+from holdfast.testing import postgres, valkey
+
+pytest_plugins = ["holdfast.testing.pytest"]
+
+# What 3.11.2 does otherwise. A law that is no longer broken must go from here, one that is newly broken must come in.
+DEVIATIONS = {
+    "a_saved_event_is_a_copy": "events are kept as the objects that they are",
+    "a_saved_pause_is_a_copy": "payloads of pauses are copied one level deep",
+    "a_saved_memory_is_a_copy": "states of memory are copied one level deep",
+    "an_update_saved_again_is_the_same": "updates are not known by their ids",
+    "a_steering_event_saved_again_is_the_same": "steering events are not known by their ids",
+    "a_planner_event_saved_again_is_the_same": "planner events are appended, repeats too",
+    "cursors_lead_through_everything": "with a cursor the last N are listed, so pages leave updates out",
+    "steering_pages_lead_through_everything": "with a cursor the last N are listed, so pages leave events out",
+    "one_trace_in_two_sessions_is_two_trajectories": "trajectories are known by their trace alone",
+    "equal_bytes_of_two_sessions_are_two_artifacts": "artifacts are known by a hash of their bytes alone",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def servers(holdfast_postgres: postgres.PostgresServer, holdfast_valkey: valkey.ValkeyServer) -> Iterator[None]:
+    """One database for all laws; each place is a tenant of it."""
+    with holdfast_postgres.database() as database, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(postgres.URL_VARIABLE, database)
+        patch.setenv(valkey.URL_VARIABLE, holdfast_valkey.create_database())
+        yield
+
+
+def sqlite(place: StatePlace) -> StateStore:
+    return StateStore(f"sqlite:///{place.directory}/state.db")
+
+
+def postgresql(place: StatePlace) -> StateStore:
+    return StateStore(os.environ[postgres.URL_VARIABLE], tenant=place.name)
+
+
+def on_redis(place: StatePlace) -> StateStore:
+    return StateStore(os.environ[valkey.URL_VARIABLE], tenant=place.name, types="own")
+
+
+ALL = capabilities_of(StateStore)
+
+test_memory = state_store_laws(StateStoreSubject("memory", lambda _place: StateStore("memory:"), ALL))
+test_sqlite = state_store_laws(StateStoreSubject("SQLite", sqlite, ALL, persistent=True))
+test_postgresql = state_store_laws(StateStoreSubject("PostgreSQL", postgresql, ALL, persistent=True))
+test_redis = state_store_laws(StateStoreSubject("Redis", on_redis, ALL, persistent=True, types=Types("own")))
+
+
+def test_our_store_has_every_capability() -> None:
+    assert len(ALL) == 9
+
+
+async def test_penguiflows_own_store_breaks_what_is_named_and_nothing_else() -> None:
+    report = await validate(InMemoryStateStore)
+    assert {finding.law.name for finding in report.failed} == set(DEVIATIONS), str(report)
+    assert {finding.law.needs for finding in report.skipped} == {"persistent"}
