@@ -23,6 +23,7 @@ def conformance() -> None:
       holdfast conformance storage my_package.engine:factory
       holdfast conformance task-storage my_package.tasks:MyStorage
       holdfast conformance state-store my_package.state:create_store
+      holdfast conformance turn-callbacks my_package.turns:make_storage
     """
 
 
@@ -95,6 +96,29 @@ def state_store(factory: str, only: tuple[str, ...], checklist: bool, json_outpu
     with progress("checking") as tell:
         report = asyncio.run(validate(load(factory), only=only, progress=lambda finding: tell(finding.law.name)))
     _tell(report, json_output, filled_in(report) if checklist else None)
+
+
+@conformance.command()
+@click.argument("factory", metavar="MODULE:FACTORY")
+@click.option("--only", multiple=True, metavar="NAME", help="Check only this law or group; may be repeated.")
+@as_json
+def turn_callbacks(factory: str, only: tuple[str, ...], json_output: bool) -> None:
+    """Run every law of the 27 callbacks on a storage adapter of your own.
+
+    MODULE:FACTORY names a function that answers an empty adapter at each call (a mapping of the callbacks, or an object
+    with callbacks()), or a TurnCallbacksSubject of holdfast.conformance.turn_callbacks, which can say more. Modules are
+    also looked for in the current directory. The exit code is 1 when a law is broken.
+
+    \b
+    Example:
+      holdfast conformance turn-callbacks my_package.turns:make_storage --only records
+    """
+    from holdfast.conformance.turn_callbacks import load, validate
+
+    sys.path.insert(0, "")
+    with progress("checking") as tell:
+        report = asyncio.run(validate(load(factory), only=only, progress=lambda finding: tell(finding.law.name)))
+    _tell(report, json_output)
 
 
 def _tell(report: Report, json_output: bool, words: str | None = None) -> None:

@@ -15,6 +15,12 @@ and in one of your StateStore:
 from holdfast.conformance.pytest import state_store_laws
 
 test_law = state_store_laws(MyStateStore)
+
+and in one of your storage of turns:
+
+from holdfast.conformance.pytest import turn_callbacks_laws
+
+test_law = turn_callbacks_laws(make_storage)
 """
 
 from __future__ import annotations
@@ -31,6 +37,8 @@ from holdfast.conformance.state_store.law import STATE
 from holdfast.conformance.storage import Place, Subject, subject_of
 from holdfast.conformance.suite import Checked, Law, P, Suite
 from holdfast.conformance.task_law import TASKS, AnyStorage, StoragePlace, TaskStorageSubject, task_subject_of
+from holdfast.conformance.turn_callbacks import TurnCallbacksSubject, TurnPlace, turn_subject_of
+from holdfast.conformance.turn_callbacks.law import TURNS
 from holdfast.storage.contract import Kernel
 
 
@@ -50,6 +58,12 @@ def state_store_laws(given: StateStoreSubject | Callable[[], Any]) -> Callable[[
     """A parametrised test: one case for each law of StateStores that applies to the subject."""
     subject = asyncio.run(state_subject_of(given).probed())
     return _laws(STATE, subject, "every law of the StateStore that applies to it")
+
+
+def turn_callbacks_laws(given: TurnCallbacksSubject | Callable[[], Any]) -> Callable[[Law[TurnPlace]], None]:
+    """A parametrised test: one case for each law of the callbacks of turns that applies to the subject."""
+    subject = asyncio.run(turn_subject_of(given).probed())
+    return _laws(TURNS, subject, "every law of the callbacks of turns that applies to it")
 
 
 def _laws(suite: Suite[P], subject: Checked[P], what: str) -> Callable[[Law[P]], None]:
