@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.errors import InvalidInitialRegistryValue, InvalidTurnContext
 from holdfast.storage.ids import new_id
-from holdfast.turns.abort import AbortController
+from holdfast.turns.abort import AbortController, AbortSignal
 from holdfast.turns.buses import Emitter
 from holdfast.turns.events import Kind, Op
 from holdfast.turns.gates import GateStore, TurnGate, pass_gate
@@ -66,9 +66,13 @@ class TurnContext(Surface):
     def turn_id(self) -> str:
         return self.id
 
-    async def _pass(self, **fields: Any) -> Any:
+    async def _pass(self, **gate: Any) -> Any:
+        return await self.pass_gate(self.abort_signal, **gate)
+
+    async def pass_gate(self, signal: AbortSignal, **fields: Any) -> Any:
+        """Wait at a gate that this signal breaks: the turn's own, or that of a dispatch of this turn."""
         gate = TurnGate(turn_id=self.id, **fields)
-        return await pass_gate(gate, signal=self.abort_signal, emitter=self._emitter, store=self._gates)
+        return await pass_gate(gate, signal=signal, emitter=self._emitter, store=self._gates)
 
     async def replace_tool_call_group(self, ids: Sequence[str], replacements: Sequence[ToolCall]) -> Any:
         """Put these calls in the place of those: in one step where storage can, else deleted and stored one by one.

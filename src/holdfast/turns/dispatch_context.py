@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holdfast.errors import (
@@ -80,7 +81,7 @@ class DispatchContext(Surface):
             self.stash = Registry(source.stash.all())
             self.tools = source.tools.copy()
             self._controller, self.unlink = linked(source.abort_signal)
-            self._wait_for: Callable[..., Any] | None = source.wait_for
+            self._wait_for: Callable[..., Any] | None = partial(source.pass_gate, self._controller.signal)
         else:
             assert raw is not None
             self.holdings = raw.holdings()

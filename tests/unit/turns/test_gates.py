@@ -113,6 +113,20 @@ async def test_check_32_an_abort_at_a_gate_is_no_error(where: str, before: bool)
     assert stage.names("turn_end") == ["turn_end"]
 
 
+async def test_an_aborted_dispatch_leaves_its_gate() -> None:
+    stage = Stage()
+    contexts: list[Any] = []
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        contexts.append(ctx)
+        await ctx.wait_for(reason="wait")
+
+    runner = stage.runner(work)
+    runner.observe("turn_gate_open", lambda _gate: contexts[0].abort())
+    result = await runner.run_result(turn())
+    assert (result.status, result.errors, result.context.aborted) == ("aborted", (), False)
+
+
 async def test_a_broken_gate_without_an_abort_is_an_error() -> None:
     stage = Stage()
 
