@@ -422,6 +422,24 @@ async def test_a_stream_of_this_loop_goes_to_the_loop_of_the_store(tmp_path: Pat
         assert discover_artifact_store(state) is theirs.discover_artifact_store(state) is store
 
 
+async def test_two_stores_of_one_storage_keep_the_limits_together(shared_url: str) -> None:
+    """Each with a kernel and a thread of its own, as in two processes."""
+    retention = ArtifactRetentionConfig(max_artifacts_per_session=4)
+    async with StateStore(shared_url, artifact_retention=retention) as one:
+        await one.artifact_store.put_bytes(b"first", scope=scope())
+        async with StateStore(shared_url, artifact_retention=retention) as two:
+            puts = [
+                store.artifact_store.put_bytes(bytes([number]), scope=scope())
+                for number in range(6)
+                for store in (one, two)
+            ]
+            refs = await asyncio.gather(*puts)
+            kept = await two.artifact_store.list(scope=scope())
+            assert len(kept) == 4
+            assert {ref.id for ref in kept} <= {ref.id for ref in refs}
+            assert [await one.artifact_store.get(ref.id) is not None for ref in kept] == [True] * 4
+
+
 class Away(MemoryKernel):
     """The storage can't be used."""
 
