@@ -28,6 +28,10 @@ class Numbers(BaseModel):
     factor: int = 1
 
 
+class Until(BaseModel):
+    to: int
+
+
 class Anything(BaseModel):
     model_config: ClassVar[Any] = {"extra": "allow"}
 
@@ -60,7 +64,7 @@ class Total:
 class Count:
     """Counts, one number at a time."""
 
-    input_schema = Anything
+    input_schema: Any = Until
     output_schema = Anything
     description = "Counts"
     annotations = ModuleAnnotations(streaming=True)

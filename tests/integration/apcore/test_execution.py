@@ -15,6 +15,7 @@ from apcore.middleware import Middleware
 from holdfast.auth import Principal
 from tests.integration.apcore.calling import error_of, message, output, said, send, state, task_of, told
 from tests.integration.apcore.modules import (
+    Anything,
     Count,
     Echo,
     Giving,
@@ -186,6 +187,8 @@ async def test_a_module_that_does_not_heed_the_cancel_is_left_behind() -> None:
 
 async def test_our_timeout_cuts(caplog: pytest.LogCaptureFixture) -> None:
     class Slow(Count):
+        input_schema = Anything
+
         async def stream(self, inputs: dict[str, Any], context: Any) -> Any:
             yield {"number": 1}
             await asyncio.sleep(30)
