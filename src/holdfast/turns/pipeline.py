@@ -6,11 +6,12 @@ What a middleware raises is caught at its own level, so those further out finish
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from holdfast.turns.abort import AbortSignal, is_abort
+from holdfast.turns.eager import Started
 
 
 class Abortable(Protocol):
@@ -18,16 +19,10 @@ class Abortable(Protocol):
     def abort_signal(self) -> AbortSignal: ...
 
 
-class Next:
-    """What ``await next()`` waits for."""
+class Next(Started):
+    """What ``await next()`` waits for. Nothing further in runs before that."""
 
-    __slots__ = ("_run",)
-
-    def __init__(self, run: Callable[[], Any]) -> None:
-        self._run = run
-
-    def __await__(self) -> Generator[Any, None, None]:
-        yield from self._run().__await__()
+    __slots__ = ()
 
 
 Middleware: TypeAlias = Callable[[Any, Callable[[], Next]], Any]

@@ -306,6 +306,12 @@ async def test_check_21_immediate_writes_are_made_when_awaited() -> None:
     assert stage.called() == [("store_message", "a")]
     assert len(result.context.turn_messages) == 0
 
+    stage = Stage()
+    result = await stage.run(
+        lambda ctx, _helpers: (ctx.store_message(message("un-awaited")), ctx.nack()), persistence="immediate"
+    )
+    assert (stage.called(), len(result.context.turn_messages)) == ([("store_message", "un-awaited")], 0)
+
     async def finish(ctx: Any, _helpers: Any) -> None:
         ctx.store_message(message("un-awaited"))
         await ctx.store_message(message("b"))

@@ -322,6 +322,38 @@ async def test_plain_middleware_may_answer_next() -> None:
     assert result.ok
 
 
+async def test_middleware_may_put_a_limit_on_what_is_further_in() -> None:
+    async def as_task(_ctx: Any, proceed: Any) -> None:
+        await asyncio.create_task(proceed())
+
+    async def limited(_ctx: Any, proceed: Any) -> None:
+        async with asyncio.timeout(0.01):
+            await proceed()
+
+    async def hang(_ctx: Any, _proceed: Any) -> None:
+        await asyncio.Event().wait()
+
+    assert (await Stage().run(turn_input_pipeline=[as_task, as_task])).ok
+    result = await Stage().run(turn_input_pipeline=[as_task, limited, hang])
+    assert isinstance(result.errors[0].__cause__, TimeoutError)
+
+
+async def test_nothing_of_a_turn_is_left_behind() -> None:
+    controller = AbortController()
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        await ctx.wait_for(reason="ok?")
+        ctx.ack()
+
+    runner = Stage().runner(work)
+    runner.observe("turn_gate_open", lambda gate: gate.resolve())
+    before = asyncio.all_tasks()
+    for _ in range(3):
+        assert (await runner.run_result(turn(abort_controller=controller))).ok
+    assert controller.signal._listeners == {}
+    assert asyncio.all_tasks() == before
+
+
 async def test_listeners_never_change_a_turn() -> None:
     stage = Stage()
     runner = stage.runner()
