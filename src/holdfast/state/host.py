@@ -1,44 +1,18 @@
-"""Where a store's kernel lives.
-
-A kernel belongs to one event loop, and programs come and go with theirs: `asyncio.run` twice, a command that ends
-right after its last call. So a store gives its kernel a thread and a loop of its own (`ThreadHost`). A write is handed
-over by appending it to a list: the caller waits for nothing. The thread is a daemon; before the interpreter ends it is
-given ``exit_seconds`` to finish, and what it could not finish by then goes to the spool or is reported as lost.
-
-A store on a kernel that is open already (`LoopHost`) lives in the loop of that kernel.
-"""
+"""Where a store's kernel lives: in a thread of its own (see `thread_host`), or in the loop of one that is open."""
 
 from __future__ import annotations
 
 import asyncio
-import atexit
-import concurrent.futures.thread  # noqa: F401  (what it does at the end must be registered before ours)
-import contextlib
-import os
-import threading
-import time
-import weakref
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
-from holdfast.errors import StorageClosed
 from holdfast.state.link import Link
-from holdfast.state.policy import logger
 from holdfast.state.writer import Writer
 from holdfast.state.writes import Write
 from holdfast.storage import Kernel
 
-uvloop: Any
-try:
-    import uvloop
-except ImportError:  # there is none for Windows
-    uvloop = None
-
 T = TypeVar("T")
-
-GATHER_SECONDS = 0.002  # what nobody waits for is taken together: waking the thread for each costs more than the write
 
 Engine = Callable[[], tuple[Link, Writer]]
 
@@ -77,195 +51,19 @@ class LoopHost:
         self.writer.take((write,))
 
     async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
-        return await _ask(self._link, self.writer, function)
+        return await ask_kernel(self._link, self.writer, function)
 
     def begin(self, function: Callable[[Kernel], Awaitable[T]]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(self._begun.run(self.ask(function)), asyncio.get_running_loop())
 
     async def flush(self) -> None:
         await self.writer.settle()
-        await self.writer.replay()
+        await self.writer.recovery.replay()
 
     async def close(self) -> None:
         await self._begun.finish()
         await self.writer.close()
         await self._link.close()
-
-
-class ThreadHost:
-    """In a thread with a loop of its own, from the first use until it is closed."""
-
-    def __init__(self, engine: Engine, *, exit_seconds: float) -> None:
-        self._engine = engine
-        self._exit_seconds = exit_seconds
-        self._mutex = threading.Lock()
-        self._closed = False
-        self._reset()
-        _hosts.add(self)
-
-    def _reset(self) -> None:
-        self._process = os.getpid()
-        self._inbox: deque[Write] = deque()
-        self._woken = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._link: Link | None = None
-        self._finished: Future[None] | None = None
-        self._begun = Begun()
-        self.writer: Writer | None = None
-
-    def post(self, write: Write) -> None:
-        loop = self._started()
-        self._inbox.append(write)
-        if write.outcome is not None:
-            self._woken = True
-            loop.call_soon_threadsafe(self._drain)
-        elif not self._woken:
-            self._woken = True
-            loop.call_soon_threadsafe(loop.call_later, GATHER_SECONDS, self._drain)
-
-    async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
-        return await self._run(self._ask(function))
-
-    def begin(self, function: Callable[[Kernel], Awaitable[T]]) -> Future[T]:
-        loop = self._started()
-        return asyncio.run_coroutine_threadsafe(self._begun.run(self._ask(function)), loop)
-
-    async def flush(self) -> None:
-        if self._thread is not None and not self._closed:
-            await self._run(self._flush())
-
-    async def close(self) -> None:
-        """Finish, and end the thread."""
-        if self._closed:
-            return
-        loop, thread = self._loop, self._thread
-        if loop is not None and thread is not None:
-            try:
-                await self._run(self._finish())
-            finally:
-                self._closed = True
-                loop.call_soon_threadsafe(loop.stop)
-                await asyncio.to_thread(thread.join)
-        self._closed = True
-
-    def stop(self, until: float) -> None:
-        """From any thread, without a loop: finish by this moment, or leave it."""
-        loop, thread = self._loop, self._thread
-        self.abandon()
-        if self._finished is None or loop is None or thread is None or self._process != os.getpid():
-            return
-        try:
-            self._finished.result(max(0.0, until - time.monotonic()))
-        except Exception:  # noqa: BLE001  (too late, or whatever a driver raises: the program ends all the same)
-            logger.warning("the program ends before the storage of its state was closed")
-            self._give_up(loop, until)
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(loop.stop)
-        thread.join(max(0.0, until - time.monotonic()) + 0.1)
-
-    def abandon(self) -> None:
-        """Nobody has the store any more: finish, without anybody waiting."""
-        loop = self._loop
-        if self._closed or loop is None or self._process != os.getpid():
-            return
-        self._closed = True
-        self._finished = asyncio.run_coroutine_threadsafe(self._finish(), loop)
-        self._finished.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
-
-    @property
-    def exit_seconds(self) -> float:
-        """How long the end of the interpreter may take."""
-        return self._exit_seconds
-
-    # ------------------------------------------------------------------------------------------- in the caller's thread
-
-    def _started(self) -> asyncio.AbstractEventLoop:
-        if self._loop is not None and self._process == os.getpid() and not self._closed:
-            return self._loop
-        with self._mutex:
-            if self._closed:
-                raise StorageClosed("this state store is closed; make a new one")
-            if self._process != os.getpid():
-                self._reset()  # a child after fork(): what the parent posted is the parent's
-            if self._loop is None:
-                loop = _new_loop()
-                self._thread = threading.Thread(target=self._serve, args=(loop,), daemon=True, name="holdfast-state")
-                self._thread.start()
-                self._loop = loop
-            return self._loop
-
-    async def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            loop = self._started()
-        except BaseException:
-            work.close()
-            raise
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
-
-    # -------------------------------------------------------------------------------------------- in the host's thread
-
-    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_forever()
-        finally:
-            with contextlib.suppress(Exception):
-                loop.run_until_complete(_cancelled(asyncio.all_tasks(loop)))
-                loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.close()
-
-    def _engines(self) -> tuple[Link, Writer]:
-        if self._link is None or self.writer is None:
-            self._link, self.writer = self._engine()
-        return self._link, self.writer
-
-    def _drain(self) -> None:
-        self._woken = False  # first: what comes from here on wakes again
-        _, writer = self._engines()
-        inbox = self._inbox
-        writes = []
-        while inbox:
-            writes.append(inbox.popleft())
-        if writes:
-            writer.take(writes)
-
-    async def _ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
-        self._drain()
-        link, writer = self._engines()
-        return await _ask(link, writer, function)
-
-    async def _flush(self) -> None:
-        self._drain()
-        _, writer = self._engines()
-        await writer.settle()
-        await writer.replay()
-
-    async def _finish(self) -> None:
-        self._drain()
-        link, writer = self._engines()
-        await self._begun.finish()
-        await writer.close()
-        try:
-            async with asyncio.timeout(self._exit_seconds):
-                await link.close()
-        except TimeoutError:
-            logger.warning("the storage could not be closed in time; it was left as it is")
-
-    def _give_up(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
-        """What is left goes to the spool, in the thread to which it belongs."""
-        done = threading.Event()
-
-        def give_up() -> None:
-            try:
-                self._drain()
-                self._engines()[1].give_up()
-            finally:
-                done.set()
-
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(give_up)
-            done.wait(max(1.0, until - time.monotonic()))
 
 
 class Begun:
@@ -290,39 +88,12 @@ class Begun:
             await asyncio.wait(self._tasks)
 
 
-async def _cancelled(tasks: set[asyncio.Task[Any]]) -> None:
-    """What still waits for something waits in vain."""
-    others = tasks - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    if others:
-        await asyncio.wait(others)
-
-
-async def _ask(link: Link, writer: Writer, function: Callable[[Kernel], Awaitable[T]]) -> T:
+async def ask_kernel(link: Link, writer: Writer, function: Callable[[Kernel], Awaitable[T]]) -> T:
+    """What the function answers, called with the kernel when all that was taken before is committed."""
     await writer.settle()
-    await writer.replay()
+    await writer.recovery.replay()
     try:
         return await function(await link.opened())
     except Exception as error:
         await link.broke(error)
         raise
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    return uvloop.new_event_loop() if uvloop is not None else asyncio.new_event_loop()
-
-
-_hosts: weakref.WeakSet[ThreadHost] = weakref.WeakSet()
-
-
-def _finish_at_exit() -> None:
-    """What was called before the interpreter ends is saved, also by those who never closed."""
-    hosts = list(_hosts)
-    now = time.monotonic()
-    for host in hosts:
-        host.stop(now + host.exit_seconds)
-
-
-# Before the executors of the interpreter refuse new work, since opening and closing an engine needs them.
-getattr(threading, "_register_atexit", atexit.register)(_finish_at_exit)

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from holdfast.errors import InvalidState, StorageFull
 from holdfast.state.writes import Write
-from holdfast.storage import Append, Draft, Operation, Put
+from holdfast.storage import Append, Delete, Draft, FieldIn, Operation, Put
 
 MEMORY_BYTES = 64 * 1024 * 1024
 FILE_BYTES = 256 * 1024 * 1024
@@ -179,6 +179,10 @@ def _dump(operation: Operation) -> dict[str, Any]:
             return {"put": [collection, key, _text(body), dict(fields), expires_in]}
         case Append(log, stream, entries):
             return {"append": [log, stream, [[entry.kind, _text(entry.data), entry.dedupe] for entry in entries]]}
+        case FieldIn(collection, key, field, values):
+            return {"field_in": [collection, key, field, list(values)]}
+        case Delete(collection, key, None):
+            return {"delete": [collection, key]}
         case _:
             raise InvalidState(f"a {type(operation).__name__} can't wait in a spool")
 
@@ -187,6 +191,11 @@ def _load(stored: dict[str, Any]) -> Operation:
     if "put" in stored:
         collection, key, body, fields, expires_in = stored["put"]
         return Put(collection, key, base64.b64decode(body), fields, expires_in)
+    if "field_in" in stored:
+        collection, key, field, values = stored["field_in"]
+        return FieldIn(collection, key, field, tuple(values))
+    if "delete" in stored:
+        return Delete(*stored["delete"])
     log, stream, entries = stored["append"]
     return Append(log, stream, tuple(Draft(kind, base64.b64decode(data), dedupe) for kind, data, dedupe in entries))
 

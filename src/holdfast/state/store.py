@@ -18,7 +18,7 @@ from holdfast.state.codec import Fallback, describe
 from holdfast.state.desk import Desk
 from holdfast.state.events import Events
 from holdfast.state.families import partition_of
-from holdfast.state.host import Host, LoopHost, ThreadHost
+from holdfast.state.host import Host, LoopHost
 from holdfast.state.link import Link
 from holdfast.state.memory_state import MemoryStates
 from holdfast.state.pauses import PAUSE_SECONDS, Pauses
@@ -27,6 +27,7 @@ from holdfast.state.policy import Counters, PolicyName, StateHealth
 from holdfast.state.saving import Saved, handed_over
 from holdfast.state.spool import FileSpool
 from holdfast.state.tasks import Tasks
+from holdfast.state.thread_host import ThreadHost
 from holdfast.state.trajectories import Trajectories
 from holdfast.state.updates import Steering, Updates
 from holdfast.state.writer import Writer
@@ -180,7 +181,7 @@ class StateStore:
             detail=detail,
             breaker=writer.breaker.state if writer is not None else "closed",
             waiting=writer.waiting if writer is not None else 0,
-            in_spool=len(writer.spool) if writer is not None else 0,
+            in_spool=len(writer.recovery.spool) if writer is not None else 0,
             counters=self.counters,
         )
 

@@ -3,15 +3,13 @@
 It lives in the event loop of the kernel. What nobody waits for is held back while a commit is under way and then
 written in one commit with all that came meanwhile; what somebody waits for goes at once, with everything called before.
 
-Under the policy ``resilient`` a write that fails because the storage can't be used goes to the spool, and so does
-everything after it until the spool is empty again: order is kept across the outage. A write that was in doubt may be
-written twice; every write of a store is the same twice as once.
+Under the policy ``resilient`` a write that fails because the storage can't be used goes to the `Recovery`, and so does
+everything after it until that is over.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -29,9 +27,10 @@ from holdfast.errors import (
 from holdfast.state.breaker import Breaker
 from holdfast.state.link import Link
 from holdfast.state.policy import Counters, PolicyName, logger, tell_save_failed
+from holdfast.state.recovery import Recovery
 from holdfast.state.spool import MemorySpool, Spool
-from holdfast.state.writes import GROUP_BYTES, GROUP_ENTRIES, Write, keys_of, merged
-from holdfast.storage import Kernel, Operation, Put, Receipt
+from holdfast.state.writes import GROUP_BYTES, GROUP_ENTRIES, Write, merged
+from holdfast.storage import Kernel, Receipt
 
 
 class Writer:
@@ -45,22 +44,24 @@ class Writer:
         self._urgent = 0  # how many in the queue, or waiting for it, do not want to be held back
         self._under_way: dict[asyncio.Future[Receipt], Sequence[Write]] = {}
         self._numbers = 0
-        self._newer: dict[tuple[str, str], int] = {}  # what was written while an older write went to the spool
         self._starting: asyncio.Task[None] | None = None
-        self._recovery: asyncio.Task[None] | None = None
-        self._hurry = asyncio.Event()  # somebody waits for the next attempt of the recovery ...
-        self._attempt: asyncio.Future[bool] | None = None  # ... and hears whether it succeeded
         self._repairs: set[asyncio.Task[None]] = set()
         self._progress: asyncio.Future[None] | None = None  # somebody waits for what happens next
         self._ended = False
         self._first_loss: BaseException | None = None
-        self.spool: Spool = spool if spool is not None else MemorySpool()
         self.breaker = Breaker()
         self.counters = Counters()
         self.waiting = 0
         """How many writes are not committed yet, those in the spool aside. Read from other threads too."""
-        if len(self.spool):
-            self._recover()
+        self.recovery = Recovery(
+            link,
+            spool if spool is not None else MemorySpool(),
+            self.breaker,
+            self.counters,
+            timeout_seconds=timeout_seconds,
+            over=self._pump,
+        )
+        self.recovery.start()
 
     def take(self, writes: Iterable[Write]) -> None:
         """Writes, in the order of their calls."""
@@ -94,15 +95,6 @@ class Writer:
             numbers.append(self._queue[0].number)
         return min(numbers, default=math.inf)
 
-    async def replay(self) -> None:
-        """Return when the spool is empty, or the storage still can't be used."""
-        while self._recovery is not None and self.breaker.allows():
-            if self._attempt is None:
-                self._attempt = asyncio.get_running_loop().create_future()
-            self._hurry.set()
-            if not await asyncio.shield(self._attempt):
-                return
-
     def loss(self) -> BaseException | None:
         """The first write that nobody waited for and that was lost, told once."""
         error, self._first_loss = self._first_loss, None
@@ -111,13 +103,7 @@ class Writer:
     async def close(self) -> None:
         """Commit what was taken, or leave it in the spool."""
         await self.settle()
-        if self._recovery is not None:
-            if self.breaker.allows():
-                await self.replay()
-            if self._recovery is not None:
-                self._recovery.cancel()
-                await asyncio.wait([self._recovery])
-                self._attempted(succeeded=False)
+        await self.recovery.stop()
         self.give_up()
 
     def give_up(self) -> None:
@@ -130,15 +116,16 @@ class Writer:
         self._queue.clear()
         for write in left:
             self._failed(write, StateTimeout("the program ended before this was written"))
-        if len(self.spool) and isinstance(self.spool, MemorySpool):
-            self.counters.lost += len(self.spool)
-            logger.critical("%d writes that waited for the storage are lost with this process", len(self.spool))
-        self.spool.close()
+        spool = self.recovery.spool
+        if len(spool) and isinstance(spool, MemorySpool):
+            self.counters.lost += len(spool)
+            logger.critical("%d writes that waited for the storage are lost with this process", len(spool))
+        spool.close()
 
     # ------------------------------------------------------------------------------------------------- the usual way
 
     def _pump(self) -> None:
-        if self._recovery is not None:
+        if self.recovery.active:
             while self._queue:
                 self.waiting -= 1
                 self._to_spool(self._next(), StorageUnavailable("the storage is being waited for"))
@@ -163,13 +150,13 @@ class Writer:
     def _group(self) -> list[Write]:
         """The next writes that can be one commit: one that is waited for, or several that are not."""
         group = [self._next()]
-        if group[0].outcome is not None:
+        if group[0].outcome is not None or not group[0].plain:
             return group
         size, partition = group[0].size, group[0].partition
         while self._queue and len(group) < GROUP_ENTRIES:
             write = self._queue[0]
             size += write.size
-            if write.outcome is not None or write.partition != partition or size > GROUP_BYTES:
+            if write.outcome is not None or write.partition != partition or size > GROUP_BYTES or not write.plain:
                 break
             group.append(self._next())
         return group
@@ -200,11 +187,10 @@ class Writer:
     def _written(self, group: Sequence[Write]) -> None:
         self.counters.saved += len(group)
         self.waiting -= len(group)
-        if self._recovery is None:
+        if not self.recovery.active:
             self.breaker.succeeded()
+        self.recovery.written(group)
         for write in group:
-            if self._recovery is not None:
-                self._newer.update(dict.fromkeys(keys_of(write.operations), write.number))
             if write.outcome is not None:
                 write.outcome.set_result(None)
 
@@ -255,7 +241,6 @@ class Writer:
             self.breaker.failed()
         if self._policy == "resilient" and not isinstance(error, InvalidRequest | CommitRefused):
             self._to_spool(write, error)
-            self._recover()
             return
         tell_save_failed(write.method, write.trace_id, error)
         self._lose(write, error)
@@ -273,67 +258,11 @@ class Writer:
 
     def _to_spool(self, write: Write, error: BaseException) -> None:
         try:
-            self.spool.append(write)
+            self.recovery.add(write)
         except (OSError, HoldfastError) as refusal:
             tell_save_failed(write.method, write.trace_id, refusal)
             self._lose(write, refusal)
             return
-        self.counters.spooled += 1
         tell_save_failed(write.method, write.trace_id, error, kept=True)
         if write.outcome is not None:
             write.outcome.set_result(None)
-
-    def _recover(self) -> None:
-        if self._recovery is None and not self._ended:
-            self._recovery = asyncio.get_running_loop().create_task(self._recovering())
-
-    async def _recovering(self) -> None:
-        """Replay the spool in order, as soon as the storage can be used; then go on as usual."""
-        while (write := self.spool.first()) is not None:
-            operations = self._still_wanted(write)
-            try:
-                if operations:
-                    async with asyncio.timeout(self._timeout):
-                        kernel = await self._link.opened()
-                        await kernel.commit(write.partition, *operations)
-            except (InvalidRequest, CommitRefused) as error:  # it would be refused for ever
-                tell_save_failed(write.method, write.trace_id, error)
-                self.counters.lost += 1
-            except Exception as error:  # noqa: BLE001  (whatever a driver raises: the storage can't be used)
-                await self._link.broke(error)
-                self.breaker.failed()
-                self._attempted(succeeded=False)
-                await self._rest()
-                continue
-            else:
-                self.breaker.succeeded()
-                self.counters.replayed += 1
-            self.spool.drop_first()
-            self._attempted(succeeded=True)
-        self._newer.clear()
-        self._recovery = None
-        self._attempted(succeeded=True)
-        self._pump()
-
-    async def _rest(self) -> None:
-        """Until the breaker allows another attempt; while it is closed, until somebody waits for one."""
-        if self.breaker.allows():
-            self._hurry.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), self.breaker.seconds_left())
-        else:
-            await asyncio.sleep(self.breaker.seconds_left())
-
-    def _attempted(self, *, succeeded: bool) -> None:
-        attempt, self._attempt = self._attempt, None
-        if attempt is not None and not attempt.done():
-            attempt.set_result(succeeded)
-
-    def _still_wanted(self, write: Write) -> tuple[Operation, ...]:
-        """Without the records that a later write has reached first."""
-        return tuple(
-            operation
-            for operation in write.certain
-            if not isinstance(operation, Put)
-            or self._newer.get((operation.collection, operation.key), 0) <= write.number
-        )

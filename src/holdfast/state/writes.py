@@ -31,6 +31,11 @@ class Write:
     number: int = 0  # in the order of the calls, given by the writer
 
     @property
+    def plain(self) -> bool:
+        """Whether it can be one commit with others: nothing can refuse it."""
+        return all(isinstance(operation, Append | Put) for operation in self.operations)
+
+    @property
     def certain(self) -> tuple[Operation, ...]:
         """What to write when it is not known what is stored."""
         return self.alternative or self.operations
@@ -44,7 +49,7 @@ def keys_of(operations: Iterable[Operation]) -> list[tuple[str, str]]:
 def merged(writes: Sequence[Write]) -> tuple[Operation, ...]:
     """One commit for all of them: entries of one stream side by side, of one record the last.
 
-    Only for writes that consist of Put and Append.
+    Only for writes that are ``plain``.
     """
     if len(writes) == 1:
         return writes[0].operations

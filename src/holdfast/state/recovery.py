@@ -1,0 +1,134 @@
+"""While the storage is away: what could not be written waits in the spool and is replayed in order when it is back.
+
+As long as something waits, everything that comes goes to its end, so that order is kept across the outage. A write that
+was in doubt may be written twice; every write of a store is the same twice as once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+
+from holdfast.errors import CommitRefused, InvalidRequest
+from holdfast.state.breaker import Breaker
+from holdfast.state.link import Link
+from holdfast.state.policy import Counters, tell_save_failed
+from holdfast.state.spool import Spool
+from holdfast.state.writes import Write, keys_of
+from holdfast.storage import Operation, Put
+
+
+class Recovery:
+    """``over`` is called whenever the spool has become empty."""
+
+    def __init__(
+        self,
+        link: Link,
+        spool: Spool,
+        breaker: Breaker,
+        counters: Counters,
+        *,
+        timeout_seconds: float,
+        over: Callable[[], None],
+    ) -> None:
+        self.spool = spool
+        self._link = link
+        self._breaker = breaker
+        self._counters = counters
+        self._timeout = timeout_seconds
+        self._over = over
+        self._task: asyncio.Task[None] | None = None
+        self._ended = False
+        self._hurry = asyncio.Event()  # somebody waits for the next attempt ...
+        self._attempt: asyncio.Future[bool] | None = None  # ... and hears whether it succeeded
+        self._newer: dict[tuple[str, str], int] = {}  # what was written while an older write went to the spool
+
+    @property
+    def active(self) -> bool:
+        """Whether something waits."""
+        return self._task is not None
+
+    def add(self, write: Write) -> None:
+        """Let this write wait; raises when the spool can't take it."""
+        self.spool.append(write)
+        self._counters.spooled += 1
+        self.start()
+
+    def start(self) -> None:
+        """Replay what waits, as soon as the storage can be used."""
+        if self._task is None and not self._ended and len(self.spool):
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def written(self, writes: Iterable[Write]) -> None:
+        """These were written although older ones may wait: what those hold of the same records is out of date."""
+        if self.active:
+            for write in writes:
+                self._newer.update(dict.fromkeys(keys_of(write.operations), write.number))
+
+    async def replay(self) -> None:
+        """Return when nothing waits, or the storage still can't be used."""
+        while self.active and self._breaker.allows():
+            if self._attempt is None:
+                self._attempt = asyncio.get_running_loop().create_future()
+            self._hurry.set()
+            if not await asyncio.shield(self._attempt):
+                return
+
+    async def stop(self) -> None:
+        """Try once more if that makes sense; then what waits waits on."""
+        await self.replay()
+        self._ended = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._attempted(succeeded=False)
+
+    async def _run(self) -> None:
+        while (write := self.spool.first()) is not None:
+            operations = self._still_wanted(write)
+            try:
+                if operations:
+                    async with asyncio.timeout(self._timeout):
+                        kernel = await self._link.opened()
+                        await kernel.commit(write.partition, *operations)
+            except (InvalidRequest, CommitRefused) as error:  # it would be refused for ever
+                tell_save_failed(write.method, write.trace_id, error)
+                self._counters.lost += 1
+            except Exception as error:  # noqa: BLE001  (whatever a driver raises: the storage can't be used)
+                await self._link.broke(error)
+                self._breaker.failed()
+                self._attempted(succeeded=False)
+                await self._rest()
+                continue
+            else:
+                self._breaker.succeeded()
+                self._counters.replayed += 1
+            self.spool.drop_first()
+            self._attempted(succeeded=True)
+        self._newer.clear()
+        self._task = None
+        self._over()
+
+    async def _rest(self) -> None:
+        """Until the breaker allows another attempt; while it is closed, until somebody waits for one."""
+        if self._breaker.allows():
+            self._hurry.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), self._breaker.seconds_left())
+        else:
+            await asyncio.sleep(self._breaker.seconds_left())
+
+    def _attempted(self, *, succeeded: bool) -> None:
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None and not attempt.done():
+            attempt.set_result(succeeded)
+
+    def _still_wanted(self, write: Write) -> tuple[Operation, ...]:
+        """Without the records that a later write has reached first."""
+        return tuple(
+            operation
+            for operation in write.certain
+            if not isinstance(operation, Put)
+            or self._newer.get((operation.collection, operation.key), 0) <= write.number
+        )
