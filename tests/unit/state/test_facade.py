@@ -1,0 +1,93 @@
+"""The store has every capability; a store from the environment; two stores as one."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import penguiflow.state.protocol as theirs
+import pytest
+
+from holdfast.errors import InvalidState
+from holdfast.state import (
+    HybridStateStore,
+    StateStore,
+    create_store,
+    missing_capabilities,
+    protocols,
+    require_capabilities,
+)
+from holdfast.state.hybrid import DURABLE, FAST
+
+CAPABILITIES = [name for name in theirs.__all__ if name[0] == "S" and name != "StateStore"]
+
+
+@pytest.mark.parametrize("name", [*CAPABILITIES, "StateStore"])
+def test_every_capability_of_theirs_is_ours(name: str) -> None:
+    """The methods and their parameters are those of penguiflow's protocols, and the store has them all."""
+    their, our = getattr(theirs, name), getattr(protocols, "SupportsEvents" if name == "StateStore" else name)
+    store = StateStore("memory:")
+    assert isinstance(store, their)
+    assert isinstance(store, our)
+    for method, function in inspect.getmembers(their, inspect.isfunction):
+        if method[0] != "_":
+            wanted = [(one.name, one.kind, one.default) for one in inspect.signature(function).parameters.values()]
+            for kind in (our, StateStore):
+                found = inspect.signature(getattr(kind, method)).parameters.values()
+                assert [(one.name, one.kind, one.default) for one in found][: len(wanted)] == wanted
+
+
+def test_missing_capabilities_are_named() -> None:
+    store = StateStore("memory:")
+    assert missing_capabilities(store, ["save_task", "fly"]) == ["fly"]
+    with pytest.raises(TypeError, match=r"StateStore missing \['fly'\] required for feature=air"):
+        require_capabilities(store, feature="air", methods=["fly"])
+    require_capabilities(store, feature="sessions", methods=["save_task"])
+
+
+def test_a_store_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOLDFAST_STATE_URL", raising=False)
+    with pytest.raises(InvalidState, match="set HOLDFAST_STATE_URL"):
+        create_store()
+    monkeypatch.setenv("HOLDFAST_STATE_URL", "memory:")
+    assert (create_store().tenant, create_store().policy) == ("default", "strict")
+    store = create_store(
+        {"HOLDFAST_STATE_URL": "memory:", "HOLDFAST_STATE_TENANT": "acme", "HOLDFAST_STATE_POLICY": "resilient"}
+    )
+    assert (store.tenant, store.policy, store.partition) == ("acme", "resilient", "~state/acme")
+
+
+async def test_two_stores_as_one() -> None:
+    async with HybridStateStore(StateStore("memory:"), fast=StateStore("memory:")) as hybrid:
+        store: Any = hybrid
+        await store.save_planner_state("token", {"a": 1})
+        await store.save_memory_state("key", {"b": 2})
+        await store.save_planner_event("trace", theirs_event())
+        assert await hybrid.durable.load_planner_state("token") is None
+        assert await store.load_planner_state("token") == {"a": 1}
+        assert await hybrid.fast.load_memory_state("key") == {"b": 2}
+        assert await hybrid.fast.list_planner_events("trace") == []
+        assert len(await store.list_planner_events("trace")) == 1
+        await store.flush()
+        assert {name: found.writes for name, found in (await hybrid.health()).items()} == {
+            "durable": True,
+            "fast": True,
+        }
+        assert missing_capabilities(store, [*DURABLE, *FAST, "artifact_store"]) == []
+
+
+def theirs_event() -> Any:
+    from penguiflow.planner import PlannerEvent
+
+    return PlannerEvent("finish", 1.0, 1)
+
+
+def test_a_hybrid_can_do_what_its_stores_can() -> None:
+    class Three:
+        save_event = load_history = save_remote_binding = None
+
+    hybrid = HybridStateStore(Three(), fast=StateStore("memory:"))
+    assert missing_capabilities(hybrid, ["save_event", "save_task", "save_planner_state"]) == ["save_task"]
+    assert hybrid.artifact_store is None
+    with pytest.raises(TypeError, match="keeps pauses and memory"):
+        HybridStateStore(StateStore("memory:"), fast=Three())

@@ -1,0 +1,80 @@
+"""Spools: first in, first out; in a directory they outlive their process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import InvalidState, StorageFull
+from holdfast.state.spool import FileSpool, MemorySpool, Spool, dump_write, load_write
+from holdfast.state.writes import Write
+from holdfast.storage import Append, Delete, Draft, FieldIn, Head, Put
+
+
+def write(number: int = 1) -> Write:
+    operations = (
+        FieldIn("c", "k", "hash", ("x",)),
+        Put("c", f"key-{number}", b"\0\xff", {"n": number}, 60.0),
+        Append("l", "s", (Draft("kind", b"data", "once"), Draft("kind", b"more"))),
+        Delete("c", "gone"),
+    )
+    return Write("partition", "save_task", operations, 100, trace_id="trace", number=number)
+
+
+def keys(spool: Spool) -> list[str]:
+    found = []
+    while (first := spool.first()) is not None:
+        found.append(first.operations[1].key)  # type: ignore[union-attr]
+        spool.drop_first()
+    return found
+
+
+def test_a_write_comes_back_from_its_line() -> None:
+    back = load_write(dump_write(write()))
+    assert (back.partition, back.method, back.trace_id, back.operations) == (
+        "partition",
+        "save_task",
+        "trace",
+        write().operations,
+    )
+    with pytest.raises(InvalidState, match="a Head can't wait in a spool"):
+        dump_write(Write("p", "m", (Head("l", "s", 1),), 0))
+
+
+def test_first_in_first_out(tmp_path: Path) -> None:
+    for spool in (MemorySpool(), FileSpool(tmp_path)):
+        for number in range(3):
+            spool.append(write(number))
+        assert len(spool) == 3
+        assert keys(spool) == ["key-0", "key-1", "key-2"]
+        spool.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_spool_says_so(tmp_path: Path) -> None:
+    for spool in (MemorySpool(250), FileSpool(tmp_path, 800)):
+        spool.append(write())
+        spool.append(write())
+        with pytest.raises(StorageFull):
+            spool.append(write())
+        keys(spool)
+        spool.append(write())
+        spool.close()
+
+
+def test_the_files_of_the_dead_are_replayed_first_and_those_of_the_living_are_left(tmp_path: Path) -> None:
+    living, dead = FileSpool(tmp_path), FileSpool(tmp_path)
+    living.append(write(1))
+    dead.append(write(2))
+    dead.close()
+    heir = FileSpool(tmp_path)
+    heir.append(write(3))
+    assert keys(heir) == ["key-2", "key-3"]
+    heir.close()
+    assert len(list(tmp_path.iterdir())) == 1
+    living.close()
+    assert keys(FileSpool(tmp_path)) == ["key-1"]
+    (tmp_path / "empty.spool").write_bytes(b"half a li")
+    assert len(FileSpool(tmp_path)) == 0
+    assert list(tmp_path.iterdir()) == []
