@@ -53,15 +53,11 @@ class AbortSignal:
         """Wait for the abort; answers its reason."""
         if self._aborted:
             return self._reason
-        asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def tell(_reason: object) -> None:
-            if not asked.done():
-                asked.set_result(None)
-
-        forget = self.on_abort(tell)
+        loop = asyncio.get_running_loop()
+        asked = asyncio.Event()
+        forget = self.on_abort(lambda _reason: _set(loop, asked))
         try:
-            await asked
+            await asked.wait()
         finally:
             forget()
         return self._reason
@@ -76,7 +72,7 @@ class AbortSignal:
 
 
 class AbortController:
-    """Asks for an abort. The first reason stays."""
+    """Asks for an abort, from any thread. The first reason stays."""
 
     __slots__ = ("signal",)
 
@@ -102,6 +98,10 @@ def aborted(reason: object) -> TurnAborted:
 def is_abort(error: BaseException, signal: AbortSignal) -> bool:
     """Whether this error is only the echo of an abort: a gate that broke because its turn was aborted is one too."""
     return isinstance(error, TurnAborted) or (signal.aborted and isinstance(error, TurnGateAborted))
+
+
+def _set(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    loop.call_soon_threadsafe(event.set)
 
 
 def _tell(listener: Callable[[object], None], reason: object) -> None:

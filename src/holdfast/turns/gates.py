@@ -62,9 +62,20 @@ class GateStore(Protocol):
 
 @refusing(InvalidInitialTurnGateValue)
 class TurnGate:
-    """A gate that is open until it is settled. Belongs to the event loop in which it was opened."""
+    """A gate that is open until it is settled, from this event loop or from any thread."""
 
-    __slots__ = ("_check", "_settled", "created_at", "id", "payload", "reason", "schema", "timeout_ms", "turn_id")
+    __slots__ = (
+        "_check",
+        "_loop",
+        "_settled",
+        "created_at",
+        "id",
+        "payload",
+        "reason",
+        "schema",
+        "timeout_ms",
+        "turn_id",
+    )
 
     def __init__(
         self,
@@ -85,7 +96,8 @@ class TurnGate:
         self._check = _check(schema)
         self.timeout_ms = _timeout(timeout_ms)
         self.created_at = now() if created_at is None else time("created_at", created_at)
-        self._settled: asyncio.Future[Settlement] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._settled: asyncio.Future[Settlement] = self._loop.create_future()
 
     @property
     def settled(self) -> bool:
@@ -115,6 +127,16 @@ class TurnGate:
 
     def settle(self, settlement: Settlement) -> None:
         """Settle it, unless it is settled."""
+        try:
+            here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            here = False
+        if here:
+            self._settle_here(settlement)
+        else:
+            self._loop.call_soon_threadsafe(self._settle_here, settlement)
+
+    def _settle_here(self, settlement: Settlement) -> None:
         if not self._settled.done():
             self._settled.set_result(settlement)
 
@@ -170,7 +192,7 @@ async def _settled(gate: TurnGate, signal: AbortSignal, store: GateStore | None)
 
 
 def _soon(loop: asyncio.AbstractEventLoop, gate: TurnGate, reason: object) -> None:
-    loop.call_soon(gate.abort, reason)
+    loop.call_soon_threadsafe(gate.abort, reason)
 
 
 async def _ended(waiting: asyncio.Future[Settlement] | None) -> None:

@@ -113,6 +113,29 @@ async def test_check_32_an_abort_at_a_gate_is_no_error(where: str, before: bool)
     assert stage.names("turn_end") == ["turn_end"]
 
 
+@pytest.mark.parametrize("settle", ["resolve", "abort the turn"])
+async def test_a_gate_may_be_settled_from_a_thread(settle: str) -> None:
+    controller = AbortController()
+    answers: list[Any] = []
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        answers.append(await ctx.wait_for(reason="wait"))
+        ctx.ack()
+
+    async def from_a_thread(gate: TurnGate) -> None:
+        await asyncio.to_thread(gate.resolve if settle == "resolve" else controller.abort, 5)
+
+    runner = Stage().runner(work)
+    runner.observe("turn_gate_open", from_a_thread)
+    waiting = asyncio.ensure_future(controller.signal.wait())
+    result = await asyncio.wait_for(runner.run_result(turn(abort_controller=controller)), 10)
+    if settle == "resolve":
+        assert (answers, result.status) == ([5], "ack")
+        waiting.cancel()
+    else:
+        assert (answers, result.status, await waiting) == ([], "aborted", 5)
+
+
 async def test_an_aborted_dispatch_leaves_its_gate() -> None:
     stage = Stage()
     contexts: list[Any] = []
