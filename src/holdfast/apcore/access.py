@@ -27,8 +27,12 @@ class Access:
 
     @property
     def acl(self) -> Any:
-        """The ACL; None: everybody may call everything. apcore has no public name for it."""
-        return getattr(self._executor, "acl", None) or getattr(self._executor, "_acl", None)
+        """The ACL; None: everybody may call everything. What the step of the pipeline has is what counts."""
+        steps = getattr(getattr(self._executor, "current_strategy", None), "steps", ())
+        for step in steps:
+            if (found := getattr(step, "acl", None)) is not None:
+                return found
+        return getattr(self._executor, "_acl", None)  # apcore has no public name for it
 
     @property
     def rewrites_input(self) -> bool:

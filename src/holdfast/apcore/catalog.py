@@ -30,6 +30,7 @@ class Module:
     model: Any = field(repr=False, default=None)  # the pydantic class of its input, where it has one
     streams: bool = False
     requires_approval: bool = False
+    only_once: bool = False  # destructive and not idempotent: when nobody knows whether it was done, its user is asked
 
 
 class Catalog:
@@ -112,6 +113,7 @@ class Catalog:
             getattr(module, "input_schema", None),
             isinstance(module, StreamingModule),
             _flag(descriptor, "requires_approval", default=False),
+            _flag(descriptor, "destructive", default=False) and not _flag(descriptor, "idempotent", default=False),
         )
 
 

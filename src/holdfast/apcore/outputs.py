@@ -5,7 +5,7 @@
     bytes        a file part
     the rest     a data part; bytes within it become file parts of their own, and leave {"file": its name} behind
 
-A file of up to INLINE_BYTES is in its part; a larger one is kept by the server, and its part says where.
+What has up to INLINE_BYTES is in its part; the rest is kept by the server as files, and its parts say where.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.errors import InvalidAgentResponseError
 from holdfast.protocol.types import Part
 
 INLINE_BYTES = 1024 * 1024
-DATA_BYTES = 8 * 1024 * 1024  # of text or data in one part; more is kept as a file
+ALL_FILES_BYTES = 1536 * 1024  # of the files that are in their parts, together: the output of a step has its limits
 JSON = "application/json"
 
 Keep = Callable[[bytes, str, str], Awaitable[str]]
@@ -40,9 +40,10 @@ async def output_to_parts(output: Any, keep: Keep) -> list[Part]:
         return [await _file(bytes(output), "output", "", keep)]
     lifted = _Lifted()
     data = lifted.plain(output, "")
-    parts = [await _data(data, keep)]
+    parts, room = [await _data(data, keep)], ALL_FILES_BYTES
     for name, (path, content) in lifted.files.items():
-        parts.append(await _file(content, name, path, keep))
+        parts.append(await _file(content, name, path, keep, room))
+        room -= len(parts[-1].raw or b"")
     return parts
 
 
@@ -85,23 +86,23 @@ def _key(key: Any) -> str:
 
 async def _data(data: Any, keep: Keep) -> Part:
     text = to_json(data)
-    if len(text) > DATA_BYTES:
+    if len(text) > INLINE_BYTES:
         return Part(url=await keep(text, JSON, "output.json"), media_type=JSON, filename="output.json")
     return Part(data=data, media_type=JSON)
 
 
 async def _text(text: str, keep: Keep) -> Part:
-    content = text.encode("utf-8", "replace")
-    if len(content) > DATA_BYTES:
+    if len(to_json(text)) > INLINE_BYTES:
+        content = text.encode()
         kind = "text/plain; charset=utf-8"
         return Part(url=await keep(content, kind, "output.txt"), media_type=kind, filename="output.txt")
     return Part(text=text)
 
 
-async def _file(content: bytes, name: str, path: str, keep: Keep) -> Part:
+async def _file(content: bytes, name: str, path: str, keep: Keep, room: int = ALL_FILES_BYTES) -> Part:
     kind = media_type_of(content)
     metadata = {"path": path} if path else None
     more: dict[str, Any] = {"media_type": kind, "filename": name} | ({"metadata": metadata} if metadata else {})
-    if len(content) <= INLINE_BYTES:
+    if len(content) <= min(INLINE_BYTES, room):
         return Part(raw=content, **more)
     return Part(url=await keep(content, kind, name), **more)

@@ -7,11 +7,12 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from pydantic_core import from_json
+
 from holdfast.apcore.access import Access, identity_of
-from holdfast.apcore.admission import SKILL, SkillAdmission, chosen_skill
+from holdfast.apcore.admission import SkillAdmission
 from holdfast.apcore.approvals import (
     NOBODY,
     Answer,
@@ -19,14 +20,14 @@ from holdfast.apcore.approvals import (
     answer_var,
     digest_of,
     fail_closed,
-    pending_before,
     read_answer,
     reason_of,
 )
+from holdfast.apcore.calls import Call, Calls
 from holdfast.apcore.catalog import Catalog, Module
 from holdfast.apcore.delegation import TASK, Delegator
 from holdfast.apcore.errors_map import ErrorMapper, MappedError, sanitized
-from holdfast.apcore.inputs import RESERVED, Input, parts_to_input
+from holdfast.apcore.inputs import RESERVED, Input
 from holdfast.apcore.library import (
     ApprovalDeniedError,
     ApprovalPendingError,
@@ -42,18 +43,18 @@ from holdfast.errors import (
     InvalidAgentResponseError,
     InvalidParamsError,
     ProtocolError,
-    SkillNotFoundError,
-    SkillRequiredError,
+    StepFailed,
 )
 from holdfast.observability.tracing import carried
 from holdfast.protocol.errors import describe
-from holdfast.protocol.types import Message, Part
+from holdfast.protocol.types import Part, encode
 from holdfast.tasks.context import TaskContext
 from holdfast.tasks.worker import Worker
 
 logger = logging.getLogger("holdfast.apcore")
 
 ARTIFACT = "result"
+_CONTENT = frozenset({"text", "raw", "url", "data"})
 GRACE_SECONDS = 0.5  # apcore ends a call at its deadline; what it does not end, we do
 
 
@@ -67,20 +68,6 @@ class TaskCancelToken(CancelToken):  # type: ignore[misc]  # apcore has no types
     @property
     def is_cancelled(self) -> bool:
         return super().is_cancelled or self._ctx.is_cancelled
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A module, and what it is called with. ``pending`` is the approval that the call waited for."""
-
-    module: Module
-    inputs: Input
-    messages: tuple[str, ...]
-    pending: Pending | None = None
-
-    @property
-    def approval_id(self) -> str | None:
-        return self.pending.approval_id if self.pending is not None else None
 
 
 class ApcoreWorker(Worker):
@@ -108,6 +95,7 @@ class ApcoreWorker(Worker):
         self.executor = executor
         self.access = Access(executor)
         self.admission = SkillAdmission(catalog, self.access, default_skill=default_skill)
+        self._calls = Calls(catalog, self.admission)
         self._timeout = execution_timeout
         self._errors = ErrorMapper()
         self._files_at = files_at
@@ -116,7 +104,7 @@ class ApcoreWorker(Worker):
 
     async def handle(self, ctx: TaskContext) -> None:
         try:
-            call = self._call(ctx)
+            call = self._calls.of(ctx)
         except ProtocolError as error:
             await self._refuse(ctx, error)
             return
@@ -132,6 +120,8 @@ class ApcoreWorker(Worker):
         except ExecutionCancelledError as error:
             if not ctx.is_cancelled:  # the module gave up by itself
                 await self._fail(ctx, call, error)
+        except StepFailed as error:
+            await ctx.fail(str(error), data={"code": -32603, "message": str(error), "data": {"type": "StepFailed"}})
         except TimeoutError:
             await self._fail(ctx, call, ModuleTimeoutError(call.module.id, int(self._timeout * 1000)))
         except HoldfastError as error:
@@ -145,44 +135,6 @@ class ApcoreWorker(Worker):
 
     # ----------------------------------------------------------------------------------------------------- the call
 
-    def _call(self, ctx: TaskContext) -> Call:
-        """What this turn calls. Raises SkillNotFoundError, SkillRequiredError or SkillInputError."""
-        if ctx.turn > 1:
-            history = ctx.history
-            pending = pending_before(history, ctx.turn)
-            if pending is not None:
-                return self._resumed(ctx, pending, {message.message_id: message for message in history})
-        skill_id = chosen_skill(ctx.message, ctx.request_metadata) or ctx.task_metadata.get(SKILL)
-        skill_id = skill_id or self.admission.assumed()
-        if skill_id is None:
-            raise SkillRequiredError
-        module = self._module(skill_id)
-        return Call(module, parts_to_input(ctx.parts, module), (ctx.message_id,))
-
-    def _module(self, skill_id: str) -> Module:
-        module = self.catalog.get(skill_id)
-        if module is None:
-            raise SkillNotFoundError(skill_id)
-        return module
-
-    def _resumed(self, ctx: TaskContext, pending: Pending, known: dict[str, Message]) -> Call:
-        """The call that waited: with the very input that was to be approved; without an approval's id, the answer may
-        add to it.
-        """
-        module = self._module(pending.skill_id)
-        messages = [known[message_id] for message_id in pending.messages if message_id in known]
-        inputs = parts_to_input(messages[0].parts, module) if messages else {}
-        for message in messages[1:]:
-            inputs |= _data(message)
-        if pending.approval_id is not None:
-            if digest_of(inputs) != pending.digest:  # the module's schema changed: nobody approved this input
-                logger.warning("task %s: module %s changed since its approval was asked for", ctx.task_id, module.id)
-                return Call(module, inputs, pending.messages)
-            return Call(module, inputs, pending.messages, pending)
-        if more := _data(ctx.message):
-            return Call(module, inputs | more, (*pending.messages, ctx.message_id), pending)
-        return Call(module, inputs, pending.messages, pending)
-
     async def _run(self, ctx: TaskContext, call: Call) -> None:
         context = self._context(ctx)
         inputs = dict(call.inputs)
@@ -191,17 +143,36 @@ class ApcoreWorker(Worker):
             inputs[RESERVED] = call.approval_id
             answer = Answer(call.approval_id, read_answer(ctx.message), ctx.principal.owner)
         answer_var.set(answer)
-        if call.module.streams and self._can_stream:
-            stream = self.executor.stream(call.module.id, inputs, context)
-            async with contextlib.aclosing(stream) as chunks:
-                async for chunk in chunks:
-                    parts = await self._parts(ctx, chunk)
-                    if parts:
-                        await ctx.emit_artifact(artifact_id=ARTIFACT, parts=parts, append=True)
-            await self._complete(ctx, [])
-        else:
-            output = await self.executor.call_async(call.module.id, inputs, context)
-            await self._complete(ctx, await self._parts(ctx, output))
+        try:
+            if call.module.only_once:
+                parts = await self._once(ctx, call.module, inputs, context)
+            else:
+                parts = await self._output(ctx, call.module, inputs, context)
+        except BaseException:
+            context.cancel_token.cancel()  # a module that goes on nevertheless is told that nobody waits for it
+            raise
+        await self._complete(ctx, parts)
+
+    async def _output(self, ctx: TaskContext, module: Module, inputs: Input, context: Context[Any]) -> list[Part]:
+        """Call the module; the chunks of one that streams are artifacts already."""
+        if not module.streams or not self._can_stream:
+            return await self._parts(ctx, await self.executor.call_async(module.id, inputs, context))
+        async with contextlib.aclosing(self.executor.stream(module.id, inputs, context)) as chunks:
+            async for chunk in chunks:
+                if parts := await self._parts(ctx, chunk):
+                    await ctx.emit_artifact(artifact_id=ARTIFACT, parts=parts, append=True)
+        return []
+
+    async def _once(self, ctx: TaskContext, module: Module, inputs: Input, context: Context[Any]) -> list[Part]:
+        """Call a module that must not be called twice, as a step: if the process dies meanwhile, the user is asked."""
+
+        async def call() -> Any:
+            return [from_json(encode(part)) for part in await self._output(ctx, module, inputs, context)]
+
+        found = await ctx.step(f"call {module.id}", call)
+        if isinstance(found, list) and all(isinstance(part, dict) and part.keys() & _CONTENT for part in found):
+            return [Part.model_validate(part) for part in found]
+        return await self._parts(ctx, found)  # what the user says that it gave
 
     async def _complete(self, ctx: TaskContext, parts: list[Part]) -> None:
         if ctx.is_cancelled:  # it is too late for a result
@@ -263,12 +234,3 @@ class ApcoreWorker(Worker):
                 seconds,
                 self._timeout,
             )
-
-
-def _data(message: Message) -> Input:
-    """The JSON objects of a message, put together."""
-    found: Input = {}
-    for part in message.parts:
-        if isinstance(part.data, dict):
-            found |= {key: value for key, value in part.data.items() if key != RESERVED}
-    return found

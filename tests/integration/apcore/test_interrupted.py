@@ -1,0 +1,141 @@
+"""Processes that go away, and modules that stop everybody, while a module runs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apcore import ModuleAnnotations
+
+from holdfast.tasks.settings import TaskSettings
+from tests.integration.apcore.calling import message, output, said, state, task_of, told
+from tests.integration.apcore.modules import Anything, Count, agent_of, executor_of, registry_of
+from tests.integration.server.asgi import call
+
+QUICK = TaskSettings.of(drain_seconds=0.1)
+
+
+class Hangs:
+    """Works until its process goes; in the next one, it is done at once."""
+
+    input_schema = Anything
+    output_schema = Anything
+    description = "Works"
+    annotations = ModuleAnnotations()
+
+    def __init__(self, *, hangs: bool) -> None:
+        self.hangs = hangs
+        self.began = asyncio.Event()
+        self.calls = 0
+        self.told_to_stop = False
+
+    async def execute(self, inputs: dict[str, Any], context: Any) -> dict[str, Any]:
+        self.calls += 1
+        self.began.set()
+        try:
+            while self.hangs:
+                await asyncio.sleep(0.005)
+                self.told_to_stop = self.told_to_stop or context.cancel_token.is_cancelled
+        finally:
+            self.told_to_stop = self.told_to_stop or context.cancel_token.is_cancelled
+        return {"done": True}
+
+
+class Destroys(Hangs):
+    annotations = ModuleAnnotations(destructive=True)
+
+
+class DestroysAgain(Hangs):
+    annotations = ModuleAnnotations(destructive=True, idempotent=True)
+
+
+async def interrupted(kind: Any, storage: str) -> tuple[Any, str]:
+    """A task whose process went while its module ran."""
+    first = kind(hangs=True)
+    async with agent_of(executor_of(registry_of(work=first)), storage=storage, task_settings=QUICK) as server:
+        params = {"message": message({}, messageId="m"), "configuration": {"returnImmediately": True}}
+        task = (await call(server.app, "SendMessage", params)).json["result"]["task"]
+        await first.began.wait()
+    return first, task["id"]
+
+
+@pytest.mark.parametrize("kind", [Hangs, DestroysAgain])
+async def test_a_module_is_called_again_by_the_next_process(kind: Any, tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path}/agent.db"
+    first, task_id = await interrupted(kind, storage)
+    second = kind(hangs=False)
+    async with agent_of(executor_of(registry_of(work=second)), storage=storage) as server:
+        task = await task_of(server.app, {}, messageId="m")
+        assert (task["id"], output(task)) == (task_id, {"done": True})
+    assert (first.calls, second.calls) == (1, 1)
+    await asyncio.sleep(0.02)
+    assert first.told_to_stop  # what still ran in the old process was told that nobody waits for it
+
+
+@pytest.mark.parametrize(
+    ("answer", "ends", "calls"),
+    [
+        ("retry", "completed", 1),
+        ({"answer": "done", "result": {"found": "in the books"}}, "completed", 0),
+        ("failed", "failed", 0),
+    ],
+)
+async def test_what_must_not_be_done_twice_is_asked_about(answer: Any, ends: str, calls: int, tmp_path: Path) -> None:
+    """A destructive module that began and never reported: nobody knows whether it took effect."""
+    storage = f"sqlite:///{tmp_path}/agent.db"
+    _, task_id = await interrupted(Destroys, storage)
+    second = Destroys(hangs=False)
+    async with agent_of(executor_of(registry_of(work=second)), storage=storage) as server:
+        asked = await task_of(server.app, {}, messageId="m")
+        assert (asked["id"], state(asked), second.calls) == (task_id, "input_required", 0)
+        assert told(asked)["inDoubt"] is True
+        over = await task_of(server.app, answer, taskId=task_id)
+        assert (state(over), second.calls) == (ends, calls)
+        if isinstance(answer, dict):
+            assert output(over) == {"found": "in the books"}
+        elif ends == "failed":
+            assert "in doubt" in said(over)
+
+
+async def test_a_stream_begins_anew_without_what_the_old_process_said(tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path}/agent.db"
+    said_some = asyncio.Event()
+
+    class Stuck(Count):
+        async def stream(self, inputs: dict[str, Any], context: Any) -> Any:
+            yield {"number": 1}
+            said_some.set()
+            await asyncio.sleep(60)
+
+    async with agent_of(executor_of(registry_of(count=Stuck())), storage=storage, task_settings=QUICK) as server:
+        params = {"message": message({"to": 3}, messageId="m"), "configuration": {"returnImmediately": True}}
+        await call(server.app, "SendMessage", params)
+        await said_some.wait()
+    async with agent_of(executor_of(registry_of(count=Count())), storage=storage) as server:
+        task = await task_of(server.app, {"to": 3}, messageId="m")
+        assert [part["data"]["number"] for part in task["artifacts"][0]["parts"]] == [1, 2, 3]
+
+
+async def test_a_module_that_blocks_the_loop_loses_its_lease_and_no_task(tmp_path: Path) -> None:
+    """For so long nothing moves; then the lease is over, the task is taken up again, and others go on."""
+
+    class Blocks(Hangs):
+        async def execute(self, inputs: dict[str, Any], context: Any) -> dict[str, Any]:
+            self.calls += 1
+            if self.calls == 1:
+                time.sleep(1.2)
+                await asyncio.sleep(0.2)
+            return {"calls": self.calls}
+
+    settings = TaskSettings.of(lease_seconds=0.6, heartbeat_seconds=0.2)
+    blocks = Blocks(hangs=False)
+    executor = executor_of(registry_of(blocks=blocks, count=Count()))
+    async with agent_of(executor, storage=f"sqlite:///{tmp_path}/agent.db", task_settings=settings) as server:
+        task, other = await asyncio.gather(
+            task_of(server.app, {}, skill="blocks"), task_of(server.app, {"to": 2}, skill="count")
+        )
+        assert state(task) == state(other) == "completed"
+        assert len(task["artifacts"]) == 1
