@@ -18,6 +18,7 @@ from holdfast.state.sessions.inbox import SteeringInbox
 from holdfast.state.sessions.limits import SessionLimits
 from holdfast.state.sessions.manager import SessionManager
 from holdfast.state.sessions.notifications import NotificationAction, NotificationPayload
+from holdfast.state.sessions.owned import OwnedTasks
 from holdfast.state.sessions.patches import ContextPatch, MergeStrategy, PendingContextPatch, has_diverged
 from holdfast.state.sessions.policy import ControlPolicy
 from holdfast.state.sessions.recovery import PROCESS_DIED
@@ -42,6 +43,7 @@ __all__ = [
     "NotificationAction",
     "NotificationPayload",
     "OpenTelemetryTaskTelemetrySink",
+    "OwnedTasks",
     "PendingContextPatch",
     "PrometheusTaskTelemetrySink",
     "SessionContext",

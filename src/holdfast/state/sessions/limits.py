@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from holdfast.state.steering import MAX_STEERING_PAYLOAD_BYTES
 
+LEASE_SECONDS = 15.0
+
 
 @dataclass(slots=True)
 class SessionLimits:
@@ -24,4 +26,4 @@ class SessionLimits:
     max_pending_patches: int = 32
     max_steering_payload_bytes: int = MAX_STEERING_PAYLOAD_BYTES
     max_steering_events_per_task: int = 512
-    lease_seconds: float = 15.0
+    lease_seconds: float = LEASE_SECONDS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -38,7 +39,7 @@ class Process:
         self._types = store.types
         self._owner: Owner | None = None
         self._starting = asyncio.Lock()
-        self._listeners: list[tuple[asyncio.AbstractEventLoop, Listener]] = []
+        self._listeners: list[tuple[asyncio.AbstractEventLoop, weakref.ref[Listener]]] = []
 
     @classmethod
     def of(cls, store: StateStore, *, lease_seconds: float) -> Process:
@@ -49,12 +50,14 @@ class Process:
         return process
 
     def enter(self, session: Listener) -> None:
-        """A session is open, in this loop."""
-        self._listeners.append((asyncio.get_running_loop(), session))
+        """A session is open, in this loop. A repeat says nothing new."""
+        here = asyncio.get_running_loop()
+        if not any(loop is here and each is session for loop, each in self._listening()):
+            self._listeners.append((here, weakref.ref(session)))
 
     async def leave(self, session: Listener) -> None:
         """A session is closed. With the last one the lease ends."""
-        self._listeners = [(loop, each) for loop, each in self._listeners if each is not session]
+        self._listeners = [(loop, weakref.ref(each)) for loop, each in self._listening() if each is not session]
         if not self._wanted():
             await self.ground.attempt(self._stop, None, "end_lease")
 
@@ -97,9 +100,10 @@ class Process:
 
     def _heard(self, demand: bytes) -> None:
         event = self._types.make("SteeringEvent", decode(demand))
-        for loop, session in self._listeners:
-            if session.session_id == event.session_id and not loop.is_closed():
-                loop.call_soon_threadsafe(session.told, event)
+        for loop, session in self._listening():
+            if session.session_id == event.session_id:
+                with contextlib.suppress(RuntimeError):  # the loop has just ended
+                    loop.call_soon_threadsafe(session.told, event)
 
     # --------------------------------------------------------------------------------------------- on the kernel's loop
 
@@ -119,7 +123,12 @@ class Process:
 
     def _wanted(self) -> bool:
         """Whether a session is open in a loop that still runs: a loop that ended has left its tasks behind."""
-        return any(not loop.is_closed() for loop, _ in self._listeners)
+        return bool(self._listening())
+
+    def _listening(self) -> list[tuple[asyncio.AbstractEventLoop, Listener]]:
+        """The open sessions whose loops still run."""
+        found = [(loop, session()) for loop, session in self._listeners if not loop.is_closed()]
+        return [(loop, session) for loop, session in found if session is not None]
 
 
 _processes = weakref.WeakKeyDictionary()
