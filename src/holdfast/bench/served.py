@@ -3,6 +3,8 @@
     python -m holdfast.bench.served agent STORAGE
     python -m holdfast.bench.served grpc STORAGE      the same agent, also by gRPC; its card says at which port
     python -m holdfast.bench.served bare STORAGE
+    python -m holdfast.bench.served modules STORAGE   an agent of one apcore module
+    python -m holdfast.bench.served apcore-a2a STORAGE   the same by that package
 
 The bare one does what nobody can do without: it reads the same request by the same parser, commits one record and one
 log entry, and answers as many bytes. It prints its port when it is ready.
@@ -105,6 +107,10 @@ def main(kind: str, url: str) -> None:
     app: Any
     if kind == "bare":
         app = Bare(url)
+    elif kind in ("modules", "apcore-a2a"):
+        from holdfast.bench.modules import application  # noqa: PLC0415 - an extra
+
+        app = application(kind, url)
     else:
         app = A2AServer(worker=echo, agent_card=CARD, storage=url, grpc_port=0 if kind == "grpc" else None).app
     config = uvicorn.Config(app, http="httptools", ws="none", lifespan="on", access_log=False, log_level="error")

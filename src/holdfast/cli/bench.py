@@ -128,6 +128,21 @@ def grpc(json_file: Path | None, **options: Any) -> None:
 
 
 @bench.command()
+@url_option("The storage to measure on")
+@figures
+def apcore(json_file: Path | None, **options: Any) -> None:
+    """Measure agents of apcore modules: a call beside the executor alone, and the card.
+
+    If apcore-a2a is installed, it serves the same module in the same run.
+
+    \b
+    Example:
+      holdfast bench apcore --quick
+    """
+    measure("apcore", json_file, **options)
+
+
+@bench.command()
 @figures
 def client(json_file: Path | None, **options: Any) -> None:
     """Measure the client: calls beside bare calls with the same HTTP library and JSON, a stream, the import.
@@ -153,6 +168,20 @@ def webhooks(json_file: Path | None, **options: Any) -> None:
     """
     logging.getLogger("holdfast.webhooks").setLevel(logging.ERROR)  # that a receiver is dead is what is measured
     measure("webhooks", json_file, **options)
+
+
+@bench.command()
+@figures
+def explorer(json_file: Path | None, **options: Any) -> None:
+    """Measure the explorer in a real browser: its weight, its first render, a task of 10,000 events, an idle page.
+
+    Needs Playwright, and a Chromium on the path.
+
+    \b
+    Example:
+      holdfast bench explorer --quick
+    """
+    measure("explorer", json_file, **options)
 
 
 def _print(report: Report, json_file: Path | None) -> None:
