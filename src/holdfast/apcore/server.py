@@ -102,7 +102,8 @@ class ApcoreServer(A2AServer):
             push_notifications=push_notifications,
             authenticated=auth is not None,
         )
-        settings = settings or ServerSettings.of()
+        settings, task_settings = settings or ServerSettings.of(), task_settings or TaskSettings.of()
+        usual = task_settings.cancel_seconds == TaskSettings().cancel_seconds
         super().__init__(
             worker=worker,
             admission=worker.admission,
@@ -121,10 +122,10 @@ class ApcoreServer(A2AServer):
                 cancel_on_disconnect=cancel_on_disconnect,
             ),
             task_settings=replace(
-                task_settings or TaskSettings.of(),
+                task_settings,
                 drain_seconds=float(shutdown_timeout),
-                cancel_seconds=CANCEL_SECONDS,
-                no_progress_seconds=max(1800.0, execution_timeout * 2.0),
+                cancel_seconds=CANCEL_SECONDS if usual else task_settings.cancel_seconds,
+                no_progress_seconds=max(task_settings.no_progress_seconds, execution_timeout * 2.0),
             ),
             grpc_port=grpc_port,
         )

@@ -61,6 +61,7 @@ def settings_of(given: Mapping[str, Any]) -> ServerSettings:
         operators=given["operators"],
         explorer=given["explorer"],
         explorer_prefix=given["explorer_prefix"],
+        cancel_on_disconnect=given["cancel_on_disconnect"],
     )
 
 

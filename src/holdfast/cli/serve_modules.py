@@ -70,6 +70,7 @@ def _server(given: Mapping[str, Any]) -> ApcoreServer:
             push_notifications=bool(given["push_notifications"]),
             explorer=bool(given["explorer"]),
             explorer_prefix=settings.explorer_prefix,
+            cancel_on_disconnect=given["cancel_on_disconnect"] is not False,
             shutdown_timeout=given["shutdown_timeout"] or SHUTDOWN_SECONDS,
             execution_timeout=given["execution_timeout"],
             default_skill=given["default_skill"],

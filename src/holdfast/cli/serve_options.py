@@ -160,6 +160,12 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         metavar="SECONDS",
         help="How long running tasks have, told to stop.  [default: 10; of modules: 30]",
     ),
+    _option(
+        "--cancel-on-disconnect/--no-cancel-on-disconnect",
+        envvar="HOLDFAST_CANCEL_ON_DISCONNECT",
+        default=None,
+        help="Who leaves the stream of a message cancels its task.  [default: no; of modules: yes]",
+    ),
     _option("--default-skill", metavar="ID", help="The module for messages that name none (modules)."),
     _option(
         "--approval",

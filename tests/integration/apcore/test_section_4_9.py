@@ -102,6 +102,14 @@ def test_section_4_9_what_nobody_said() -> None:
     assert server._watch is None
 
 
+def test_section_4_9_a_client_that_leaves_may_cancel_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with nothing_runs() as started:
+        assert run("serve", "--extensions-dir", "mods", "--no-cancel-on-disconnect").exit_code == 0
+        monkeypatch.setenv("HOLDFAST_CANCEL_ON_DISCONNECT", "false")
+        assert run("serve", "--extensions-dir", "mods").exit_code == 0
+    assert [server.settings.cancel_on_disconnect for server in started.servers] == [False, False]
+
+
 def test_section_4_9_a_key_may_be_a_file(tmp_path: Path) -> None:
     (tmp_path / "key").write_text(f"{SECRET}\n")
     with nothing_runs() as started:
