@@ -59,9 +59,14 @@ export function duration(milliseconds) {
   if (milliseconds < 1000) return `${Math.round(milliseconds)} ms`;
   const seconds = milliseconds / 1000;
   if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
-  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
-  return `${Math.floor(seconds / 86400)} d ${Math.round((seconds % 86400) / 3600)} h`;
+  if (seconds < 3600) return two(seconds, 60, "min", 1, "s");
+  if (seconds < 86400) return two(seconds, 3600, "h", 60, "min");
+  return two(seconds, 86400, "d", 3600, "h");
+}
+
+function two(seconds, large, name, small, other) {
+  const rest = Math.floor((seconds % large) / small);
+  return `${Math.floor(seconds / large)} ${name}${rest ? ` ${rest} ${other}` : ""}`;
 }
 
 export function bytes(count) {

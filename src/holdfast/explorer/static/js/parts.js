@@ -1,6 +1,7 @@
 // The parts of messages and artifacts, each as what it is: text, JSON, an image, a file, an address.
 
-import { h } from "./dom.js";
+import { append, h } from "./dom.js";
+import { BASE, OPS, headers } from "./api.js";
 import { bytes } from "./format.js";
 import { tree } from "./json.js";
 import { download } from "./pieces.js";
@@ -56,13 +57,34 @@ function file({ raw, mediaType = "application/octet-stream", filename = "file" }
   return h("figure", { class: "part file" }, image, about);
 }
 
-// It is not fetched: an agent must not learn who looks, nor where.
+// It is not fetched: an agent must not learn who looks, nor where. What this agent keeps itself is, by a click.
 function address({ url, mediaType, filename }) {
+  if (url.startsWith(`${BASE}${OPS}/tasks/`)) return kept({ url, mediaType, filename });
   const safe = /^https?:\/\//i.test(url);
   return h("div", { class: "part file" },
     h("strong", {}, filename ?? "A file elsewhere"), " ",
     safe ? h("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, url) : h("code", {}, url),
     mediaType && h("span", { class: "dim" }, ` ${mediaType}`));
+}
+
+function kept({ url, mediaType = "application/octet-stream", filename = "file" }) {
+  const box = h("div", { class: "part file" });
+  const fetched = async () => {
+    const answer = await fetch(url, { headers: headers({}), credentials: "same-origin" });
+    if (!answer.ok) throw new Error(`The agent answered with ${answer.status}.`);
+    return new Blob([await answer.arrayBuffer()], { type: IMAGES.test(mediaType) ? mediaType : "application/octet-stream" });
+  };
+  const wrong = h("span", { class: "bad-ink" });
+  const guarded = (work) => async () => {
+    try { await work(); } catch (error) { wrong.textContent = error.message; }
+  };
+  append(box, [h("div", { class: "row tight" }, h("strong", {}, filename), h("span", { class: "dim" }, mediaType),
+    IMAGES.test(mediaType) && h("button", { type: "button", class: "quiet small", onclick: guarded(async () => {
+      const shown = URL.createObjectURL(await fetched());
+      box.append(h("img", { src: shown, alt: filename, onload: () => URL.revokeObjectURL(shown) }));
+    }) }, "Show"),
+    h("button", { type: "button", class: "quiet small", onclick: guarded(async () => download(filename, await fetched())) }, "Download"), wrong)]);
+  return box;
 }
 
 export const plainText = (message) => (message?.parts ?? []).map((each) => each?.text).filter((each) => typeof each === "string").join("\n");

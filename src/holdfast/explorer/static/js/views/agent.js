@@ -70,7 +70,7 @@ function skill(each) {
 
 // ------------------------------------------------------------------------------------------------------ checks
 
-const WORDS = { good: "Good", bad: "Fix this", warn: "Better", note: "Optional" };
+const WORDS = { good: "✓ Good", bad: "✗ Fix this", warn: "✗ Better", note: "○ Optional" };
 const ORDER = { bad: 0, warn: 1, note: 2, good: 3 };
 const TONES = { good: "good", bad: "bad", warn: "ask", note: "still" };
 

@@ -25,7 +25,7 @@ export function composer(card, { start, onSend }) {
   const fileList = h("ul", { class: "plain files" });
   const task = h("input", { value: start.task ?? "", spellcheck: "false", class: "mono", oninput: say });
   const context = h("input", { value: start.context ?? "", spellcheck: "false", class: "mono", oninput: say });
-  const wait = h("select", {}, h("option", { value: "stream", selected: card.capabilities?.streaming }, "Stream the answer"), h("option", { value: "send", selected: !card.capabilities?.streaming }, "Wait for the answer"), h("option", { value: "now" }, "Only send; look later"));
+  const wait = h("select", { "aria-label": "How" }, h("option", { value: "stream", selected: card.capabilities?.streaming }, "Stream the answer"), h("option", { value: "send", selected: !card.capabilities?.streaming }, "Wait for the answer"), h("option", { value: "now" }, "Only send; look later"));
   const messageId = h("input", { placeholder: "made anew for each message", spellcheck: "false", class: "mono" });
   const metadata = h("textarea", { rows: "2", class: "mono", placeholder: "{ }", spellcheck: "false" });
   const modes = h("input", { placeholder: "text/plain, application/json", spellcheck: "false" });
@@ -43,9 +43,8 @@ export function composer(card, { start, onSend }) {
     h("details", { class: "more", open: Boolean(start.task || start.context) }, h("summary", {}, "More"), h("div", { class: "stack" },
       field("Go on with task", task), field("In context", context), field("Message id", messageId, "The same id sent twice is one task."),
       field("Accepted output modes", modes), field("Metadata of the request", metadata))),
-    field("How", wait),
-    wrong,
-    h("div", { class: "row" }, button, h("span", { class: "dim" }, "Ctrl + Enter")));
+    h("div", { class: "send" }, wrong,
+      h("div", { class: "row" }, h("div", { class: "how" }, wait), button, h("span", { class: "dim small" }, "Ctrl + Enter"))));
 
   function choose() {
     schema = inputSchema(card, skill.value);

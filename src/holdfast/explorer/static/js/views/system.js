@@ -48,10 +48,10 @@ async function open({ main, signal, me }) {
     const minute = samples.slice(-60).reduce((sum, { rate }) => sum + rate, 0);
     replace(tiles,
       tile("Waiting", number(queues.tasks?.waiting ?? 0), "tasks in the queue", samples.map(({ waiting }) => waiting)),
-      tile("Running", `${number(process?.running ?? 0)} of ${number(process?.concurrency ?? 0)}`, "in this process", samples.map(({ running }) => running)),
+      tile("Running", `${number(process?.running ?? 0)} of ${number(process?.concurrency ?? 0)}`, process ? `in ${processName(process.name)}` : "no worker here", samples.map(({ running }) => running)),
       tile("Ended", number(process?.ended ?? 0), `${number(minute)} in the last minute, ${number(process?.failed ?? 0)} failed`, samples.map(({ rate }) => rate)),
       tile("Latency", process?.p50Seconds === null || process?.p50Seconds === undefined ? "–" : duration(process.p50Seconds * 1000), process?.p95Seconds === null || process?.p95Seconds === undefined ? "of the last tasks" : `half of them; 95 % within ${duration(process.p95Seconds * 1000)}`, samples.map(({ p95 }) => p95 ?? 0)),
-      tile("Workers", number(workers), process ? `leases of ${process.leaseSeconds} s` : "no worker here", null),
+      tile("Workers", number(workers), process ? `incarnations; leases of ${process.leaseSeconds} s` : "incarnations", null),
       tile("Dead letters", number(queues.tasks?.dead ?? 0), "given up after their last attempt", samples.map(({ dead }) => dead), queues.tasks?.dead ? "bad" : ""));
   });
 

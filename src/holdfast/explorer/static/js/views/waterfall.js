@@ -15,6 +15,7 @@ export function bars(entries, webhooks, now) {
   let attempt = null;
   let steps = new Map();
   let waits = null;
+  let alive = 0; // when the process was heard last
   const close = (bar, at, note) => {
     if (!bar || bar.to !== null) return;
     bar.to = at;
@@ -22,10 +23,12 @@ export function bars(entries, webhooks, now) {
   };
   for (const { seq, kind, data, at: text } of entries) {
     const at = Date.parse(text);
+    if (kind === "attempt") alive = Math.max(alive, attempt?.from ?? 0);
+    else alive = at;
     if (kind === "attempt") {
       const lost = attempt && attempt.to === null;
       close(attempt, at, lost ? "taken over" : "");
-      if (lost) attempt.tone = "bad";
+      if (lost) Object.assign(attempt, { tone: "bad", silent: alive });
       close(waits, at);
       for (const step of steps.values()) {
         if (step.to !== null) continue;
@@ -75,7 +78,7 @@ export function bars(entries, webhooks, now) {
   }
   for (const bar of found) {
     bar.open = bar.to === null;
-    if (bar.open) bar.to = now;
+    if (bar.open) bar.to = Math.max(now, bar.from);
   }
   for (const hook of webhooks ?? []) {
     const told = entries.findLast(({ seq }) => seq <= hook.cursor);
@@ -100,15 +103,16 @@ export function waterfall({ log, webhooks, onEvent }) {
       h("ol", {}, list.slice(0, ROWS).map((bar) => h("li", { class: `lane lane-${bar.lane}` },
         h("button", { type: "button", class: "lane-label", onclick: () => onEvent(bar.seq), title: `Entry ${bar.seq}` },
           h("span", { class: "lane-name" }, bar.label), h("span", { class: "dim small" }, bar.about)),
-        h("div", { class: "track" }, h("div", {
-          class: `bar ${bar.tone} ${bar.open ? "open" : ""}`, style: { left: `${place(bar.from)}%`, width: `${place(bar.to) - place(bar.from)}%` },
-        }), took(bar, place(bar.from), place(bar.to))))))),
+        h("div", { class: "track" },
+          h("div", { class: `bar ${bar.tone} ${bar.open ? "open" : ""}`, style: { left: `${place(bar.from)}%`, width: `${place(bar.silent ?? bar.to) - place(bar.from)}%` } }),
+          bar.silent && h("div", { class: "bar silent bad", title: "Nothing was heard of the process any more", style: { left: `${place(bar.silent)}%`, width: `${place(bar.to) - place(bar.silent)}%` } }),
+          took(bar, place(bar.from), place(bar.to))))))),
     list.length > ROWS && h("p", { class: "dim" }, `The first ${ROWS} of ${list.length}; the timeline has them all.`));
 }
 
 // How long it took: inside its bar, or beside it where there is room.
 function took(bar, from, to) {
   const text = bar.open ? "…" : bar.to > bar.from ? duration(bar.to - bar.from) : "";
-  if (to - from > 15) return h("span", { class: `bar-time small inside ${bar.tone}`, style: { right: `${100 - to}%` } }, text);
-  return h("span", { class: "bar-time small dim", style: to < 85 ? { left: `${to}%` } : { right: `${100 - from}%` } }, text);
+  if (to - from > 15) return h("span", { class: `bar-time inside ${bar.silent ? "silent" : bar.tone}`, style: { right: `${100 - to}%` } }, text);
+  return h("span", { class: "bar-time dim", style: to < 85 ? { left: `${to}%` } : { right: `${100 - from}%` } }, text);
 }
