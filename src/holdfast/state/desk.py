@@ -79,8 +79,11 @@ class Desk:
         vital: bool = False,
         alternative: tuple[Operation, ...] | None = None,
     ) -> Saved:
-        """Hand a write over. Answers at once if it may be behind, else something to await until it is committed."""
-        write = Write(self.partition, method, operations, size, trace_id, None, alternative, vital)
+        """Hand a write over. Answers at once if it may be behind, else something to await until it is committed.
+
+        Behind may be what consists of Put and Append.
+        """
+        write = Write(self.partition, method, operations, size, trace_id, None, alternative, vital, behind)
         if not (behind and self._behind) or self._crowded():
             write.outcome = outcome()
         try:

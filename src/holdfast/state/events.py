@@ -74,9 +74,8 @@ class Events:
                 raise InvalidState(f"the payload of an event must be a mapping, not a {type(payload).__name__}")
             fields["payload"] = dict(payload)
         body = self._desk.encode(fields)
-        if len(names) > len(_PRINTED):
-            fields = {name: fields[name] for name in _PRINTED}
-        return name(fields["trace_id"] or GLOBAL), Draft("event", body, digest(canonical(fields)))
+        mark = digest(canonical([fields[name] for name in _PRINTED]))
+        return name(fields["trace_id"] or GLOBAL), Draft("event", body, mark)
 
 
 _shapes: dict[type[Any], tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]] = {}

@@ -18,6 +18,7 @@ class Write:
 
     ``outcome`` is None when nobody waits for it. ``alternative`` is what to write instead when a check of
     ``operations`` is refused; it needs no check. ``vital``: whoever saved it must be told when it is kept nowhere.
+    ``plain``: it consists of Put and Append, which nothing can refuse, and can be one commit with others like it.
     """
 
     partition: str
@@ -28,12 +29,8 @@ class Write:
     outcome: Future[None] | None = None
     alternative: tuple[Operation, ...] | None = None
     vital: bool = False
+    plain: bool = False
     number: int = 0  # in the order of the calls, given by the writer
-
-    @property
-    def plain(self) -> bool:
-        """Whether it can be one commit with others: nothing can refuse it."""
-        return all(isinstance(operation, Append | Put) for operation in self.operations)
 
     @property
     def certain(self) -> tuple[Operation, ...]:
