@@ -57,6 +57,7 @@ class LoopHost:
         return asyncio.run_coroutine_threadsafe(self._begun.run(self.ask(function)), asyncio.get_running_loop())
 
     async def flush(self) -> None:
+        await self._begun.finish()
         await self.writer.settle()
         await self.writer.recovery.replay()
 

@@ -186,6 +186,7 @@ class ThreadHost:
     async def _flush(self) -> None:
         self._drain()
         _, writer = self._engines()
+        await self._begun.finish()
         await writer.settle()
         await writer.recovery.replay()
 
