@@ -42,10 +42,10 @@ class Summariser:
 
     async def __call__(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         self.calls.append(request)
-        if self.gate is not None:
-            await self.gate.wait()
         if len(self.calls) <= self.failures:
             raise ConnectionError
+        if self.gate is not None:
+            await self.gate.wait()
         return {"summary": " ".join([request["previous_summary"], *(t["user"] for t in request["turns"])]).strip()}
 
 
@@ -258,7 +258,9 @@ async def test_retries_fire_by_themselves() -> None:
     assert (memory.summary, clock.slept[0]) == ("user 0", 2.0)
 
 
-async def test_too_many_failures_degrade_and_it_recovers_by_itself() -> None:
+@pytest.mark.parametrize("more", [0, 1])
+async def test_too_many_failures_degrade_and_it_recovers_by_itself(more: int) -> None:
+    """Also when no further turn comes; one that comes meanwhile waits with the others."""
     clock, seen = Clock(), []
 
     async def changed(_old: MemoryHealth, new: MemoryHealth) -> None:
@@ -272,12 +274,58 @@ async def test_too_many_failures_degrade_and_it_recovers_by_itself() -> None:
     assert clock.slept[:3] == [2.0, 4.0, 8.0]
     assert set(await context(memory)) == {"recent_turns"}
     assert [t["user_message"] for t in memory.to_dict()["backlog"]] == ["user 2", "user 3", "user 4"]
-    await memory.add_turn(turn(7))
+    for number in range(more):
+        await memory.add_turn(turn(7 + number))
     for _ in range(50):
         await asyncio.sleep(0)
     assert seen == ["retry", "degraded", "recovering", "degraded", "recovering", "healthy"]
     assert clock.slept[3:5] == [30.0, 30.0]
-    assert (memory.summary, memory.to_dict()["backlog"]) == ("user 3 user 4 user 5", [])
+    expected = "user 3 user 4 user 5" if more else "user 2 user 3 user 4"
+    assert (memory.summary, memory.to_dict()["backlog"]) == (expected, [])
+
+
+async def test_turns_that_come_while_it_recovers_are_summarised_too() -> None:
+    """And not at the same time: a model that has just come back is asked one thing after the other."""
+    summariser = Summariser(failures=1)
+    summariser.gate = asyncio.Event()
+    memory = rolling(summariser, retry_attempts=0)
+    for number in range(3):
+        await memory.add_turn(turn(number))
+    await memory.flush()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert memory.health is MemoryHealth.RECOVERING
+    await memory.add_turn(turn(3))
+    await memory.flush()  # nothing to wait for as long as it is not well
+    assert len(summariser.calls) == 2
+    summariser.gate.set()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert (memory.summary, memory.to_dict()["pending"]) == ("user 0 user 1", [])
+    assert len(summariser.calls) == 3
+
+
+def test_a_recovery_whose_loop_has_ended_is_begun_anew() -> None:
+    summariser = Summariser(failures=1)
+    summariser.gate = asyncio.Event()
+    memory = rolling(summariser, retry_attempts=0)
+
+    async def begin() -> None:
+        for number in range(3):
+            await memory.add_turn(turn(number))
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    async def end() -> None:
+        summariser.gate = None
+        await memory.add_turn(turn(3))
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    asyncio.run(begin())
+    assert memory.health is MemoryHealth.RECOVERING
+    asyncio.run(end())
+    assert (memory.health, memory.summary) == (MemoryHealth.HEALTHY, "user 0 user 1")
 
 
 @pytest.mark.parametrize("answer", [{}, {"summary": 1}, None, "text"])

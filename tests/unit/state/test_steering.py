@@ -38,6 +38,7 @@ def nested(levels: int) -> Any:
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(KEYS, VALUES, max_size=5))
 @example({"a": nested(4)})
+@example({"keys": dict.fromkeys(range(64)), "more": dict.fromkeys(range(65)), "items": [[0] * 50, [0] * 51]})
 @example({"a": nested(5)})
 @example({str(number): "x" * 4097 for number in range(5)})
 @example({f"{'k' * 64}{number}": number for number in range(3)})

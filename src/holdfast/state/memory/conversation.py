@@ -89,7 +89,7 @@ class Conversation:
 
     async def flush(self) -> None:
         """Return when all that is pending is summarised and stored, or when summarising has been given up for now."""
-        while self._contents.pending and self._health is not MemoryHealth.DEGRADED:
+        while self._contents.pending and self._health in (MemoryHealth.HEALTHY, MemoryHealth.RETRY):
             self._start()
             await _ended(self._work)
         await _ended(self._work)  # it may be storing the last summary
@@ -105,6 +105,10 @@ class Conversation:
         """See to it that what is pending is summarised, once at a time."""
         if self._config.strategy != "rolling_summary":
             return
+        if self._health is MemoryHealth.RECOVERING:
+            if _runs(self._recovery):
+                return
+            self._become(MemoryHealth.DEGRADED)  # the loop in which it recovered has ended
         if self._health is MemoryHealth.DEGRADED:
             if self._contents.backlog and not _runs(self._recovery):
                 self._recovery = asyncio.create_task(self._recover())
@@ -124,8 +128,7 @@ class Conversation:
                 await self._sleep(wait)
             self._become(MemoryHealth.RECOVERING)
             await self._attempt(list(self._contents.backlog))
-        if not _runs(self._work):
-            await self._summarise()  # what came in meanwhile
+        self._start()  # for what came in meanwhile
 
     async def _attempt(self, turns: Sequence[ConversationTurn]) -> None:
         previous = self._contents.summary
