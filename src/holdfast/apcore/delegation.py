@@ -11,7 +11,7 @@ from pydantic_core import from_json
 
 from holdfast.apcore.library import Context, TraceContext
 from holdfast.client import A2AClient
-from holdfast.errors import InvalidValue
+from holdfast.errors import A2AClientError, InvalidValue
 from holdfast.protocol.extensions import RESUME
 from holdfast.protocol.types import Message, Metadata, Part, Task, encode
 from holdfast.tasks.context import TaskContext
@@ -107,6 +107,9 @@ def agent(context: Context[Any], url: str, **options: Any) -> Agent:
 
 
 async def _knows_repeats(client: A2AClient) -> bool:
-    card = await client.agent_card
+    try:
+        card = await client.agent_card
+    except A2AClientError:  # if it is needed, the call says so; an answer that is recorded does not need it
+        return False
     extensions = (card.get("capabilities") or {}).get("extensions") or ()
     return any(isinstance(one, Mapping) and one.get("uri") == RESUME for one in extensions)

@@ -14,8 +14,8 @@ from holdfast.errors import InvalidValue
 from holdfast.protocol.types import Task
 from holdfast.tasks.record import REQUEST_METADATA
 from holdfast.tasks.settings import TaskSettings
-from tests.integration.apcore.calling import message, output, task_of
-from tests.integration.apcore.modules import Anything, Echo, Whoami, agent_of, executor_of, registry_of
+from tests.integration.apcore.calling import message, output, state, task_of
+from tests.integration.apcore.modules import Anything, Echo, Sleeper, Whoami, agent_of, executor_of, registry_of
 from tests.integration.apcore.test_execution import ADAM, Names
 from tests.integration.server.asgi import call
 from tests.integration.server.serving import served
@@ -82,14 +82,49 @@ async def test_an_answer_is_not_asked_for_twice(tmp_path: Path) -> None:
             params = {"message": message({}, messageId="m"), "configuration": {"returnImmediately": True}}
             task = (await call(server.app, "SendMessage", params)).json["result"]["task"]
             await asyncio.wait_for(asks.hanging.wait(), 20)
-        again = Asks(url)
-        async with agent_of(executor_of(registry_of(asks=again)), storage=storage) as server:
-            done = await task_of(server.app, {}, messageId="m")
-            assert done["id"] == task["id"]
-            assert output(done)["answer"] == {"text": "hello"}
-        assert (asks.asked, again.asked) == (1, 1)
         page = (await call(remote.app, "ListTasks", {})).json["result"]
         assert len(page["tasks"]) == 1
+    again = Asks(url)  # where nobody is any more
+    async with agent_of(executor_of(registry_of(asks=again)), storage=storage) as server:
+        done = await task_of(server.app, {}, messageId="m")
+        assert done["id"] == task["id"]
+        assert output(done)["answer"] == {"text": "hello"}
+    assert (asks.asked, again.asked) == (1, 1)
+
+
+async def test_a_question_that_was_interrupted_is_asked_again_by_the_same_id(tmp_path: Path) -> None:
+    """The other agent knows it by that, and does it once."""
+    storage = f"sqlite:///{tmp_path}/agent.db"
+    quick = TaskSettings.of(drain_seconds=0.1)
+    sleeper = Sleeper()
+    remote = agent_of(executor_of(registry_of(echo=sleeper)))
+    async with served(remote) as url:
+        async with agent_of(executor_of(registry_of(asks=Asks(url))), storage=storage, task_settings=quick) as server:
+            params = {"message": message({}, messageId="m"), "configuration": {"returnImmediately": True}}
+            await call(server.app, "SendMessage", params)
+            await sleeper.began.wait()
+        async with agent_of(executor_of(registry_of(asks=Asks(url))), storage=storage) as server:
+            asking = asyncio.create_task(task_of(server.app, {}, messageId="m"))
+            [task] = (await call(remote.app, "ListTasks", {})).json["result"]["tasks"]
+            await call(remote.app, "CancelTask", {"id": task["id"]})
+            assert state(await asking) == "failed"  # it was cancelled there, so that it has no artifact
+        assert len((await call(remote.app, "ListTasks", {})).json["result"]["tasks"]) == 1
+
+
+async def test_the_trace_goes_along() -> None:
+    seen: list[str] = []
+    remote = agent_of(executor_of(registry_of(echo=Echo())))
+    inner = remote.app
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.extend(value.decode() for name, value in scope.get("headers", ()) if name == b"traceparent")
+        await inner(scope, receive, send)
+
+    remote.app = app
+    async with served(remote) as url, agent_of(executor_of(registry_of(asks=Asks(url)))) as server:
+        output(await task_of(server.app, {}))
+    assert seen
+    assert len({trace.split("-")[1] for trace in seen}) == 1
 
 
 def test_only_a_module_that_runs_as_a_task_may_ask() -> None:

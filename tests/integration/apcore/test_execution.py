@@ -13,6 +13,7 @@ from apcore.config import Config
 from apcore.middleware import Middleware
 
 from holdfast.auth import Principal
+from holdfast.tasks.settings import TaskSettings
 from tests.integration.apcore.calling import error_of, message, output, said, send, state, task_of, told
 from tests.integration.apcore.modules import (
     Anything,
@@ -166,7 +167,8 @@ async def test_a_streaming_module_becomes_chunks() -> None:
 
 async def test_a_cancel_reaches_the_module() -> None:
     sleeper = Sleeper()
-    async with agent_of(executor_of(registry_of(sleep=sleeper))) as server:
+    patient = TaskSettings.of(cancel_seconds=60)  # so long, nothing but the token could end it
+    async with agent_of(executor_of(registry_of(sleep=sleeper)), task_settings=patient) as server:
         sending = asyncio.create_task(task_of(server.app, {}))
         await sleeper.began.wait()
         [task] = (await call(server.app, "ListTasks", {})).json["result"]["tasks"]
