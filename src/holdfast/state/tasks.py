@@ -6,6 +6,7 @@ rewrites a few hundred bytes, however large its context is. The order in which t
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from typing import Any
 
@@ -59,9 +60,11 @@ class Tasks:
         session = name(session_id)
 
         async def read(scope: Scope) -> list[tuple[Any, Any]]:
-            tasks = await _all(scope, TASKS, session)
-            contexts = {record.key: record for record in await _all(scope, SNAPSHOTS, session)}
-            order = {entry.data.decode(): entry.seq for entry in await read_all(scope, TASK_ORDER, session)}
+            tasks, snapshots, came = await asyncio.gather(
+                _all(scope, TASKS, session), _all(scope, SNAPSHOTS, session), read_all(scope, TASK_ORDER, session)
+            )
+            contexts = {record.key: record for record in snapshots}
+            order = {entry.data.decode(): entry.seq for entry in came}
             tasks.sort(key=lambda record: order.get(record.key.rpartition("/")[2], 0))
             return [(decode(record.body), _context(contexts.get(record.key))) for record in tasks]
 

@@ -60,6 +60,19 @@ def _load(record: Record) -> Run:
     return Run(**decode(record.body), owner=str(record.fields["owner"]), version=record.version)
 
 
+async def list_runs(kernel: Kernel, partition: str, session_id: str) -> Sequence[Run]:
+    """The tasks of a session that somebody runs."""
+    query = Query(RUNS, {"session": name(session_id)}, order="arrived")
+    found: list[Run] = []
+    cursor: str | None = None
+    while True:
+        page = await kernel.find(partition, query, limit=PAGE, cursor=cursor)
+        found.extend(map(_load, page.records))
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
 class Owner:
     """This incarnation of this process. Lives on the kernel's loop.
 
@@ -116,18 +129,6 @@ class Owner:
         self._ground.save("begin_run", Put(RUNS, run.key, *_dump(run)))
         return run
 
-    async def runs(self, kernel: Kernel, session_id: str) -> Sequence[Run]:
-        """The tasks of a session that somebody runs."""
-        query = Query(RUNS, {"session": name(session_id)}, order="arrived")
-        found: list[Run] = []
-        cursor: str | None = None
-        while True:
-            page = await kernel.find(self._partition, query, limit=PAGE, cursor=cursor)
-            found.extend(map(_load, page.records))
-            cursor = page.cursor
-            if cursor is None:
-                return found
-
     async def alive(self, kernel: Kernel, owners: Sequence[str]) -> set[str]:
         """Which of these incarnations have a lease."""
         leases = await kernel.get_many(self._partition, OWNERS, owners) if owners else ()
@@ -135,7 +136,7 @@ class Owner:
 
     async def take_over(self, kernel: Kernel, session_id: str) -> Sequence[Run]:
         """The runs of a session whose owners are gone: they are this process's now, nobody else gets them."""
-        runs = await self.runs(kernel, session_id)
+        runs = await list_runs(kernel, self._partition, session_id)
         foreign = sorted({run.owner for run in runs} - {self.id})
         alive = await self.alive(kernel, foreign)
         found = await asyncio.gather(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from holdfast.state.codec import decode, encode
 from holdfast.state.families import RUNS
 from holdfast.state.sessions.ground import Ground
-from holdfast.state.sessions.owner import Owner, Run
+from holdfast.state.sessions.owner import Owner, Run, list_runs
 from holdfast.state.types.tasks import TaskState
 from holdfast.storage import Delete, Kernel
 
@@ -77,7 +77,7 @@ class Process:
 
     async def runs(self, kernel: Kernel, session_id: str) -> Sequence[Run]:
         """The tasks of a session that some process runs; on the kernel's loop."""
-        return await (await self._present(kernel)).runs(kernel, session_id)
+        return await list_runs(kernel, self.ground.partition, session_id)
 
     async def take_over(self, kernel: Kernel, session_id: str) -> Sequence[Run]:
         """The tasks that dead processes left behind, which are this one's now; on the kernel's loop."""

@@ -123,14 +123,11 @@ class StreamingSession:
         await core.process.leave(self)
 
     async def _load(self, kernel: Kernel) -> Loaded:
-        core = self._core
-        runs = await core.process.runs(kernel, self.session_id)
-        return (
-            await self._patches.load(kernel),
-            await self._controls.load(kernel),
-            runs,
-            await core.process.take_over(kernel, self.session_id) if runs else (),
+        process = self._core.process
+        waiting, controls, runs = await asyncio.gather(
+            self._patches.load(kernel), self._controls.load(kernel), process.runs(kernel, self.session_id)
         )
+        return waiting, controls, runs, await process.take_over(kernel, self.session_id) if runs else ()
 
     # ------------------------------------------------------------------------------------------------------ the context
 
