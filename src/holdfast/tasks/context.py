@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from holdfast.auth.principal import ANONYMOUS, Principal
-from holdfast.errors import InvalidAgentResponseError, TurnEnded
+from holdfast.errors import CommitRefused, InvalidAgentResponseError, LeaseLost, TurnEnded
 from holdfast.protocol.types import Artifact, Message, Part, TaskState, encode
 from holdfast.storage import new_id
 from holdfast.storage.blobs import BlobSource
@@ -314,9 +314,13 @@ class TaskContext:
         """Keep a file with the task, too large for an artifact; the server has it at ``path``, for the task's owner."""
         self._check()
         kernel, partition = self._run.store.kernel, self._run.partition
-        return await keep_file(
-            kernel, partition, self.task_id, source, *self._run.fence(), media_type=media_type, filename=filename
-        )
+        fence = self._run.fence()
+        try:
+            return await keep_file(
+                kernel, partition, self.task_id, source, *fence, media_type=media_type, filename=filename
+            )
+        except CommitRefused as refusal:
+            raise LeaseLost from refusal
 
     async def _emit(self, note: ArtifactNote, size: int) -> None:
         self._check()

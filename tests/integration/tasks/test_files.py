@@ -1,0 +1,95 @@
+"""Files that tasks keep, and messages that find their task by its context. On every engine."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.auth.principal import Principal
+from holdfast.errors import CommitRefused
+from holdfast.tasks import Envelope, Sent, TaskContext
+from holdfast.tasks.erase import erase_task
+from holdfast.tasks.files import TaskFile, keep_file, open_file
+from tests.integration.tasks.stage import Stage, message
+
+LARGE = bytes(range(256)) * 3000
+ADA, BOB = Principal("ada"), Principal("bob")
+
+
+async def keeps(ctx: TaskContext) -> None:
+    file = await ctx.keep_file(LARGE, media_type="image/png", filename="a.png")
+    assert file == await ctx.keep_file(LARGE, media_type="image/png", filename="a.png")  # the same bytes: the same file
+    await ctx.emit_artifact(file_url=file.path)
+    await ctx.complete()
+
+
+async def test_a_file_stays_as_long_as_its_tasks(stage: Stage) -> None:
+    engine = await stage.engine(keeps)
+    kernel, tasks, digest = engine.kernel, [], ""
+    for _ in range(2):
+        sent = await engine.tasks.send(message(), Envelope(ADA))
+        task = await engine.store.task(await engine.tasks.settled(sent))
+        tasks.append(task.id)
+        digest = (task.artifacts[0].parts[0].url or "").rpartition("/")[2]
+        found = await open_file(kernel, ADA.partition, task.id, digest)
+        assert found is not None
+        file, reader = found
+        assert file == TaskFile(task.id, digest, len(LARGE), "image/png", "a.png")
+        assert await reader.read() == LARGE
+        assert await open_file(kernel, BOB.partition, task.id, digest) is None
+        assert await open_file(kernel, ADA.partition, "another", digest) is None
+    await erase_task(engine.store, ADA.partition, tasks[0])
+    assert await open_file(kernel, ADA.partition, tasks[0], digest) is None
+    assert await open_file(kernel, ADA.partition, tasks[1], digest) is not None  # which holds it still
+    await erase_task(engine.store, ADA.partition, tasks[1])
+    assert await open_file(kernel, ADA.partition, tasks[1], digest) is None
+
+
+async def test_who_lost_the_task_keeps_no_file(stage: Stage) -> None:
+    """What a process writes whose task another one has, is refused."""
+    began = asyncio.Event()
+    held: list[TaskContext] = []
+
+    async def worker(ctx: TaskContext) -> None:
+        held.append(ctx)
+        if ctx.attempt > 1:
+            await ctx.complete()
+        else:
+            began.set()
+            await asyncio.Event().wait()
+
+    first = await stage.engine(worker)
+    sent = await first.tasks.send(message(), Envelope(ADA))
+    await began.wait()
+    fences = held[0]._run.fence()
+    await stage.crash(first)
+    second = await stage.engine(worker)
+    await second.tasks.settled(Sent(sent.task))
+    with pytest.raises(CommitRefused):
+        await keep_file(second.kernel, ADA.partition, sent.task.record.task_id, b"late", *fences)
+
+
+async def test_the_task_of_a_context_that_waits_is_found(stage: Stage) -> None:
+    async def asks(ctx: TaskContext) -> None:
+        if ctx.turn == 1 and ctx.user_text == "ask":
+            await ctx.request_input("Well?")
+        else:
+            await ctx.complete(ctx.user_text)
+
+    engine = await stage.engine(asks)
+    tasks = engine.tasks
+    sent = await tasks.send(message("ask", context_id="talk"), Envelope(ADA))
+    asked = (await tasks.settled(sent)).record.task_id
+    await tasks.settled(await tasks.send(message("no", context_id="talk"), Envelope(ADA)))
+    assert await tasks.waiting("talk", ADA) == asked
+    assert await tasks.waiting("talk", BOB) is None
+    assert await tasks.waiting("elsewhere", ADA) is None
+    words = message("so", context_id="talk")
+    assert not await tasks.knows(words, ADA)
+    answered = await tasks.send(words, Envelope(ADA), task_id=asked)
+    assert (await tasks.settled(answered)).record.task_id == asked
+    assert await tasks.waiting("talk", ADA) is None
+    assert await tasks.knows(words, ADA)
+    repeated = await tasks.send(words, Envelope(ADA))  # sent again, when nothing waits any more
+    assert (repeated.repeated, repeated.task.record.task_id) == (True, asked)
