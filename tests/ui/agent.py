@@ -10,7 +10,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from holdfast.auth import APIKeyAuthenticator
+from holdfast.auth import APIKeyAuthenticator, Principal
 from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig, ExtensionConfig, SkillConfig
 from holdfast.server import A2AServer
 from holdfast.server.settings import ServerSettings
@@ -148,8 +148,13 @@ class Actor:
         await ctx.request_input(bad, data={"answers": [bad]})
 
 
+def people(key: str) -> dict[str, Principal | str]:
+    """Alice has this key; that of the operator ends otherwise."""
+    return {key: "alice", f"{key}-operator": Principal(owner="olga", roles=frozenset({"operator"}))}
+
+
 def server(storage: str, folder: Path, *, evil: bool = False, key: str = "") -> A2AServer:
-    options: dict[str, Any] = {"auth": APIKeyAuthenticator.of({key: "alice"})} if key else {}
+    options: dict[str, Any] = {"auth": APIKeyAuthenticator.of(people(key))} if key else {}
     return A2AServer(
         worker=Actor(folder).handle,
         agent_card=card(evil=evil),

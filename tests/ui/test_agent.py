@@ -55,6 +55,29 @@ async def test_a_bad_card_is_told_what_to_do(agent: Stage, open_page: OpenPage) 
         assert title in found
 
 
+async def test_an_operator_looks_after_others_and_answers_nothing_for_them(tmp_path: Path, open_page: OpenPage) -> None:
+    async with Stage(tmp_path, "--key", "open-sesame-0123456789") as agent:
+        agent.client.headers["X-API-Key"] = "open-sesame-0123456789"
+        task_id = await agent.send("deploy")
+        page = await open_page(agent.at())
+        await page.get_by_label("Key, sent as X-API-Key").fill("open-sesame-0123456789-operator")
+        await page.get_by_role("button", name="Use it").click()
+        await expect(page.locator("#who")).to_have_text("olga (operator)")
+        await page.goto(agent.at("tasks"))
+        await expect(page.get_by_text("No tasks yet")).to_be_visible()
+        await page.get_by_label("Whose").select_option("alice")
+        await page.locator("td.said a").click()
+        assert page.url.endswith(f"#/tasks/{task_id}?owner=alice")
+        await expect(page.locator(".question")).to_contain_text("Only its owner can answer it.")
+        await page.get_by_role("button", name="Cancel").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_label("Reason").fill("closing time")
+        await dialog.get_by_role("button", name="Cancel the task").click()
+        await expect(page.locator(".task-head .badge")).to_have_text("Canceled")
+        steered = [entry["data"] for entry in await agent.log(task_id) if entry["kind"] == "steer"]
+        assert [(each["source"], each["reason"]) for each in steered] == [("olga", "closing time")]
+
+
 async def test_a_token_is_for_the_tab_alone_and_stays_out_of_commands(tmp_path: Path, open_page: OpenPage) -> None:
     async with Stage(tmp_path, "--key", "open-sesame-0123456789") as agent:
         page = await open_page(agent.at())

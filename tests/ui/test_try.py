@@ -29,7 +29,7 @@ async def test_a_message_is_sent_and_its_answer_shown(agent: Stage, open_page: O
     await last.get_by_text("Request", exact=True).click()
     await expect(last.locator("pre").first).to_contain_text('"method": "SendMessage"')
     await last.get_by_text("Response", exact=True).click()
-    await expect(last.locator("pre").last).to_contain_text("TASK_STATE_COMPLETED")
+    await expect(last.locator("details").last.locator("pre")).to_contain_text("TASK_STATE_COMPLETED")
 
 
 async def test_an_answer_is_streamed_and_each_event_can_be_seen(agent: Stage, open_page: OpenPage) -> None:
@@ -40,7 +40,7 @@ async def test_an_answer_is_streamed_and_each_event_can_be_seen(agent: Stage, op
     await expect(last.locator(".artifact")).to_contain_text("1 2 3 4 5 6 7 8")
     await expect(last).to_contain_text("Completed")
     await last.get_by_text("Response", exact=True).click()
-    events = json.loads(await last.locator("pre").last.inner_text())
+    events = json.loads(await last.locator("details").last.locator("pre").inner_text())
     assert sum("artifactUpdate" in event["result"] for event in events) == 8
 
 

@@ -12,6 +12,8 @@ from holdfast.explorer.files import File, static_files
 Header = tuple[bytes, bytes]
 
 PAGE = "index.html"
+TAKEN = frozenset((".well-known", "extendedAgentCard", "health", "holdfast", "metrics", "ready", "tasks", "v1"))
+"""What the agent answers under itself."""
 
 POLICY = {
     "default-src": "'none'",
@@ -66,7 +68,7 @@ class Explorer:
             await _answer(send, 304, b"", headers)
             return
         body = file.body
-        if b"gzip" in asked.get(b"accept-encoding", b""):
+        if re.search(rb"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))", asked.get(b"accept-encoding", b"")):
             body = file.compressed
             headers.append((b"content-encoding", b"gzip"))
         headers += [(b"content-type", file.content_type), (b"content-length", b"%d" % len(body))]
@@ -76,8 +78,11 @@ class Explorer:
 def checked_prefix(prefix: str) -> str:
     """The prefix as it is compared, without a slash at its end. Raises InvalidValue."""
     found = prefix.rstrip("/")
-    if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", found) or any(part in (".", "..") for part in found.split("/")):
+    parts = found.split("/")
+    if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", found) or any(part in (".", "..") for part in parts):
         raise InvalidValue(f"explorer_prefix is a path such as /explorer, not {prefix!r}")
+    if parts[1] in TAKEN:
+        raise InvalidValue(f"explorer_prefix can't be under /{parts[1]}, where the agent answers")
     return found
 
 

@@ -83,7 +83,7 @@ def test_another_prefix() -> None:
         assert browser.get("/explorer/").status_code == 404
 
 
-@pytest.mark.parametrize("prefix", ["", "/", "explorer", "/a b", "/../x", "/x/./y", "/é"])
+@pytest.mark.parametrize("prefix", ["", "/", "explorer", "/a b", "/../x", "/x/./y", "/é", "/tasks", "/holdfast/v1"])
 def test_a_prefix_is_a_plain_path(prefix: str) -> None:
     with pytest.raises(InvalidValue):
         A2AServer(worker=None, agent_card=agent("memory:").agent_card, explorer_prefix=prefix)
@@ -105,7 +105,10 @@ def test_files_are_compressed_known_by_their_etag_and_safe() -> None:
         for path in Explorer().paths[1:]:
             found = browser.get(path)
             assert found.headers["content-encoding"] == "gzip"
-            assert browser.get(path, headers={"accept-encoding": "identity"}).content == found.content
+            for encoding in ("identity", "gzip;q=0, br"):
+                plain = browser.get(path, headers={"accept-encoding": encoding})
+                assert "content-encoding" not in plain.headers
+                assert plain.content == found.content
             assert browser.get(path, headers={"if-none-match": found.headers["etag"]}).status_code == 304
             assert browser.head(path).content == b""
             policy = found.headers["content-security-policy"]

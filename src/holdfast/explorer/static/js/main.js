@@ -64,14 +64,26 @@ async function show() {
   }
 }
 
+function showKeys() {
+  const keys = [...VIEWS.map(({ title }, index) => [String(index + 1), title]), ["/", "Search the tasks"], ["j, k", "Next and previous task"], ["↑, ↓", "Through the entries of a log"], ["Ctrl + Enter", "Send"], ["?", "This"]];
+  const dialog = h("dialog", { "aria-labelledby": "keys-title", onclose: () => dialog.remove() },
+    h("form", { method: "dialog", class: "stack" }, h("h2", { id: "keys-title" }, "Keys"),
+      h("dl", { class: "keys" }, keys.map(([key, what]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)))),
+      h("div", { class: "row" }, h("button", {}, "Close"))));
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   document.getElementById("main").focus();
 });
 document.addEventListener("keydown", (event) => {
   if (event.target.closest?.("input, textarea, select, dialog") || event.ctrlKey || event.metaKey || event.altKey) return;
-  const place = { 1: "agent", 2: "try", 3: "tasks", 4: "system" }[event.key];
-  if (place) location.hash = link([place]);
+  if (event.key === "?") return showKeys();
+  const view = VIEWS[Number(event.key) - 1];
+  if (view) location.hash = link([view.id]);
+  return undefined;
 });
 addEventListener("hashchange", show);
 onSignIn(async () => {

@@ -40,7 +40,7 @@ async function open({ main, query, signal, me }) {
     load(true);
   }
 
-  async function load(anew) {
+  async function load(anew, first = false) {
     loading.abort(); // who types on asks anew: what was asked before is of no use
     loading = new AbortController();
     const wanted = loading.signal;
@@ -49,6 +49,7 @@ async function open({ main, query, signal, me }) {
     try {
       page = await send(ops("GET", "/tasks", { query: { ...filters(), pageSize: PAGE, pageToken: anew ? "" : token } }), { signal: AbortSignal.any([signal, wanted]) });
     } catch (error) {
+      if (first) throw error; // the whole view is tried again
       if (!signal.aborted && !wanted.aborted) replace(place, problem(error, () => load(anew)));
       return;
     }
@@ -138,7 +139,8 @@ async function open({ main, query, signal, me }) {
   }, 500);
 
   keys(main, signal, rows);
-  await load(true);
+  place.replaceChildren();
+  await load(true, true);
   const ticking = setInterval(draw, 30_000);
   signal.addEventListener("abort", () => clearInterval(ticking));
   await follow({ call: () => ops("GET", "/events", { query: whose() }), onEvent: changed, onOpen: () => load(true), signal });
@@ -168,7 +170,7 @@ async function filterControls({ query, card, me, change }) {
   const context = h("input", { value: query.context ?? "", class: "mono", spellcheck: "false", oninput: later(() => change({ context: context.value.trim() }), 300) });
   const skills = [...new Set([...(card.skills ?? []).map(({ id }) => id), ...(query.skill ? [query.skill] : [])])];
   const skill = h("select", { onchange: () => change({ skill: skill.value }) }, h("option", { value: "" }, "Any skill"), skills.map((id) => h("option", { value: id, selected: id === query.skill }, id)));
-  const span = h("select", { onchange: () => change({ since: span.value ? new Date(Date.now() - span.value * 1000).toISOString() : "", until: "" }) },
+  const span = h("select", { onchange: () => span.value !== "kept" && change({ since: span.value ? new Date(Date.now() - span.value * 1000).toISOString() : "", until: "" }) },
     query.since && h("option", { value: "kept", selected: true }, `Since ${fullMoment(query.since)}`), Object.entries(SPANS).map(([value, label]) => h("option", { value, selected: !query.since && value === "" }, label)));
   let owner = null;
   if (me?.operator) {

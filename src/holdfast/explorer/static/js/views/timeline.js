@@ -30,10 +30,14 @@ export function timeline({ log, onFork, onReplay }) {
 
   const wanted = (entry) => (!filter.kind || group(entry) === filter.kind) && (!filter.text || summary(entry).toLowerCase().includes(filter.text));
 
-  function draw(anew = false) {
+  function drawKinds() {
     const counts = new Map();
     for (const entry of log.entries) counts.set(group(entry), (counts.get(group(entry)) ?? 0) + 1);
     replace(kind, h("option", { value: "" }, `Everything (${number(log.entries.length)})`), [...counts].map(([name, count]) => h("option", { value: name, selected: name === filter.kind }, `${KINDS[name]?.label ?? name} (${number(count)})`)));
+  }
+
+  function draw(anew = false) {
+    if (anew || document.activeElement !== kind) drawKinds(); // not while somebody chooses
     items = filter.kind || filter.text ? log.entries.filter(wanted) : log.entries;
     const atEnd = list.set(items, { anew });
     if (following && (atEnd || anew)) list.toEnd();

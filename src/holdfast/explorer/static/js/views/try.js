@@ -12,17 +12,15 @@ import { exchange } from "./exchange.js";
 export const tryView = { id: "try", title: "Try", open };
 
 // What was said in this tab stays while one looks at other views; streams go on meanwhile.
-const talk = { list: h("div", { class: "talk", role: "log", "aria-label": "Conversation" }), running: new AbortController(), going: null };
+const talk = { compose: null, list: h("div", { class: "talk", role: "log", "aria-label": "Conversation" }), running: new AbortController(), going: null };
 
 async function open({ main, query, signal }) {
   const card = await agentCard();
   if (signal.aborted) return;
   const start = { task: talk.going?.task, context: talk.going?.context, ...query };
-  const compose = composer(card, { start, onSend });
+  const compose = composer(card, { start, onSend: say });
 
-  function onSend(params, stream) {
-    say(params, stream, compose);
-  }
+  talk.compose = compose;
 
   replace(main,
     h("div", { class: "view-head" }, h("h1", {}, "Try"),
@@ -41,18 +39,18 @@ async function open({ main, query, signal }) {
   }
 }
 
-function say(params, stream, compose) {
+function say(params, stream) {
   talk.list.querySelector(":scope > .empty")?.remove();
   const one = exchange(params, {
     stream,
     onTask(task, state, status) {
       const over = ENDED.includes(stateName(state));
       talk.going = { task: over ? "" : task.id, context: task.contextId };
-      compose.goOn(talk.going.task, talk.going.context);
-      if (PAUSED.includes(stateName(state)) && schemaOf(status?.message)) compose.ask(schemaOf(status.message));
+      talk.compose.goOn(talk.going.task, talk.going.context);
+      if (PAUSED.includes(stateName(state)) && schemaOf(status?.message)) talk.compose.ask(schemaOf(status.message));
     },
     onAnswer(task, parts) {
-      say({ message: { messageId: crypto.randomUUID(), role: "ROLE_USER", parts, taskId: task.id, contextId: task.contextId } }, stream, compose);
+      say({ message: { messageId: crypto.randomUUID(), role: "ROLE_USER", parts, taskId: task.id, contextId: task.contextId } }, stream);
     },
   });
   talk.list.append(one.element);
