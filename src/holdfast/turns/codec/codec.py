@@ -59,24 +59,27 @@ class Codec:
         self.artifacts = artifacts if artifacts is not None else ArtifactTypes()
 
     def encode(self, value: Primitive | str, describe: Describe = describe) -> Data:
-        """The value as JSON; ``describe`` answers the descriptor of each of its readers."""
-        kind = kind_of(value)
+        """The value as JSON; ``describe`` answers the descriptor of each of its readers. What is None is left out."""
         if isinstance(value, str | Tokenizable):
             return {"text": _text(value)}
-        data = {name: getattr(value, name) for name in _PLAIN[kind]}
+        kind = kind_of(value)
+        data = {name: found for name in _PLAIN[kind] if (found := getattr(value, name)) is not None}
         for name in _TIMES[kind]:
             at = getattr(value, name)
-            data[name] = None if at is None else at.isoformat()
+            if at is not None:
+                data[name] = at.isoformat()
         for name in _SPECIAL[kind]:
-            data[name] = self._encode_part(getattr(value, name), describe)
+            part = getattr(value, name)
+            if part is not None and part != ():
+                data[name] = self._encode_part(part, describe)
         return data
 
     def decode(self, kind: Kind, data: Mapping[str, Any], resolvers: Resolvers | None = None) -> Any:
         """The value again; readers are opened by ``resolvers``, or by the codec's own."""
-        opened = resolvers if resolvers is not None else self.resolvers
         if kind == "standing_instruction":
             return _tokenizable(data["text"])
-        fields = {name: value for name, value in data.items() if value is not None}
+        opened = resolvers if resolvers is not None else self.resolvers
+        fields = dict(data)
         for name in _SPECIAL[kind]:
             if name in fields:
                 fields[name] = self._decode_part(fields[name], opened)
@@ -85,33 +88,37 @@ class Codec:
     # ------------------------------------------------------------------------------------------------------- parts
 
     def _encode_part(self, part: Any, describe: Describe) -> Any:
-        match part:
-            case None:
-                return None
-            case tuple():
-                return [self._encode_part(item, describe) for item in part]
-            case Tokenizable():
-                return _text(part)
-            case Identity():
-                return {"identifier": part.identifier, "representation": _text(part.representation)}
-            case SpooledArtifact():
-                return {"artifact": self.artifacts.name_of(part), "reader": dict(describe(part.reader))}
-            case Media():
-                media = {name: getattr(part, name) for name in _MEDIA}
-                return {"media": media, "stash": part.stash.all(), "reader": dict(describe(part.reader))}
-            case _:
-                raise AssertionError(part)
+        if isinstance(part, Tokenizable):
+            return _text(part)
+        if isinstance(part, Identity):
+            return _identity(part)
+        if isinstance(part, tuple):
+            return [self._encode_part(item, describe) for item in part]
+        if isinstance(part, SpooledArtifact):
+            return {"artifact": self.artifacts.name_of(part), "reader": dict(describe(part.reader))}
+        assert isinstance(part, Media)
+        media = {name: getattr(part, name) for name in _MEDIA}
+        return {"media": media, "stash": part.stash.all(), "reader": dict(describe(part.reader))}
 
     def _decode_part(self, part: Any, resolvers: Resolvers) -> Any:
+        if isinstance(part, str):
+            return part  # text, or an identity that is shown as it is called
         if isinstance(part, list):
             return [self._decode_part(item, resolvers) for item in part]
-        if isinstance(part, str) or "text" in part:
+        if "text" in part:
             return _tokenizable(part)
         if "identifier" in part:
             return Identity(identifier=part["identifier"], representation=_tokenizable(part["representation"]))
         if "artifact" in part:
             return self.artifacts.make(part["artifact"], resolvers.open(part["reader"], media=False))
         return Media(**part["media"], stash=part["stash"], reader=resolvers.open(part["reader"], media=True))
+
+
+def _identity(identity: Identity) -> Any:
+    shown = identity.representation
+    if shown.key is None and str(shown) == identity.identifier:
+        return identity.identifier
+    return {"identifier": identity.identifier, "representation": _text(shown)}
 
 
 def _text(value: str | Tokenizable) -> str | dict[str, str]:

@@ -26,8 +26,14 @@ PLURALS: dict[Kind, str] = {
 }
 
 
+_KINDS = {type_: kind for kind, type_ in TYPES.items()}
+
+
 def kind_of(value: object) -> Kind:
     """Which kind of thing this is. A str is a standing instruction: nothing else is bare text."""
+    exact = _KINDS.get(type(value))
+    if exact is not None:
+        return exact
     for kind, type_ in TYPES.items():
         if isinstance(value, type_):
             return kind

@@ -24,6 +24,7 @@ from holdfast.turns.durable.retention import Removed
 from holdfast.turns.durable.scope import Reach, ScopeOf, Turn, as_scope, name, partition_of, scope_in_stash
 from holdfast.turns.durable.shelves import TurnBlobs
 from holdfast.turns.durable.store import TurnStore, Where
+from holdfast.turns.durable.unit import current
 from holdfast.turns.readers import answer
 from holdfast.turns.windows import FetchPolicy
 
@@ -154,7 +155,9 @@ class DurableStorage:
 
     @asynccontextmanager
     async def _unit_of_work(self, ctx: Turn) -> AsyncIterator[None]:
-        async with self._store.unit(self._where(ctx)):
+        where = self._where(ctx)
+        async with self._store.unit(where) as unit:
+            unit.turn, unit.where = ctx, where
             yield
 
     def _fetching(self, kind: Kind) -> Callback:
@@ -217,11 +220,15 @@ class DurableStorage:
     def _where(self, ctx: Turn) -> Where:
         if not self._open:
             raise StorageClosed("this storage is not open; use it inside of async with durable_storage(…)")
-        return Where(as_scope(self._scope(ctx)), ctx.id)
+        unit = current.get()
+        if unit is not None and unit.turn is ctx and unit.kernel is self.kernel and unit.open:
+            where: Where = unit.where
+            return where
+        return self._store.where(as_scope(self._scope(ctx)), ctx.id)
 
     def _shelf(self, ctx: Turn, conduit: Conduit) -> Shelf:
         where = self._where(ctx)
-        return Shelf(where.partition, name("thread", where.scope.thread), conduit, where.turn)
+        return Shelf(where.partition, where.owners["message"], conduit, where.turn)
 
     def _now(self) -> int:
         return int(self._clock() * 1_000_000)

@@ -21,7 +21,7 @@ from holdfast.turns.durable import readers
 from holdfast.turns.durable.families import BYTES
 from holdfast.turns.durable.readers import Bytes, Entry, StoredMediaReader, StoredSpoolReader
 from holdfast.turns.durable.records import dump
-from holdfast.turns.durable.scope import name
+from holdfast.turns.durable.scope import under
 from holdfast.turns.durable.unit import Unit, holdings
 from holdfast.turns.lines import STRETCH_BYTES, LineCounter
 from holdfast.turns.readers import (
@@ -49,14 +49,14 @@ class Shelf:
     turn: str
 
     def key(self, blob_id: str) -> str:
-        return name(self.owner, self.conduit, self.turn, blob_id)
+        return under(self.owner, self.conduit, self.turn, blob_id)
 
     def named(self, blob_id: str) -> str:
-        return name(self.owner, self.conduit, blob_id)
+        return under(self.owner, self.conduit, blob_id)
 
     @property
     def name(self) -> str:
-        return name(self.owner, self.conduit)
+        return under(self.owner, self.conduit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,9 @@ class Kept:
 
     def describe(self, reader: MediaReader | SpoolReader) -> Descriptor:
         return self.descriptors[id(reader)]
+
+
+_NOTHING = Kept({}, (), ())
 
 
 class Blobs:
@@ -196,10 +199,13 @@ class Blobs:
 
         A reader that nobody could open again is drained: its bytes are stored with the record.
         """
+        found = list(readers_of(value))
+        if not found:
+            return _NOTHING
         descriptors: dict[int, Descriptor] = {}
         digests: dict[str, None] = {}
         entries: list[str] = []
-        for reader, media in readers_of(value):
+        for reader, media in found:
             if id(reader) in descriptors:
                 continue
             ours = reader if isinstance(reader, StoredMediaReader | StoredSpoolReader) else None

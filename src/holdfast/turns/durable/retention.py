@@ -14,7 +14,7 @@ from holdfast.storage import Delete, Kernel, Operation, Query, Record
 from holdfast.turns.durable.blobs import forgetting
 from holdfast.turns.durable.families import BYTES, DELETED, KIND_OF, STREAMS
 from holdfast.turns.durable.records import Stored, read
-from holdfast.turns.durable.scope import PARTITIONS, name, partition_of
+from holdfast.turns.durable.scope import PARTITIONS, partition_of, under
 from holdfast.turns.durable.unit import holdings
 
 BATCH = 100
@@ -72,7 +72,7 @@ async def erase(kernel: Kernel, partition: str, owners: Iterable[str] | None) ->
             if not everything:
                 removed += await _bury(kernel, partition, collection, owner)
         for conduit in ("media", "retrievable"):
-            shelf = Query(BYTES, {"shelf": name(owner, conduit)}, order="id")
+            shelf = Query(BYTES, {"shelf": under(owner, conduit)}, order="id")
             removed += await _forget(kernel, partition, shelf)
         await kernel.commit(partition, Delete(STREAMS, owner))
     if everything:

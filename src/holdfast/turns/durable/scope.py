@@ -51,6 +51,9 @@ class Scope:
         if not isinstance(self.agent, str):
             raise TurnStorageScopeMissing(f"the agent of a scope is a str, not {self.agent!r}")
 
+    def __deepcopy__(self, _memo: object) -> Scope:
+        return self  # a stash copies what it hands out, at every call
+
 
 ScopeOf = Callable[[Any], Scope]
 Reach = Literal["thread", "agent", "tenant"]  # by whom something is shared
@@ -88,6 +91,11 @@ def owner_of(scope: Scope, reach: Reach) -> str:
 def name(*parts: str) -> str:
     """One name for these: different ones for different parts, whatever characters they hold."""
     return _short("/".join(map(_escaped, parts)), _NAME_CHARACTERS)
+
+
+def under(owner: str, *parts: str) -> str:
+    """The name of something that belongs to this owner."""
+    return f"{owner}/{name(*parts)}"
 
 
 def _escaped(part: str) -> str:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from holdfast.errors import InvalidInitialValue, InvalidValue, TurnStorageCorrupt, TurnStorageScopeMissing
 from holdfast.storage import Kernel, Query, Record
 from holdfast.turns.codec.codec import Codec
-from holdfast.turns.codec.kinds import PLURALS, TYPES, Kind
+from holdfast.turns.codec.kinds import KINDS, PLURALS, TYPES, Kind
 from holdfast.turns.durable.blobs import Blobs
 from holdfast.turns.durable.clocks import Clocks
 from holdfast.turns.durable.families import COLLECTIONS
 from holdfast.turns.durable.policies import Policy
 from holdfast.turns.durable.records import Mutate, Remove, Store, Stored, read
-from holdfast.turns.durable.scope import Scope, name, owner_of, partition_of
+from holdfast.turns.durable.scope import Scope, owner_of, partition_of, under
 from holdfast.turns.durable.unit import Unit, current
 from holdfast.turns.primitives import Tokenizable
 from holdfast.turns.windows import Limit, TopK, asked
@@ -28,14 +29,11 @@ _PER_TURN: frozenset[Kind] = frozenset({"thought", "tool_call"})  # providers be
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Whose turn it is, and which."""
+    """Whose turn it is, and which: its tenant's partition, and who owns what it stores."""
 
-    scope: Scope
     turn: str
-
-    @property
-    def partition(self) -> str:
-        return partition_of(self.scope.tenant)
+    partition: str
+    owners: Mapping[Kind, str]
 
 
 class TurnStore:
@@ -48,14 +46,28 @@ class TurnStore:
         self.policy = policy
         self.clocks = Clocks()
         self.now = clock
+        self._owners = lru_cache(4096)(self._owners_in)
+
+    def where(self, scope: Scope, turn: str) -> Where:
+        return Where(turn, partition_of(scope.tenant), self._owners(scope))
+
+    def _owners_in(self, scope: Scope) -> Mapping[Kind, str]:
+        return {kind: owner_of(scope, self.policy.reach(kind)) for kind in KINDS}
+
+    def joined(self, where: Where) -> Unit | None:
+        """The unit of work that is open here."""
+        unit = current.get()
+        if unit is None or not unit.open or unit.kernel is not self.kernel:
+            return None
+        if unit.partition != where.partition:
+            raise TurnStorageScopeMissing("the tenant changed within a unit of work, which belongs to one tenant")
+        return unit
 
     @asynccontextmanager
     async def unit(self, where: Where) -> AsyncIterator[Unit]:
         """The unit of work that is open here, or a new one, committed at its end."""
-        unit = current.get()
-        if unit is not None and unit.open and unit.kernel is self.kernel:
-            if unit.partition != where.partition:
-                raise TurnStorageScopeMissing("the tenant changed within a unit of work, which belongs to one tenant")
+        unit = self.joined(where)
+        if unit is not None:
             yield unit
             return
         unit = Unit(self.kernel, self.clocks, where.partition, self.now())
@@ -71,10 +83,14 @@ class TurnStore:
 
     async def store(self, where: Where, kind: Kind, value: Any) -> None:
         check_value(kind, value)
-        async with self.unit(where) as unit:
-            new = await self._new(unit, where, kind, value)
-            keep = kind == "standing_instruction"
-            unit.change(kind, new.key, Store(new, "keep" if keep else self.policy.duplicates))
+        unit = self.joined(where)
+        if unit is None:
+            async with self.unit(where):
+                await self.store(where, kind, value)
+            return
+        new = await self._new(unit, where, kind, value)
+        keep = kind == "standing_instruction"
+        unit.change(kind, new.key, Store(new, "keep" if keep else self.policy.duplicates))
 
     async def mutate(self, where: Where, kind: Kind, value: Any) -> None:
         check_value(kind, value)
@@ -108,12 +124,12 @@ class TurnStore:
 
     async def _new(self, unit: Unit, where: Where, kind: Kind, value: Any, *, key: str | None = None) -> Stored:
         kept = await self.blobs.keep(unit, value, self.codec.resolvers)
-        owner, known, now = self.owner(where, kind), _id(value), self.now()
+        owner, known, now = where.owners[kind], _id(value), self.now()
         named = None
         if kind in _PER_TURN:
-            named = name(owner, known)
+            named = under(owner, known)
         elif kind == "standing_instruction":
-            named = name(owner, _text_id(value))
+            named = under(owner, _text_id(value))
         return Stored(
             kind=kind,
             key=key if key is not None else self._key(where, kind, known),
@@ -141,9 +157,7 @@ class TurnStore:
     async def _records(self, where: Where, kind: Kind, limit: Limit) -> list[Record]:
         wanted = limit.k if isinstance(limit, TopK) else limit.last
         order = limit.by if isinstance(limit, TopK) else "seq"
-        query = Query(
-            COLLECTIONS[kind], {"owner": self.owner(where, kind)}, order=order, newest_first=wanted is not None
-        )
+        query = Query(COLLECTIONS[kind], {"owner": where.owners[kind]}, order=order, newest_first=wanted is not None)
         records: list[Record] = []
         cursor = None
         while wanted is None or len(records) < wanted:
@@ -155,12 +169,9 @@ class TurnStore:
                 break
         return records
 
-    def owner(self, where: Where, kind: Kind) -> str:
-        return owner_of(where.scope, self.policy.reach(kind))
-
     def _key(self, where: Where, kind: Kind, known: str) -> str:
-        owner = self.owner(where, kind)
-        return name(owner, where.turn, known) if kind in _PER_TURN else name(owner, known)
+        owner = where.owners[kind]
+        return under(owner, where.turn, known) if kind in _PER_TURN else under(owner, known)
 
     async def _find(self, unit: Unit, where: Where, kind: Kind, known: str) -> Stored | None:
         """The living record with this id: of this turn, or else the last one of any."""
@@ -172,7 +183,7 @@ class TurnStore:
 
     async def _last(self, unit: Unit, where: Where, kind: Kind, known: str) -> Stored | None:
         """The last living record with this id; of a standing instruction: with this text, whatever its key is."""
-        named = name(self.owner(where, kind), _text_id(known) if kind == "standing_instruction" else known)
+        named = under(where.owners[kind], _text_id(known) if kind == "standing_instruction" else known)
         found = unit.find(kind, named)
         if found is not None:
             return found

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast.errors import (
     BlobNotFound,
@@ -39,6 +40,8 @@ class Unit:
         self.kernel = kernel
         self.partition = partition
         self.open = True
+        self.turn: object = None  # whose unit it is, and where that lies: looked up once for all of its calls
+        self.where: Any = None
         self._clocks = clocks
         self._now = now
         self._slots: dict[tuple[Kind, str], _Slot] = {}
@@ -121,7 +124,9 @@ class Unit:
                 operations.append(Insert(collection, key, body, fields))
             else:
                 operations.append(Replace(collection, key, slot.base.version, body, fields))
-            operations += holdings(collection, key, before=slot.base.blobs if slot.base else (), after=state.blobs)
+            before = slot.base.blobs if slot.base is not None else ()
+            if before or state.blobs:
+                operations += holdings(collection, key, before=before, after=state.blobs)
         for entry in self._entries.values():
             operations.append(Patch(BYTES, entry.key, {"state": "committed"}, entry.version))
         return operations, list(ticks.values())
