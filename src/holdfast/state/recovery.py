@@ -61,10 +61,14 @@ class Recovery:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def written(self, writes: Iterable[Write]) -> None:
-        """These were written although older ones may wait: what those hold of the same records is out of date."""
-        if self.active:
-            for write in writes:
-                self._newer.update(dict.fromkeys(keys_of(write.operations), write.number))
+        """These were written before older ones: what those hold of the same records is out of date."""
+        for write in writes:
+            self._newer.update(dict.fromkeys(keys_of(write.operations), write.number))
+
+    def caught_up(self) -> None:
+        """Nothing older is under way any more."""
+        if not self.active:
+            self._newer.clear()
 
     async def replay(self) -> None:
         """Return when nothing waits, or the storage still can't be used."""

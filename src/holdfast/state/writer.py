@@ -138,6 +138,8 @@ class Writer:
                     self._starting = asyncio.get_running_loop().create_task(self._open())
                 break
             self._submit(kernel, self._group())
+        if not self._under_way:
+            self.recovery.caught_up()
         progress, self._progress = self._progress, None
         if progress is not None and not progress.done():
             progress.set_result(None)
@@ -189,7 +191,8 @@ class Writer:
         self.waiting -= len(group)
         if not self.recovery.active:
             self.breaker.succeeded()
-        self.recovery.written(group)
+        if self.recovery.active or self._oldest() < group[0].number:
+            self.recovery.written(group)
         for write in group:
             if write.outcome is not None:
                 write.outcome.set_result(None)

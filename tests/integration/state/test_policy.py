@@ -131,14 +131,14 @@ async def test_resilient_goes_on_and_replays_in_order(kernel: Flaky, caplog: pyt
         ("statestore_load_failed", "load_history"),
     }
     kernel.away = False
+    await store.save_update(update(10))  # the storage could take it at once, but others wait
     await _until_empty(store)
-    await store.save_update(update(10))
     assert [found.content["step"] for found in await store.list_updates("session")] == list(range(11))
     assert [found.progress for found in await store.list_tasks("session")] == [{"step": 9}]
     assert await store.load_planner_state("token") == {"step": 9}
     assert len(await store.load_history("trace")) == 9
     assert store.counters.lost == 0
-    assert store.counters.replayed == 38
+    assert store.counters.replayed == 39
     await store.close()
 
 
@@ -151,6 +151,23 @@ async def test_resilient_does_not_wait_for_a_silent_storage(kernel: Flaky) -> No
     kernel.silent = False
     await _until_empty(store)
     assert await store.load_planner_state("token") == {"kept": True}
+    await store.close()
+
+
+async def test_a_replay_does_not_undo_what_came_later(kernel: Flaky) -> None:
+    """Of two saves the first hangs and the second arrives; the first comes again, and is out of date."""
+    store = StateStore(kernel, policy="resilient", timeout_seconds=0.05)
+    await store.save_memory_state("other", {})
+    kernel.silent = True
+    first = store.save_memory_state("key", {"n": 1})
+    also = store.save_memory_state("other", {"n": 1})
+    kernel.silent = False
+    await store.save_memory_state("key", {"n": 2})
+    await first
+    await also
+    await _until_empty(store)
+    assert await store.load_memory_state("key") == {"n": 2}
+    assert await store.load_memory_state("other") == {"n": 1}
     await store.close()
 
 
