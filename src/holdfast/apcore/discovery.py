@@ -41,6 +41,9 @@ def load_extensions(given: str | os.PathLike[str], *, tell: bool = True) -> Exte
         problems.extend(_unreadable(path))
         try:
             config = Config.load()
+        except ModuleError as error:
+            raise ExtensionsBroken(f"apcore's configuration can't be read: {error.message}") from error
+        try:
             registry = Registry(config=config, extensions_dir=str(path))
             registry.discover()
         except ModuleError as error:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.apcore.discovery import load_extensions
-from holdfast.apcore.library import ACL, Config, Executor
+from holdfast.apcore.library import ACL, Config, Executor, ModuleError
+from holdfast.errors import ExtensionsBroken
 
 logger = logging.getLogger("holdfast.apcore")
 
@@ -60,7 +61,11 @@ def resolve(given: object) -> Resolved:
     """
     if isinstance(given, str | os.PathLike):
         found = load_extensions(given)
-        resolved = Resolved(found.registry, executor_for(found.registry, found.config), (found.config,))
+        try:
+            executor = executor_for(found.registry, found.config)
+        except ModuleError as error:
+            raise ExtensionsBroken(f"apcore's configuration can't be used: {error.message}") from error
+        resolved = Resolved(found.registry, executor, (found.config,))
     elif _can(given, "list", "get_definition"):
         configs = tuple(_configs(given))
         resolved = Resolved(given, executor_for(given, configs[0] if configs else None), (*configs, _ProjectFile()))

@@ -11,7 +11,7 @@ from typing import Any
 
 import jwt
 import pytest
-from apcore import ACL, ACLRule
+from apcore import ACL, ACLRule, Identity
 from apcore.errors import CallDepthExceededError, CallFrequencyExceededError, CircularCallError
 
 from holdfast.apcore import CallerApproves
@@ -138,6 +138,21 @@ async def test_section_10_3_claims_become_the_identity() -> None:
         assert who["attrs"] == {"department": "sales"}
         who = output((await send(app, {}, skill="who", headers=bearer())).json["result"]["task"])
         assert (who["type"], who["roles"], who["attrs"]) == ("user", [], {})
+
+
+async def test_section_10_3_an_authenticator_may_answer_with_apcore_s_identity() -> None:
+    class Names:
+        def authenticate(self, headers: dict[str, str]) -> Identity | None:
+            name = headers.get("x-name")
+            return Identity(name, "service", ("reader",), {"floor": 3}) if name else None
+
+        def security_schemes(self) -> list[dict[str, str]]:
+            return [{"type": "apiKey", "in": "header", "name": "X-Name"}]
+
+    async with serving(registry_of(who=Whoami()), auth=Names()) as app:
+        who = output((await send(app, {}, skill="who", headers=[("x-name", "bob")])).json["result"]["task"])
+        assert (who["id"], who["type"], who["roles"]) == ("bob", "service", ["reader"])
+        assert (await send(app, {}, skill="who")).status == 401
 
 
 async def test_section_10_3_the_acl_decides_by_it() -> None:

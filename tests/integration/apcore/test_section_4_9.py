@@ -169,6 +169,31 @@ def test_section_4_9_a_directory_that_may_not_be_read(monkeypatch: pytest.Monkey
     assert ran.stderr == "error: Extensions directory can't be read: mods; its permissions forbid it\n"
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("apcore.yaml", "project: [", "error: apcore's configuration can't be read: "),
+        ("project.yaml", "kind: something else\n", "error: apcore's configuration can't be read: "),
+        ("acl/global_acl.yaml", "rules: 7\n", "error: apcore's configuration can't be used: "),
+    ],
+)
+def test_section_4_9_a_configuration_that_is_broken(tmp_path: Path, file: str, text: str, words: str) -> None:
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(text)
+    ran = run("serve", "--extensions-dir", "mods")
+    assert ran.exit_code == 1, ran.output
+    assert ran.stderr.startswith(words)
+    assert "Traceback" not in ran.stderr
+
+
+def test_section_4_9_an_acl_is_heeded(tmp_path: Path) -> None:
+    (tmp_path / "acl").mkdir()
+    (tmp_path / "acl" / "global_acl.yaml").write_text("version: '1.0'\nrules: []\ndefault_effect: deny\n")
+    with nothing_runs() as started:
+        assert run("serve", "--extensions-dir", "mods").exit_code == 0
+    assert started.only()[0].agent_card.skills == []
+
+
 def test_section_4_9_modules_that_are_all_broken(tmp_path: Path) -> None:
     extensions(tmp_path / "bad", one="import nothing_of_this_name", two="x = {}['missing']", three="def (")
     ran = run("serve", "--extensions-dir", "bad")
