@@ -39,6 +39,8 @@ class SkillAdmission:
         self._catalog = catalog
         self._access = access
         self._default = default_skill
+        if default_skill is not None and catalog.get(default_skill) is None:
+            logger.warning("the default skill %s is not there (yet): messages must name theirs", default_skill)
 
     async def admit(self, request: SendMessageRequest, caller: Caller, tasks: TaskManager) -> Admitted:
         message = request.message

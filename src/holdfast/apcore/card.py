@@ -59,11 +59,10 @@ class AgentCardBuilder:
 
     def _card(self, modules: Iterable[Module]) -> AgentCardConfig:
         skills = [module.skill for module in modules]
-        count = len(self.catalog)
         told: dict[str, Any] = {skill.id: (skill.extensions or {}).get("apcore", {}) for skill in skills}
         return AgentCardConfig(
             name=self._name,
-            description=self._description or f"apcore agent with {count} skills",
+            description=self._description or f"apcore agent with {len(skills)} skills",
             version=self._version,
             skills=skills,
             capabilities=CapabilitiesConfig(

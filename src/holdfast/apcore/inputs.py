@@ -27,6 +27,7 @@ RESERVED = "_approval_token"
 
 MAX_ERRORS = 20
 MAX_ERROR_CHARACTERS = 300
+MAX_POINTER_CHARACTERS = 500
 EXACT = 2**53
 
 Input = dict[str, Any]
@@ -73,8 +74,13 @@ def check_input(given: Input, module: Module) -> None:
 def _errors(error: ValidationError) -> Iterator[dict[str, str]]:
     """What is wrong, each with a JSON pointer; a field that is missing is named too. Values are not repeated."""
     for item in error.errors(include_url=False, include_context=False, include_input=False)[:MAX_ERRORS]:
-        path = "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in item["loc"])
-        yield {"path": path, "message": item["msg"][:MAX_ERROR_CHARACTERS], "keyword": item["type"]}
+        yield {"path": _pointer(*item["loc"]), "message": item["msg"][:MAX_ERROR_CHARACTERS], "keyword": item["type"]}
+
+
+def _pointer(*steps: int | str) -> str:
+    """A JSON pointer; names come from outside, and may be long."""
+    path = "".join([f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps])
+    return path[:MAX_POINTER_CHARACTERS]
 
 
 def _object(data: Any) -> Input:
@@ -86,7 +92,7 @@ def _object(data: Any) -> Input:
 def _join(found: Input, more: Mapping[str, Any]) -> None:
     if twice := found.keys() & more.keys():
         name = min(twice)
-        raise SkillInputError(errors=[{"path": f"/{name}", "message": "two parts of the message give this"}])
+        raise SkillInputError(errors=[{"path": _pointer(name), "message": "two parts of the message give this"}])
     found.update(more)
 
 

@@ -53,6 +53,14 @@ async def test_section_5_1_1_a_context_may_have_any_name() -> None:
             assert task["contextId"] == name
 
 
+async def test_section_5_1_1_a_file_by_its_address() -> None:
+    async with serving(registry_of(gives=Giving(lambda inputs: inputs))) as app:
+        part = {"type": "file", "uri": "https://files.example/a.pdf", "name": "a.pdf", "mimeType": "application/pdf"}
+        task = await answer(app, "message/send", said(part, skill="gives"))
+        found = task["artifacts"][0]["parts"][0]["data"]
+        assert found == {"uri": part["uri"], "name": "a.pdf", "mimeType": "application/pdf"}
+
+
 async def test_section_5_1_2_a_plain_module_streams_its_status_and_its_result() -> None:
     async with serving(registry_of(echo=Echo())) as app:
         reply = await call(app, "message/stream", said(text("x"), skill="echo"))

@@ -119,6 +119,11 @@ def test_what_apcore_would_refuse_is_refused_with_pointers() -> None:
     with pytest.raises(SkillInputError) as missing:
         check_input({}, module(Sum))
     assert missing.value.data["errors"][0]["path"] == "/numbers"
+    long = "x/" * 5000
+    with pytest.raises(SkillInputError) as twice:
+        parts_to_input([data({long: 1}), data({long: 2})], module(None))
+    assert twice.value.data["errors"][0]["path"].startswith("/x~1x~1")
+    assert len(str(twice.value)) < 1000
 
 
 JSON = st.recursive(

@@ -235,6 +235,7 @@ def test_what_a_caller_may_call_is_what_it_is_shown() -> None:
     registry = registry_of(admin__resize=Resize(), say=Say())
     builder = builder_of(registry, ADMINS, authenticated=True)
     assert [skill.id for skill in builder.build().skills] == ["say"]
+    assert builder.build().description == "apcore agent with 1 skills"  # nor is the number of the others told
 
     async def shown(*roles: str) -> list[str]:
         caller = Caller(Principal("ann", roles=frozenset(roles)))
