@@ -79,10 +79,10 @@ def _unreadable(path: Path) -> Iterator[str]:
 
 
 @contextmanager
-def complaints() -> Iterator[list[str]]:
+def complaints(who: str = "apcore.registry") -> Iterator[list[str]]:
     """What apcore says about modules that it leaves out: it does so in its log, and nowhere else."""
     found: list[str] = []
-    apcore = logging.getLogger("apcore")
+    apcore = logging.getLogger(who)
     ear = _Ear(found)
     passed_on = apcore.propagate
     apcore.addHandler(ear)
@@ -100,7 +100,7 @@ class _Ear(logging.Handler):
         self._found = found
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name.startswith("apcore.registry") and not str(record.msg).startswith(SUMMARY):
+        if not str(record.msg).startswith(SUMMARY):
             self._found.append(_line(record))
 
 

@@ -63,7 +63,7 @@ class ExtensionsWatch:
 
     def _stamps(self) -> dict[str, tuple[Path, tuple[Stamp, ...]]]:
         """Every module file, and when it and what is said about it were written."""
-        with complaints():  # they were told at the start
+        with complaints("apcore.registry.scanner"):  # they were told at the start
             found = scan_extensions(self._path)
         stamps: dict[str, tuple[Path, tuple[Stamp, ...]]] = {}
         for each in found:
