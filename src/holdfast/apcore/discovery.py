@@ -50,6 +50,8 @@ def load_extensions(given: str | os.PathLike[str], *, tell: bool = True) -> Exte
             raise ExtensionsBroken(f"The modules in {path} can't be loaded: {error.message}") from error
         except SystemExit as error:
             raise ExtensionsBroken(f"A module in {path} ends the program when it is loaded{_place(error)}") from None
+    root = f"{path.resolve()}{os.sep}"
+    problems = [problem.replace(root, "") for problem in problems]
     for problem in problems if tell else ():
         logger.warning("%s", problem)
     if not registry.list():

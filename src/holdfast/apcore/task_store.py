@@ -2,7 +2,8 @@
 
 Tasks are plain dictionaries here: ``id``, ``contextId``, ``status`` (``state``, ``message`` as text, ``timestamp``),
 ``artifacts``, ``history`` (the statuses before) and ``metadata``; `holdfast.apcore.task_shapes` says what else is in
-them. A storage URL (``storage="sqlite:///agent.db"``) keeps more, and survives more; see `TaskStoreStorage.limits`.
+them. A storage URL (``storage="sqlite:///agent.db"``) keeps more, and survives more: what a task store
+can't do is told in the log at the start.
 """
 
 from __future__ import annotations

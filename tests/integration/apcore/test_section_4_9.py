@@ -284,5 +284,6 @@ def test_section_4_9_skills_tells_every_problem(tmp_path: Path) -> None:
     for words in ("raises: OSError: no disk (line 1 of raises.py)", "Duplicate module ID 'text.echo'", "nameless"):
         assert words in ran.stdout
     assert "Upper" in ran.stdout
+    assert str(tmp_path) not in ran.stdout
     assert "No Module subclass found" in ran.stdout
     assert run("skills", "--extensions-dir", "nowhere").exit_code == 1
