@@ -9,21 +9,28 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, InvalidState
 from holdfast.state.policy import tell_load_failed, tell_save_failed
 from holdfast.state.saving import Saved
+from holdfast.state.store import StateStore
 from holdfast.storage import Entry, Kernel, LogTopic, Operation
-
-if TYPE_CHECKING:
-    from holdfast.state.store import StateStore
 
 T = TypeVar("T")
 Work = Callable[[Kernel], Awaitable[T]]
 
 POLL_SECONDS = 5.0  # a second net below the engine's own safety poll
 AGAIN_SECONDS = 1.0
+
+
+def underlying(store: Any) -> StateStore:
+    """The StateStore that keeps the sessions of this one: itself, or the durable part of a hybrid."""
+    for found in (store, getattr(store, "durable", None)):
+        if isinstance(found, StateStore):
+            return found
+    kind = type(store).__name__
+    raise InvalidState(f"sessions need a holdfast.state.StateStore, which keeps their context and owners, not a {kind}")
 
 
 class Begun(Generic[T]):

@@ -6,6 +6,8 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
+from holdfast.state.hybrid import HybridStateStore
+from holdfast.state.sessions.ground import underlying
 from holdfast.state.sessions.limits import SessionLimits
 from holdfast.state.sessions.policy import ControlPolicy
 from holdfast.state.sessions.recovery import Recover, fail_orphans
@@ -20,15 +22,14 @@ class SessionManager:
     def __init__(
         self,
         *,
-        state_store: StateStore | None = None,
+        state_store: StateStore | HybridStateStore | None = None,
         limits: SessionLimits | None = None,
         control_policy: ControlPolicy | None = None,
         telemetry_sink: TaskTelemetrySink | None = None,
         recover: Recover = fail_orphans,
     ) -> None:
-        if state_store is None:
-            state_store = StateStore("memory:")
-        self._store = state_store
+        self._owns_store = state_store is None
+        self._store = StateStore("memory:") if state_store is None else underlying(state_store)
         self._limits = limits
         self._policy = control_policy
         self._telemetry = telemetry_sink
@@ -76,3 +77,5 @@ class SessionManager:
         """Close all sessions."""
         for session_id in list(self._sessions):
             await self.drop(session_id)
+        if self._owns_store:
+            await self._store.close()

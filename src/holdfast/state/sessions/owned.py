@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.errors import CommitRefused, LeaseLost, StateNotSaved
+from holdfast.state.hybrid import HybridStateStore
+from holdfast.state.sessions.ground import underlying
 from holdfast.state.sessions.limits import LEASE_SECONDS
 from holdfast.state.sessions.owner import Run
 from holdfast.state.sessions.patches import MergeStrategy
@@ -27,13 +29,14 @@ class OwnedTasks:
 
     session_id = ""
 
-    def __init__(self, store: StateStore, *, lease_seconds: float = LEASE_SECONDS) -> None:
-        self._store = store
-        self._process = Process.of(store, lease_seconds=lease_seconds)
+    def __init__(self, store: StateStore | HybridStateStore, *, lease_seconds: float = LEASE_SECONDS) -> None:
+        self._all = store
+        self._store = underlying(store)
+        self._process = Process.of(self._store, lease_seconds=lease_seconds)
         self._runs: dict[tuple[str, str], Run] = {}
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        return getattr(self._all, name)
 
     async def save_task(self, state: TaskState) -> None:
         """Keep a task as it is now; this process owns it until it is over. Raises LeaseLost when another one has it."""

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.errors import StorageClosed
 from holdfast.state.codec import decode, encode
 from holdfast.state.families import RUNS
 from holdfast.state.sessions.ground import Ground
@@ -59,7 +60,8 @@ class Process:
         """A session is closed. With the last one the lease ends."""
         self._listeners = [(loop, weakref.ref(each)) for loop, each in self._listening() if each is not session]
         if not self._wanted():
-            await self.ground.attempt(self._stop, None, "end_lease")
+            with contextlib.suppress(StorageClosed):
+                await self.ground.attempt(self._stop, None, "end_lease")
 
     # ------------------------------------------------------------------------------------------------------------- runs
 

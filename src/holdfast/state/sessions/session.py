@@ -8,10 +8,12 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from holdfast.errors import LeaseLost
+from holdfast.errors import LeaseLost, StateNotSaved, StorageClosed
+from holdfast.state.hybrid import HybridStateStore
 from holdfast.state.sessions.controls import Controls
 from holdfast.state.sessions.core import SessionCore
 from holdfast.state.sessions.feed import Subscription
+from holdfast.state.sessions.ground import underlying
 from holdfast.state.sessions.inbox import SteeringInbox
 from holdfast.state.sessions.launching import Launcher, TaskOptions
 from holdfast.state.sessions.limits import SessionLimits
@@ -46,16 +48,16 @@ class StreamingSession:
         self,
         session_id: str,
         *,
-        state_store: StateStore | None = None,
+        state_store: StateStore | HybridStateStore | None = None,
         limits: SessionLimits | None = None,
         control_policy: ControlPolicy | None = None,
         telemetry_sink: TaskTelemetrySink | None = None,
         recover: Recover = fail_orphans,
     ) -> None:
-        if state_store is None:
-            state_store = StateStore("memory:")
+        store = StateStore("memory:") if state_store is None else underlying(state_store)
+        self._owns_store = state_store is None
         self.session_id = session_id
-        self._core = SessionCore(session_id, state_store, limits or SessionLimits(), Telemetry(telemetry_sink))
+        self._core = SessionCore(session_id, store, limits or SessionLimits(), Telemetry(telemetry_sink))
         self._patches = PatchDesk(self._core)
         self._controls = Controls(self._core, self._patches, control_policy or ControlPolicy())
         self._launcher = Launcher(self._core, self._patches, self._runtime)
@@ -114,13 +116,15 @@ class StreamingSession:
         """Cancel what runs here, end the subscriptions, and let the tasks' lease go."""
         core = self._core
         for task_id, handle in list(core.handles.items()):
-            with contextlib.suppress(LeaseLost):
+            with contextlib.suppress(LeaseLost, StateNotSaved, StorageClosed):
                 await core.change(task_id, status=TaskStatus.CANCELLED, error="session_closed")
             handle.cancel()
         await asyncio.gather(*core.handles.values(), *self._told, return_exceptions=True)
         core.feed.close()
         await core.telemetry.close()
         await core.process.leave(self)
+        if self._owns_store:
+            await core.store.close()
 
     async def _load(self, kernel: Kernel) -> Loaded:
         process = self._core.process

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import SessionLimitReached, SteeringCancelled
-from holdfast.state import StateStore
+from holdfast.errors import SessionLimitReached, StateNotLoaded, SteeringCancelled
+from holdfast.state import HybridStateStore, StateStore
 from holdfast.state.sessions import (
     ContextPatch,
     MergeStrategy,
@@ -339,3 +339,26 @@ async def test_cancelled_means_cancelled(session: StreamingSession) -> None:
     (task,) = await session.list_tasks()
     assert (task.status, task.error, task.result) == (TaskStatus.CANCELLED, "enough", None)
     assert session.get_background_results() == {}
+
+
+async def test_which_stores_will_do(store: StateStore) -> None:
+    """None is one in memory; of a hybrid the durable part keeps sessions; what is no StateStore is refused."""
+    hybrid = HybridStateStore(store, fast=store)
+    async with StreamingSession("s", state_store=hybrid) as session:
+        await session.run_task(quick, task_id="t")
+    assert [task.task_id for task in await store.list_tasks("s")] == ["t"]
+    async with StreamingSession("s") as alone:
+        assert (await alone.run_task(quick)).payload == "done"
+    with pytest.raises(StateNotLoaded, match="closed"):
+        await alone.list_tasks()
+    with pytest.raises(TypeError, match="StateStore"):
+        StreamingSession("s", state_store=object())  # type: ignore[arg-type]
+
+
+async def test_a_store_may_be_closed_first() -> None:
+    """Then a session is closed as well as it can be."""
+    store = StateStore("memory:")
+    session = StreamingSession("s", state_store=store)
+    await session.spawn_task(forever)
+    await store.close()
+    await session.close()
