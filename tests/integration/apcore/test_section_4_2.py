@@ -442,3 +442,33 @@ def test_section_4_2_3_the_client_is_at_hand() -> None:
     alone = "import sys, holdfast.client; print({'starlette', 'uvicorn', 'apcore'}.intersection(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", alone], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "set()"
+
+
+# ------------------------------------------------------------------------------------------------------------ names
+
+WITHOUT = """
+import sys
+sys.modules["apcore"] = None
+import holdfast.apcore
+from holdfast.cli.main import main
+from holdfast.errors import MissingExtra
+holdfast.apcore.InMemoryTaskStore()
+try:
+    holdfast.apcore.serve
+except MissingExtra as error:
+    print(error)
+main(["serve", "--extensions-dir", "."])
+"""
+
+
+def test_every_name_is_there() -> None:
+    for name in holdfast.apcore.__all__:
+        assert getattr(holdfast.apcore, name).__name__ == name
+    with pytest.raises(AttributeError):
+        _ = holdfast.apcore.nothing
+
+
+def test_without_apcore_it_is_said_what_to_install() -> None:
+    ran = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)
+    words = "apcore is not installed. Install it with: pip install 'holdfast[apcore]'\n"
+    assert (ran.returncode, ran.stdout, ran.stderr) == (1, words, f"error: {words}")
