@@ -15,7 +15,7 @@ from holdfast.errors import InvalidMemoryState
 from holdfast.state.memory.config import ShortTermMemoryConfig
 from holdfast.state.memory.contents import Contents
 from holdfast.state.memory.health import MemoryHealth, after_failure, when_loaded
-from holdfast.state.memory.merge import Known, mark, rebased
+from holdfast.state.memory.merge import NOTHING, Known, Mine, mark, rebased
 from holdfast.state.memory.turns import ConversationTurn, own, shown
 
 Summarizer = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
@@ -43,7 +43,8 @@ class Conversation:
         self._failures = 0
         self._next_recovery = 0.0
         self._home: tuple[Any, str] | None = None
-        self._known: Known | None = None
+        self._known: Known = NOTHING
+        self._absorbed: list[ConversationTurn] = []
         self._work: asyncio.Task[None] | None = None
         self._recovery: asyncio.Task[None] | None = None
         self._told: set[asyncio.Task[None]] = set()
@@ -139,6 +140,7 @@ class Conversation:
             if self._contents.summary != previous:
                 return  # another process was faster, and what it stored has been read meanwhile
             self._contents.summarised(summary, turns)
+            self._absorbed += turns
         except Exception as error:  # noqa: BLE001  (whatever a summariser raises, the conversation goes on)
             log.warning("memory_summarize_failed", extra={"exception": repr(error), "turns": len(turns)})
             self._failed()
@@ -184,9 +186,10 @@ class Conversation:
         async with self._turnstile():
             await self._read(store, key)
             state = self._contents.dump(self._health)
-            known = Known(state, self._contents)
+            known, absorbed = Known.of(state, self._contents), len(self._absorbed)
             await store.save_memory_state(key, state)
             self._known = known
+            del self._absorbed[:absorbed]
 
     async def hydrate(self, store: Any, key: str) -> None:
         """Take in what is stored, unless it is what this memory stored itself: then it knows as much, or more."""
@@ -200,14 +203,15 @@ class Conversation:
             return
         state = await store.load_memory_state(key)
         if state is None:
-            if self._known is not None:  # somebody has erased it
-                self._contents, self._health, self._known = Contents(self._config), MemoryHealth.HEALTHY, None
-        elif self._known is None or mark(state) != self._known.mark:
+            if self._known is not NOTHING:  # somebody has erased it
+                self._contents, self._health = Contents(self._config), MemoryHealth.HEALTHY
+                self._known, self._absorbed = NOTHING, []
+        elif mark(state) != self._known.mark:
             theirs, health = Contents.load(self._config, state)
-            known = Known(state, theirs)
-            self._contents, health = rebased(self._contents, self._health, theirs, health, self._known)
-            self._known = known
-            self._become(health)
+            known = Known.of(state, theirs)
+            mine = rebased(Mine(self._contents, self._health, self._absorbed), theirs, health, self._known)
+            self._contents, self._absorbed, self._known = mine.contents, mine.absorbed, known
+            self._become(mine.health)
 
     async def _store_again(self) -> None:
         if self._home is None:
@@ -232,7 +236,7 @@ class Conversation:
         """Be what was stored. Raises InvalidMemoryState, and is then as it was."""
         self._contents, health = Contents.load(self._config, state)
         self._health = when_loaded(health)
-        self._failures, self._next_recovery, self._known = 0, 0.0, None
+        self._failures, self._next_recovery, self._known, self._absorbed = 0, 0.0, NOTHING, []
 
 
 def _summary_of(answer: object) -> str:

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import MemoryBudgetExceeded
@@ -17,15 +18,26 @@ from holdfast.state.memory.health import MemoryHealth, when_loaded
 from holdfast.state.memory.turns import ConversationTurn, dump
 
 
+@dataclass(frozen=True, slots=True)
 class Known:
     """What is surely stored: a mark by which the stored state is recognised, and what it held."""
 
-    __slots__ = ("mark", "summary", "turns")
+    mark: str
+    turns: frozenset[str]
+    summary: str
 
-    def __init__(self, state: Mapping[str, Any], contents: Contents) -> None:
-        self.mark = mark(state)
-        self.summary = contents.summary
-        self.turns = [name(turn) for turn in contents.everything()]
+    @classmethod
+    def of(cls, state: Mapping[str, Any], contents: Contents) -> Known:
+        return cls(mark(state), frozenset(name(turn) for turn in contents.everything()), contents.summary)
+
+
+@dataclass(slots=True)
+class Mine:
+    """What this process has. ``absorbed`` are the turns that went into the summary since it was last stored."""
+
+    contents: Contents
+    health: MemoryHealth
+    absorbed: list[ConversationTurn]
 
 
 def mark(state: Mapping[str, Any]) -> str:
@@ -38,25 +50,31 @@ def name(turn: ConversationTurn) -> str:
     return json.dumps(dump(turn), sort_keys=True, default=str)
 
 
-def rebased(
-    mine: Contents, health: MemoryHealth, theirs: Contents, their_health: MemoryHealth, known: Known | None
-) -> tuple[Contents, MemoryHealth]:
+NOTHING = Known("", frozenset(), "")
+"""What is known of a state that was never read or written."""
+
+
+def rebased(mine: Mine, theirs: Contents, their_health: MemoryHealth, known: Known) -> Mine:
     """Theirs, with what is new in mine since the state that was known.
 
-    My summary is taken where theirs is still the one that mine was made from; otherwise theirs holds already.
+    My summary is taken where theirs is still the one that mine was made from. Otherwise theirs holds, and what I had
+    summarised and nobody else has seen is to be summarised again.
     """
-    before = set(known.turns) if known else set()
+    before = set(known.turns)
     held = {name(turn) for turn in theirs.everything()}
-    own = [(name(turn), turn) for turn in mine.everything()]
-    now = when_loaded(their_health)
-    if known is not None and mine.summary != known.summary and theirs.summary == known.summary:
+    own = [(name(turn), turn) for turn in mine.contents.everything()]
+    health = when_loaded(their_health)
+    taken = known.summary in (mine.contents.summary, theirs.summary)
+    if not taken:
+        theirs.pending += [turn for turn in mine.absorbed if name(turn) not in before | held]
+    elif mine.contents.summary != known.summary:
         gone = before - {called for called, _ in own}
-        theirs.summary = mine.summary
+        theirs.summary = mine.contents.summary
         theirs.pending = [turn for turn in theirs.pending if name(turn) not in gone]
         theirs.backlog = [turn for turn in theirs.backlog if name(turn) not in gone]
-        now = health
+        health = mine.health
     for called, turn in own:
         if called not in before and called not in held:
             with contextlib.suppress(MemoryBudgetExceeded):
-                theirs.add(turn, now)
-    return theirs, now
+                theirs.add(turn, health)
+    return Mine(theirs, health, mine.absorbed if taken else [])
