@@ -123,6 +123,7 @@ class ApcoreServer(A2AServer):
                 cors_origins=settings.cors_origins if cors_origins is None else tuple(cors_origins),
                 metrics=metrics or settings.metrics,
                 cancel_on_disconnect=cancel_on_disconnect,
+                cancel_words=settings.cancel_words or "Canceled by client",
             ),
             task_settings=replace(
                 task_settings,

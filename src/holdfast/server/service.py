@@ -276,7 +276,8 @@ class AgentService:
         return await self.tasks.list(query, caller.principal)
 
     async def cancel(self, request: CancelTaskRequest, caller: Caller) -> bytes:
-        task = await self.tasks.cancel(request.id, caller.principal, metadata=_bounded(request.metadata))
+        metadata, words = _bounded(request.metadata), self.settings.cancel_words
+        task = await self.tasks.cancel(request.id, caller.principal, metadata=metadata, words=words)
         return await self.engine.store.task_json(task)
 
     # -------------------------------------------------------------------------------------------------------- push

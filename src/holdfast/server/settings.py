@@ -35,6 +35,7 @@ class ServerSettings:
     requests_per_second: float = 0.0  # of one principal; 0: as many as it likes
     request_burst: int = 100
     cancel_on_disconnect: bool = False
+    cancel_words: str = ""  # the message of a status that a client's cancel leads to
     cors_origins: Sequence[str] = ()
     metrics: bool = False
     explorer: bool | None = None  # serve the explorer; None: to who is authenticated, or else sits at this machine

@@ -24,6 +24,7 @@ from holdfast.errors import (
 from holdfast.protocol.requests import TaskPage
 from holdfast.protocol.types import Message, Role, TaskState, encode, timestamp
 from holdfast.storage import Claim, Enqueue, Entry, FieldIn, Head, Operation, Remove, new_id
+from holdfast.tasks.context import agent_message, text_part
 from holdfast.tasks.dead import drop, owner_of, second_try
 from holdfast.tasks.events import Events, Followed, Snapshot
 from holdfast.tasks.families import EVENTS, INBOX, QUEUE, SENDS, TASKS, lane_of
@@ -370,11 +371,12 @@ class TaskManager:
         source: str = "",
         reason: str = "",
         metadata: Mapping[str, Any] | None = None,
+        words: str = "",
         seconds: float = 5.0,
     ) -> StoredTask:
         """Cancel the task, wherever it runs. Waits up to ``seconds`` for a worker that must stop first.
 
-        ``metadata`` is for that worker, which sees it as ``ctx.cancel_metadata``.
+        ``metadata`` is for that worker, which sees it as ``ctx.cancel_metadata``; ``words`` are what the status says.
         Raises TaskNotCancelableError when the task ended otherwise before.
         """
         partition = principal.partition
@@ -386,9 +388,10 @@ class TaskManager:
             try:
                 if item is not None and item.holder is not None:
                     body = {"source": source or principal.owner, "reason": reason, "metadata": dict(metadata or {})}
+                    body["words"] = words
                     await self._post(task, "cancel", body, FieldIn(TASKS, task_id, "state", RUNNING))
                     break
-                return await self._cancel_idle(task, source or principal.owner, reason)
+                return await self._cancel_idle(task, source or principal.owner, reason, words)
             except CommitRefused:
                 continue
         else:
@@ -398,11 +401,12 @@ class TaskManager:
             raise TaskNotCancelableError(task_id, ended.view.state)
         return ended
 
-    async def _cancel_idle(self, task: StoredTask, source: str, reason: str) -> StoredTask:
+    async def _cancel_idle(self, task: StoredTask, source: str, reason: str, words: str) -> StoredTask:
         """Nobody works on it: end it here."""
         record, view = task.record, task.view
         now = self.store.clock.wall()
-        decision = apply(record.task_id, view.state, Cancel(), now=timestamp(now))
+        said = agent_message(record.task_id, record.context_id, text_part(words)) if words else None
+        decision = apply(record.task_id, view.state, Cancel(said), now=timestamp(now))
         record.stand(decision, now, view.metadata)
         notes: list[Note] = [*decision.notes]
         if source or reason:

@@ -95,7 +95,7 @@ class Run:
     async def _turns(self, message: Message | None) -> None:
         while True:
             if self.cancel_requested:
-                await self._end_quietly(End(TaskState.canceled))
+                await self._end_quietly(self._canceled())
                 return
             await self._turn(message or await self._message())
             message = None
@@ -135,7 +135,7 @@ class Run:
 
     async def _returned(self) -> None:
         if self.cancel_requested:
-            await self._end_quietly(End(TaskState.canceled))
+            await self._end_quietly(self._canceled())
             return
         logger.error("the worker returned from task %s without ending its turn", self.journal.claim.key)
         await self._end_quietly(self._failed("The agent stopped without an answer: its worker did not end the turn."))
@@ -147,7 +147,7 @@ class Run:
         self._task.uncancel()
         match self._stop:
             case "cancel":
-                await self._end_quietly(End(TaskState.canceled))
+                await self._end_quietly(self._canceled())
             case "interrupt":
                 if not self.ended:
                     await self._next_turn(Report(), ())
@@ -157,6 +157,13 @@ class Run:
                 await self._let_go()
             case "lost":
                 raise LeaseLost
+
+    def _canceled(self) -> End:
+        """What ends a task that its client wants no more, with the words that came with the cancel."""
+        words = (self.journal.task.view.cancel or {}).get("words")
+        record = self.journal.task.record
+        said = agent_message(record.task_id, record.context_id, text_part(words)) if words else None
+        return End(TaskState.canceled, said)
 
     def _failed(self, text: str) -> End:
         record = self.journal.task.record
@@ -214,7 +221,7 @@ class Run:
         while True:
             view = self.journal.task.view
             if self.cancel_requested and command.state.paused:  # nobody will answer
-                command, asked = End(TaskState.canceled), None
+                command, asked = self._canceled(), None
             if view.pending and command.state in YIELDING and asked is None and not self.cancel_requested:
                 await self._next_turn(Report(command.message), before, said=command.message)
                 return
@@ -236,7 +243,7 @@ class Run:
             await self.ear.drained()
             view = self.journal.task.view
             if self.cancel_requested:
-                await self._end_quietly(End(TaskState.canceled))
+                await self._end_quietly(self._canceled())
                 return
             if any(body.get("policy") == "interrupt" for body in view.pending.values()):
                 await self._next_turn(Report(), ())
@@ -376,7 +383,7 @@ class Run:
                 self._next = None
                 await self._let_go()  # the message has its turn where a handler can be stopped
             else:
-                await self._end_quietly(End(TaskState.canceled))
+                await self._end_quietly(self._canceled())
         except HoldfastError as error:
             logger.warning("task %s: %s", self.journal.claim.key, error)
         self._close()

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from apcore import ModuleAnnotations
 
+from holdfast.apcore import CallerApproves
 from holdfast.protocol.types import Task
-from tests.integration.apcore.modules import Count, Echo, Giving, Sleeper, Total, registry_of
+from tests.integration.apcore.modules import Count, Deploy, Echo, Giving, Sleeper, Total, executor_of, registry_of
 from tests.integration.apcore.serving import serving
 from tests.integration.apcore.test_section_7 import data, said, text
 from tests.integration.apcore.test_section_10 import authenticator, bearer
@@ -102,9 +103,19 @@ async def test_section_5_1_5_a_task_is_cancelled_once() -> None:
         await sleeper.began.wait()
         cancelled = await answer(app, "tasks/cancel", {"id": task["id"]})
         assert cancelled["status"]["state"] == "canceled"
+        assert cancelled["status"]["message"]["parts"] == [{"kind": "text", "text": "Canceled by client"}]
         again = await answer(app, "tasks/cancel", {"id": task["id"]})
         assert again["code"] == -32002
         assert (await answer(app, "tasks/cancel", {"id": "nothing"}))["code"] == -32001
+
+
+async def test_section_5_1_5_a_task_that_waits_is_cancelled_with_the_same_words() -> None:
+    executor = executor_of(registry_of(deploy=Deploy()), approval_handler=CallerApproves())
+    async with serving(executor) as app:
+        task = await answer(app, "message/send", said(text("x"), skill="deploy"))
+        assert task["status"]["state"] == "input-required"
+        cancelled = await answer(app, "tasks/cancel", {"id": task["id"]})
+        assert cancelled["status"]["message"]["parts"] == [{"kind": "text", "text": "Canceled by client"}]
 
 
 async def test_section_5_1_6_who_comes_back_sees_how_it_stands() -> None:
