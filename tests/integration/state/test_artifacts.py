@@ -289,6 +289,19 @@ async def test_time_is_over(case: Case) -> None:
     assert await store.get(spill.id) == b"{}"
 
 
+async def test_whoever_puts_sweeps_now_and_then(memory: Case) -> None:
+    """Nobody has to call sweep for the storage not to grow for ever."""
+    store = memory.store(ttl_seconds=10)
+    for number in range(3):
+        await store.put_bytes(bytes([number]))
+    memory.now += 59
+    await store.put_bytes(b"x")
+    assert (await memory.kernel.stats()).records["state_artifacts"] == 4
+    memory.now += 1
+    await store.put_bytes(b"y")
+    assert (await memory.kernel.stats()).records["state_artifacts"] == 2
+
+
 async def test_no_time_is_no_end(memory: Case) -> None:
     store = memory.store(ttl_seconds=0)
     ref = await store.put_bytes(b"1")

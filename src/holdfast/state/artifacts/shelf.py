@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
-from weakref import WeakValueDictionary
 
 from holdfast.errors import ArtifactLimitExceeded, BlobNotFound, CommitRefused, StorageBusy
 from holdfast.state.artifacts.ids import Owner, artifact_ids
+from holdfast.state.artifacts.order import Order
 from holdfast.state.artifacts.record import NEVER, Kept, key
 from holdfast.state.artifacts.totals import Group, Retention, Total, check_size, limit, surplus
 from holdfast.state.families import ARTIFACT_TOTALS, ARTIFACTS
@@ -28,36 +28,14 @@ ATTEMPTS = 100
 PAGE = 200
 
 
-class Turns:
-    """What the writers of one process share: the time, whose turn it is, and which use came last."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._rank = 0
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-    def now(self) -> int:
-        """Microseconds since 1970."""
-        return int(self._clock() * 1_000_000)
-
-    def rank(self) -> int:
-        """The same, each larger than the one before."""
-        self._rank = max(self.now(), self._rank + 1)
-        return self._rank
-
-    def lock(self, group: str) -> asyncio.Lock:
-        """Puts of one session take turns, so that they need not refuse each other."""
-        return self._locks.setdefault(group, asyncio.Lock())
-
-
 class Shelf:
     """The artifacts of one partition."""
 
-    def __init__(self, room: Scope, retention: Retention, turns: Turns) -> None:
+    def __init__(self, room: Scope, retention: Retention, order: Order) -> None:
         self._room = room
         self._retention = retention
-        self._turns = turns
-        self._now = turns.now
+        self._order = order
+        self._now = order.now
 
     # ---------------------------------------------------------------------------------------------------------- put
 
@@ -96,8 +74,11 @@ class Shelf:
             rank=0,
             expires=NEVER,
         )
-        async with self._turns.lock(owner.session):
-            return await self._keep(kept)
+        async with self._order.lock(owner.session):
+            kept = await self._keep(kept)
+        if self._order.sweeping():
+            await self.sweep(max_artifacts=PAGE)
+        return kept
 
     async def _keep(self, wanted: Kept) -> Kept:
         for _ in range(ATTEMPTS):
@@ -125,7 +106,7 @@ class Shelf:
                 kept = there or replace(wanted, id=artifact_id)
                 ttl = self._retention.ttl_seconds
                 lasting = kept.pinned or ttl <= 0
-                rank = self._turns.rank() + (NEVER if kept.pinned else 0)
+                rank = self._order.rank() + (NEVER if kept.pinned else 0)
                 return replace(kept, rank=rank, expires=NEVER if lasting else self._now() + ttl * 1_000_000)
         raise StorageBusy  # three different hashes, all taken: never
 
@@ -231,7 +212,7 @@ class Shelf:
 
     def _touch(self, kept: Kept) -> None:
         """Note the use, without making the reader wait for it."""
-        touched = asyncio.ensure_future(self._room.commit(Patch(ARTIFACTS, key(kept.id), {"rank": self._turns.rank()})))
+        touched = asyncio.ensure_future(self._room.commit(Patch(ARTIFACTS, key(kept.id), {"rank": self._order.rank()})))
         touched.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     # -------------------------------------------------------------------------------------------------------- store

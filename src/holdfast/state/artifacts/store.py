@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from holdfast.errors import ArtifactTooLarge, BlobNotFound, StateNotLoaded, StateNotSaved, StorageError
 from holdfast.state.artifacts.ids import Owner
+from holdfast.state.artifacts.order import Order
 from holdfast.state.artifacts.record import Kept
-from holdfast.state.artifacts.shelf import Shelf, Turns
+from holdfast.state.artifacts.shelf import Shelf
 from holdfast.state.artifacts.totals import Retention
 from holdfast.state.policy import tell_load_failed, tell_save_failed
 from holdfast.state.types import ArtifactRetentionConfig
@@ -53,7 +54,7 @@ class ArtifactStore:
         self, desk: Desk, *, retention: Retention | None = None, clock: Callable[[], float] = time.time
     ) -> None:
         self._desk = desk
-        self._turns = Turns(clock)
+        self._order = Order(clock)
         self.retention: Retention = retention or ArtifactRetentionConfig()
 
     # ---------------------------------------------------------------------------------------------------------- put
@@ -188,7 +189,7 @@ class ArtifactStore:
         return await self._desk.load(method, lambda room: function(self._on(room)), default)
 
     def _on(self, room: Scope) -> Shelf:
-        return Shelf(room, self.retention, self._turns)
+        return Shelf(room, self.retention, self._order)
 
     def _ref(self, kept: Kept) -> Any:
         return self._desk.types.make("ArtifactRef", kept.described())
