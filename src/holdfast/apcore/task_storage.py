@@ -28,6 +28,7 @@ from holdfast.errors import (
     TaskTerminalStateError,
 )
 from holdfast.protocol.types import Message, Task, TaskState, TaskStatus
+from holdfast.tasks.mirrored import OWNER, partition_of
 from holdfast.tasks.queries import ListTasksQuery, ListTasksResult, moment
 from holdfast.tasks.storage import ArtifactWrite, Storage
 from holdfast.tasks.storage.changes import json_of
@@ -68,8 +69,19 @@ class TaskStoreStorage(Storage[Any]):
 
     async def list_tasks(self, query: ListTasksQuery) -> ListTasksResult:
         """A store orders its tasks as it likes, so that all of them are read, and the page is cut out of them here."""
-        after = moment(query.status_timestamp_after) if query.status_timestamp_after is not None else None
+        return self._page([task_of(found) async for found in self._kept(query.context_id)], query)
+
+    async def list_owned(self, query: ListTasksQuery, partition: str) -> ListTasksResult:
+        """The same, of one owner."""
         kept = [task_of(found) async for found in self._kept(query.context_id)]
+        owned = self._page([task for task in kept if partition_of(task) == partition], query)
+        for task in owned.tasks:
+            if task.metadata is not None and task.metadata.pop(OWNER, None) is not None and not task.metadata:
+                task.metadata = None
+        return owned
+
+    def _page(self, kept: list[Task], query: ListTasksQuery) -> ListTasksResult:
+        after = moment(query.status_timestamp_after) if query.status_timestamp_after is not None else None
         tasks = [task for task in kept if _matches(task, query, after)]
         tasks.sort(key=_place, reverse=True)
         rest = tasks

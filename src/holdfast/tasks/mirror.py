@@ -63,12 +63,14 @@ from holdfast.tasks.families import (
 from holdfast.tasks.manager import Envelope, Sent, TaskManager
 from holdfast.tasks.mirrored import (
     OWNER,
+    ListsOwned,
     checks_of,
     context_written,
     created,
     deleted,
     difference,
     inserted,
+    partition_of,
     subject_of,
     written,
 )
@@ -114,7 +116,9 @@ class Mirror:
         """What the engine can't do on this storage."""
         keeps = isinstance(self.storage, KeepsPushConfigs)
         found = [limit for limit in _ALWAYS if not (keeps and limit.startswith("push:"))]
-        if overrides(self.storage, "list_tasks"):
+        if isinstance(self.storage, ListsOwned):
+            pass  # everybody's
+        elif overrides(self.storage, "list_tasks"):
             found.append("lists: only for callers without a name, since the storage does not tell owners apart")
         else:
             found.append("lists: tasks can't be listed (override list_tasks)")
@@ -178,7 +182,7 @@ class Mirror:
     async def stored(self, partition: str, task_id: str) -> Task | None:
         """The task in the storage, if it is this owner's."""
         task: Task | None = await _asked(self.storage.load_task(task_id), self)
-        if task is None or (task.metadata or {}).get(OWNER, ANONYMOUS.partition) != partition:
+        if task is None or partition_of(task) != partition:
             return None
         return task
 
@@ -428,6 +432,9 @@ class MirrorManager(TaskManager):
     async def list(self, query: ListTasksQuery, principal: Principal = ANONYMOUS) -> TaskPage:
         storage = self.mirror.storage
         name = type(storage).__name__
+        if isinstance(storage, ListsOwned):
+            owned = await _asked(storage.list_owned(query, principal.partition), self.mirror)
+            return TaskPage(owned.tasks, owned.next_page_token, owned.page_size, owned.total_size)
         if not overrides(storage, "list_tasks"):
             raise UnsupportedOperationError(f"tasks can't be listed here: {name} has no list_tasks of its own")
         if principal.partition != ANONYMOUS.partition:

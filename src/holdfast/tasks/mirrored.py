@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic_core import from_json
 
+from holdfast.auth.principal import ANONYMOUS
 from holdfast.protocol.types import Artifact, Message, Task, TaskState, encode
 from holdfast.storage import Append, Complete, Delete, Draft, Entry, Insert, Operation, Put, Release, Replace
 from holdfast.storage.commits import address
@@ -15,10 +16,25 @@ from holdfast.storage.records import Absent, Version
 from holdfast.storage.work import Bury, Fence, Retry
 from holdfast.tasks.families import CONTEXTS, EVENTS, INBOX, QUEUE, TASKS
 from holdfast.tasks.notes import ArtifactNote, MessageNote, Note, OtherNote, StatusNote, read_note
+from holdfast.tasks.queries import ListTasksQuery, ListTasksResult
 from holdfast.tasks.storage.changes import artifact_note
 from holdfast.tasks.storage.contract import ArtifactWrite
 
 OWNER = "holdfast.owner"  # in the metadata of a stored task: whose it is, since a Storage knows no owners
+
+
+@runtime_checkable
+class ListsOwned(Protocol):
+    """A storage that can list the tasks of one owner, by what their metadata say."""
+
+    async def list_owned(self, query: ListTasksQuery, partition: str) -> ListTasksResult:
+        """As `Storage.list_tasks`, with tasks of this partition alone; see `partition_of`."""
+
+
+def partition_of(task: Task) -> str:
+    """Whose a stored task is."""
+    owner: str = (task.metadata or {}).get(OWNER, ANONYMOUS.partition)
+    return owner
 
 
 @dataclass(slots=True)

@@ -257,5 +257,10 @@ async def test_section_4_7_callers_do_not_see_each_other() -> None:
         assert "result" in (await call(app, "GetTask", {"id": task["id"]}, headers=mine)).json
     async with serving(registry_of(echo=Echo()), task_store=store, auth=auth) as app:  # from the store alone
         for name, found in (("ann", True), ("bob", False)):
-            reply = await call(app, "GetTask", {"id": task["id"]}, headers=[("x-api-key", keys[name])])
+            headers = [("x-api-key", keys[name])]
+            reply = await call(app, "GetTask", {"id": task["id"]}, headers=headers)
             assert ("result" in reply.json) is found
+            listed = (await call(app, "ListTasks", {}, headers=headers)).json["result"]
+            assert [each["id"] for each in listed["tasks"]] == ([task["id"]] if found else [])
+            assert listed["totalSize"] == found
+            assert "holdfast.owner" not in str(listed)
