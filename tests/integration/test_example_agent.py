@@ -40,6 +40,11 @@ async def test_the_example_agent_counts_books_remembers_and_waits() -> None:
         assert booked.status.state is TaskState.completed
         assert booked.artifacts[0].parts[0].data["time"] == "eight"
 
+        for answer, state in (("approve", TaskState.completed), ("no", TaskState.rejected)):
+            asked = await talk.say("deploy the site")
+            assert asked.status.state is TaskState.input_required
+            assert (await talk.say(answer, task_id=asked.id)).status.state is state
+
         for word in ("blue", "green"):
             await talk.say(f"remember {word}", context_id="c")
         known = await talk.say("what do you remember?", context_id="c")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -94,6 +96,30 @@ class Stage:
         answer = await self.client.get(f"{PREFIX}/tasks/{task_id}/log", params={"limit": 500})
         entries: list[dict[str, Any]] = answer.json()["entries"]
         return entries
+
+
+@contextlib.asynccontextmanager
+async def made_run(folder: Path) -> AsyncIterator[str]:
+    """What `make run` starts: the address of the page, as it prints it."""
+    target = re.search(r"holdfast (serve examples\.agent:Guide .*) \$\(ARGS\)", (ROOT / "Makefile").read_text())
+    assert target is not None
+    options = [*target[1].split(), "--port", "0", "--storage", f"sqlite:///{folder}/run.db", "--log-level", "error"]
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("holdfast"),
+        *options,
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "HOLDFAST_LEASE_SECONDS": "2"},
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(30):
+            while "browser" not in (line := (await process.stdout.readline()).decode()):
+                assert line, "it ended"
+        yield line.split()[-1]
+    finally:
+        process.terminate()
+        await process.wait()
 
 
 @contextlib.asynccontextmanager

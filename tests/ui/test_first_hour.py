@@ -1,0 +1,52 @@
+"""What `make run` ends in: a page, on which the first things that one tries work, a crash among them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from tests.ui.conftest import OpenPage
+from tests.ui.stage import made_run
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def page_address(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    async with made_run(tmp_path_factory.mktemp("run")) as address:
+        yield address
+
+
+async def test_a_crash_is_survived_before_ones_eyes(page_address: str, open_page: OpenPage) -> None:
+    page = await open_page(page_address)
+    await page.get_by_role("link", name="survive a crash", exact=True).click()
+    await page.get_by_role("button", name="Send").click()
+    last = page.locator(".exchange").last
+    await expect(last).to_contain_text(re.compile(r"Now process \d+ dies"))
+    await expect(last).to_contain_text("shipped in attempt 2", timeout=20_000)
+    await last.get_by_role("link").click()
+    await page.get_by_role("tab", name="Waterfall").click()
+    await expect(page.locator("main")).to_contain_text("2 attempts in 2 processes")
+    packed = page.locator(".lane-step").filter(has_text="pack")
+    await expect(packed).to_have_count(1)  # it was not done again
+
+
+async def test_a_writer_is_redirected_while_it_writes(page_address: str, open_page: OpenPage) -> None:
+    page = await open_page(page_address)
+    await page.get_by_role("link", name="write about the sea").click()
+    await page.get_by_role("button", name="Send").click()
+    last = page.locator(".exchange").last
+    await expect(last).to_contain_text("Nobody knows much about the sea.")
+    await last.get_by_role("link").click()
+    await page.get_by_role("button", name="Redirect").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Payload, as JSON").fill('{"topic": "the moon"}')
+    await dialog.get_by_label("Reason").fill("it is night")
+    await dialog.get_by_role("button", name="Redirect", exact=True).click()
+    await page.get_by_role("tab", name="Conversation").click()
+    await expect(page.locator("main")).to_contain_text("the moon.")
+    await expect(page.locator(".task-head .badge")).to_have_text("Completed")
