@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from holdfast.state.artifacts import ArtifactStore, ScopedArtifacts, discover_artifact_store
 from holdfast.state.factory import create_store
 from holdfast.state.hybrid import HybridStateStore
 from holdfast.state.policy import Counters, StateHealth
@@ -24,6 +25,7 @@ from holdfast.state.protocols import (
     missing_capabilities,
     require_capabilities,
 )
+from holdfast.state.session_adapter import StateStoreSessionAdapter
 from holdfast.state.store import StateStore
 from holdfast.state.types import (
     ArtifactRef,
@@ -49,13 +51,16 @@ __all__ = [
     "ArtifactRef",
     "ArtifactRetentionConfig",
     "ArtifactScope",
+    "ArtifactStore",
     "Counters",
     "FlowEvent",
     "HybridStateStore",
     "PlannerEvent",
     "RemoteBinding",
+    "ScopedArtifacts",
     "StateHealth",
     "StateStore",
+    "StateStoreSessionAdapter",
     "StateUpdate",
     "SteeringEvent",
     "SteeringEventType",
@@ -77,6 +82,7 @@ __all__ = [
     "Trajectory",
     "UpdateType",
     "create_store",
+    "discover_artifact_store",
     "missing_capabilities",
     "require_capabilities",
 ]
