@@ -6,12 +6,11 @@ A store may have its kernel in a thread of its own; here it is reached from what
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
-from holdfast.errors import HoldfastError, InvalidState
+from holdfast.errors import CommitRefused, HoldfastError, InvalidRequest, InvalidState, StateStoreError
 from holdfast.state.policy import tell_load_failed, tell_save_failed
 from holdfast.state.saving import Saved
 from holdfast.state.store import StateStore
@@ -34,17 +33,23 @@ def underlying(store: Any) -> StateStore:
 
 
 class Begun(Generic[T]):
-    """Work that goes on whether anybody waits for it or not. Awaiting it waits."""
+    """Work that goes on, whether anybody waits for it or not. If it is ``strict``, who waits is told of its failure."""
 
-    def __init__(self, future: Future[T]) -> None:
+    def __init__(self, future: Future[T], *, strict: bool) -> None:
         self._future = future
+        self._strict = strict
 
-    def __await__(self) -> Generator[object, None, T]:
-        return asyncio.shield(asyncio.wrap_future(self._future)).__await__()
+    def __await__(self) -> Generator[object, None, T | None]:
+        try:
+            return (yield from asyncio.shield(asyncio.wrap_future(self._future)).__await__())
+        except HoldfastError:
+            if self._strict:
+                raise
+            return None
 
-    def then(self, call: Callable[[Future[T]], None]) -> None:
-        """Call this when it is done, in some thread."""
-        self._future.add_done_callback(call)
+    def then(self, call: Callable[[HoldfastError | None], None]) -> None:
+        """Call this when it is done, in some thread, with the error if there was one."""
+        self._future.add_done_callback(lambda done: call(_error(done)))
 
 
 class Ground:
@@ -53,6 +58,7 @@ class Ground:
     def __init__(self, store: StateStore) -> None:
         self._desk = store.desk
         self.partition = store.partition
+        self.resilient = store.policy == "resilient"
 
     def save(self, method: str, *operations: Operation, size: int = 0) -> Saved:
         """Hand a write over, in one order with what the store saves. It need not be awaited."""
@@ -64,16 +70,16 @@ class Ground:
 
     def begin(self, work: Work[T], method: str) -> Begun[T]:
         """Start this now; it is finished before the store is closed. ``method`` names it where it fails."""
-        future = self._desk.host.begin(work)
-        future.add_done_callback(lambda done: _tell(done, method))
-        return Begun(future)
+        begun = Begun(self._desk.host.begin(work), strict=not self.resilient)
+        begun.then(lambda error: None if error is None else tell_save_failed(method, None, error))
+        return begun
 
     async def attempt(self, work: Work[T], otherwise: T, method: str) -> T:
         """`call`, but on a resilient store a failure is only logged, and this is the answer."""
         try:
             return await self.call(work)
         except HoldfastError as error:
-            if self._desk.policy == "strict":
+            if not self.resilient:
                 raise
             tell_load_failed(method, None, error)
             return otherwise
@@ -98,7 +104,11 @@ class Ground:
                 await asyncio.sleep(AGAIN_SECONDS)
 
 
-def _tell(done: Future[T], method: str) -> None:
-    with contextlib.suppress(asyncio.CancelledError):
-        if not done.cancelled() and (error := done.exception()) is not None:
-            tell_save_failed(method, None, error)
+def _error(done: Future[T]) -> HoldfastError | None:
+    error = None if done.cancelled() else done.exception()
+    return error if isinstance(error, HoldfastError) else None
+
+
+def may_come_back(error: HoldfastError) -> bool:
+    """Whether the same work may succeed when the storage can be used again."""
+    return not isinstance(error, InvalidRequest | CommitRefused | StateStoreError)

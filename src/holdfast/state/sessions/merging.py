@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.errors import CommitRefused, SessionLimitReached
+from holdfast.errors import CommitRefused, HoldfastError, SessionLimitReached
 from holdfast.state.codec import decode, encode
 from holdfast.state.families import PATCHES
 from holdfast.state.names import joined, name
+from holdfast.state.policy import tell_save_failed
 from holdfast.state.sessions.context import SessionContext, consumed, hash_context, updated
+from holdfast.state.sessions.ground import may_come_back
 from holdfast.state.sessions.patches import (
     ContextPatch,
     MergeStrategy,
@@ -61,8 +63,8 @@ class PatchDesk:
 
     async def refresh(self) -> SessionContext:
         """What other processes made of it meanwhile."""
-        stored = await self._core.ground.call(self._stored.read)
-        return self._adopt(stored)
+        stored = await self._core.ground.attempt(self._stored.read, None, "refresh_context")
+        return self.context if stored is None else self._adopt(stored)
 
     async def consume(self, task_ids: Iterable[str]) -> int:
         """Remove the results of these tasks; answers how many they were."""
@@ -72,7 +74,7 @@ class PatchDesk:
             new, gone = consumed(context, wanted)
             return Step(gone, context=new if gone else None)
 
-        return await self._change(step) if wanted else 0
+        return await self._change_or_owe(step) if wanted else 0
 
     # ---------------------------------------------------------------------------------------------------------- patches
 
@@ -89,7 +91,7 @@ class PatchDesk:
             result = result_of(marked, payload=storable(payload), group_id=group_id)
             return Step(has_diverged(patch, context), context=merged(context, result, strategy))
 
-        if await self._change(step):
+        if await self._change_or_owe(step):
             self._warn(patch.task_id)
         return None
 
@@ -187,21 +189,37 @@ class PatchDesk:
         with self._counting:
             self._unsaved += 1
         begun = self._core.ground.begin(lambda kernel: self._stored.change(kernel, change), "update_context")
-        begun.then(lambda _: self._saved())
+        begun.then(lambda error: self._begun(change, error))
         return begun
 
-    def _saved(self) -> None:
+    def _begun(self, change: Change[Any], error: HoldfastError | None) -> None:
+        if error is not None and self._core.ground.resilient and may_come_back(error):
+            self._stored.owe(change)
         with self._counting:
             self._unsaved -= 1
 
     async def _change(self, change: Change[T]) -> T:
+        """Change the stored context, and with it this one."""
         context, answer = await self._core.ground.call(lambda kernel: self._stored.change(kernel, change))
         self._adopt(context)
         return answer
 
+    async def _change_or_owe(self, change: Change[T]) -> T:
+        """`_change`; where a resilient store can't be used it is done here, and there before the next change."""
+        try:
+            return await self._change(change)
+        except HoldfastError as error:
+            if not self._core.ground.resilient or not may_come_back(error):
+                raise
+            tell_save_failed("merge_context", None, error, kept=True)
+            self._stored.owe(change)
+            step = change(self.context, 0)
+            self.context = step.context or self.context
+            return step.answer
+
     def _adopt(self, stored: SessionContext) -> SessionContext:
         """Take over what is stored, but keep the living objects of parts that are the same."""
-        if not self._unsaved:
+        if not self._unsaved and not self._stored.owing:
             mine = self.context
             parts = {part: _living(getattr(mine, part), getattr(stored, part)) for part in _LIVING}
             self.context = replace(stored, **parts)

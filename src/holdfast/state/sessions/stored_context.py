@@ -8,6 +8,7 @@ whether a patch has diverged is judged by the context that it is merged into.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
@@ -45,6 +46,7 @@ class StoredContext:
         self._turn = asyncio.Lock()
         self._version = 0
         self._seen = False
+        self._owed: deque[Change[Any]] = deque()
         self.context = SessionContext()
         self.pending = 0
 
@@ -52,6 +54,7 @@ class StoredContext:
         """The context as it is now."""
         async with self._turn:
             await self._read(kernel)
+            await self._catch_up(kernel)
             return self.context
 
     async def change(self, kernel: Kernel, change: Change[T]) -> tuple[SessionContext, T]:
@@ -59,16 +62,35 @@ class StoredContext:
         async with self._turn:
             if not self._seen:
                 await self._read(kernel)
-            while True:
-                step = change(self.context, self.pending)
-                try:
-                    await self._commit(kernel, step)
-                except CommitRefused as refusal:
-                    if getattr(refusal.check, "collection", None) != CONTEXTS:
-                        raise
-                    await self._read(kernel)
-                else:
-                    return self.context, step.answer
+            await self._catch_up(kernel)
+            answer = await self._apply(kernel, change)
+            return self.context, answer
+
+    @property
+    def owing(self) -> bool:
+        """Whether something is left to be done in the store."""
+        return bool(self._owed)
+
+    def owe(self, change: Change[Any]) -> None:
+        """Do this before the next change: the storage could not be used."""
+        self._owed.append(change)
+
+    async def _catch_up(self, kernel: Kernel) -> None:
+        while self._owed:
+            await self._apply(kernel, self._owed[0])
+            self._owed.popleft()
+
+    async def _apply(self, kernel: Kernel, change: Change[T]) -> T:
+        while True:
+            step = change(self.context, self.pending)
+            try:
+                await self._commit(kernel, step)
+            except CommitRefused as refusal:
+                if getattr(refusal.check, "collection", None) != CONTEXTS:
+                    raise
+                await self._read(kernel)
+            else:
+                return step.answer
 
     async def _commit(self, kernel: Kernel, step: Step[Any]) -> None:
         context, pending = step.context or self.context, self.pending + step.pending

@@ -1,0 +1,71 @@
+"""Sessions of a resilient store when the storage is away: they go on, and it gets everything later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.errors import StateStoreError, StorageUnreachable
+from holdfast.state import StateStore
+from holdfast.state.sessions import ContextPatch, MergeStrategy, StreamingSession, TaskResult, TaskRuntime
+from holdfast.state.types import TaskStatus
+
+
+async def pipeline(runtime: TaskRuntime) -> TaskResult:
+    return TaskResult(payload=1, context_patch=ContextPatch(task_id=runtime.state.task_id))
+
+
+@pytest.fixture
+def away(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Take the storage away from what sessions do with it themselves."""
+    host = type(store.host)
+
+    def refuse(*_args: Any) -> Any:
+        raise StorageUnreachable
+
+    def leave() -> None:
+        monkeypatch.setattr(host, "_ask", refuse)
+        monkeypatch.setattr(host, "begin", refused)
+
+    def refused(*_args: Any) -> Any:
+        from concurrent.futures import Future
+
+        future: Future[Any] = Future()
+        future.set_exception(StorageUnreachable())
+        return future
+
+    return leave
+
+
+async def test_a_resilient_session_goes_on(away: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates and merges work at once, and are stored before the next change; what must wait in the store is told."""
+    async with StateStore("memory:", types="own", policy="resilient") as store:
+        session = StreamingSession("s", state_store=store)
+        await session.hydrate()
+        away()
+        await session.update_context(llm_context={"a": 1})
+        await session.run_task(pipeline, task_id="t")
+        assert (session.context_version, list(session.get_background_results())) == (1, ["t"])
+        with pytest.raises(StorageUnreachable):
+            await session.apply_context_patch(patch=ContextPatch(task_id="x"), strategy=MergeStrategy.HUMAN_GATED)
+        monkeypatch.undo()
+        await session.apply_context_patch(patch=ContextPatch(task_id="u"))
+        await session.close()
+        async with StreamingSession("s", state_store=store) as again:
+            assert (again.context_version, again.get_context()[0]) == (1, {"a": 1})
+            assert list(again.get_background_results()) == ["t", "u"]
+            assert [task.status for task in await again.list_tasks()] == [TaskStatus.COMPLETE]
+
+
+async def test_a_strict_session_says_so(
+    session: StreamingSession, away: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing happens that is not stored."""
+    away()
+    with pytest.raises(StorageUnreachable):
+        await session.update_context(llm_context={"a": 1})
+    with pytest.raises((StorageUnreachable, StateStoreError)):
+        await session.run_task(pipeline)
+    monkeypatch.undo()
