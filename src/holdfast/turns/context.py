@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +13,10 @@ from holdfast.storage.ids import new_id
 from holdfast.turns.abort import AbortController, AbortSignal
 from holdfast.turns.buses import Emitter
 from holdfast.turns.events import Kind, Op
-from holdfast.turns.gates import GateStore, TurnGate, pass_gate
+from holdfast.turns.gates import GateStore, TurnGate, pass_gate, question
 from holdfast.turns.holdings import Holdings, Write
 from holdfast.turns.primitives import Tokenizable, ToolCall
+from holdfast.turns.progress import ProgressStore
 from holdfast.turns.registry import Registry
 from holdfast.turns.surface import Surface
 from holdfast.turns.tool_registry import ToolRegistry
@@ -22,12 +24,17 @@ from holdfast.turns.tool_registry import ToolRegistry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnInput:
-    """What a turn begins with. It has no history and no user: hydrate the one, and put the other into the stash."""
+    """What a turn begins with. It has no history and no user: hydrate the one, and put the other into the stash.
+
+    A turn that is given a ``turn_id`` can be begun again under it: with a ``progress_store`` it goes on after the last
+    iteration that was stored.
+    """
 
     system_prompt: str | Tokenizable
     standing_instructions: Sequence[str | Tokenizable] = ()
     stash: Mapping[str, Any] | None = None
     abort_controller: AbortController | None = None
+    turn_id: str | None = None
 
 
 class TurnContext(Surface):
@@ -36,7 +43,18 @@ class TurnContext(Surface):
     Writes here change no set, fire no hook and retry nothing: what the callback raises comes out.
     """
 
-    __slots__ = ("_callbacks", "_gates", "id", "stash", "system_prompt", "tools")
+    __slots__ = (
+        "_callbacks",
+        "_gates",
+        "_opened",
+        "_stage",
+        "id",
+        "iterations_done",
+        "progress",
+        "stash",
+        "system_prompt",
+        "tools",
+    )
 
     def __init__(
         self,
@@ -46,10 +64,14 @@ class TurnContext(Surface):
         tools: ToolRegistry,
         emitter: Emitter,
         gate_store: GateStore | None = None,
+        progress_store: ProgressStore | None = None,
     ) -> None:
         if not isinstance(turn_input, TurnInput):
             raise InvalidTurnContext(f"a turn begins with a TurnInput, not {type(turn_input).__name__}")
-        self.id = new_id()
+        self.id = _turn_id(turn_input.turn_id)
+        self.iterations_done = 0  # in earlier runs of this turn
+        self._stage = "turn"
+        self._opened: Counter[str] = Counter()  # gates without an id, by what they ask
         self.system_prompt = _prompt(turn_input.system_prompt)
         self.holdings = Holdings(instructions=_instructions(turn_input.standing_instructions))
         self.stash = _stash(turn_input.stash)
@@ -61,6 +83,7 @@ class TurnContext(Surface):
         self._callbacks = callbacks
         self._emitter = emitter
         self._gates = gate_store
+        self.progress = progress_store if turn_input.turn_id is not None else None
 
     @property
     def turn_id(self) -> str:
@@ -71,8 +94,17 @@ class TurnContext(Surface):
 
     async def pass_gate(self, signal: AbortSignal, **fields: Any) -> Any:
         """Wait at a gate that this signal breaks: the turn's own, or that of a dispatch of this turn."""
+        if self._gates is not None and fields.get("id") is None:
+            asked = question(**fields)
+            self._opened[asked] += 1
+            fields["id"] = f"{self._stage}.{asked}.{self._opened[asked]}"
         gate = TurnGate(turn_id=self.id, **fields)
-        return await pass_gate(gate, signal=signal, emitter=self._emitter, store=self._gates)
+        return await pass_gate(self, gate, signal=signal, emitter=self._emitter, store=self._gates)
+
+    def begin_iteration(self, iteration: int) -> None:
+        """Gates are numbered by iteration, so that one that is repeated after a crash opens the same gates again."""
+        self._stage = str(iteration)
+        self._opened.clear()
 
     async def replace_tool_call_group(self, ids: Sequence[str], replacements: Sequence[ToolCall]) -> Any:
         """Put these calls in the place of those: in one step where storage can, else deleted and stored one by one.
@@ -105,6 +137,14 @@ class TurnContext(Surface):
     async def _call(self, callback: str, *arguments: Any) -> Any:
         answer = self._callbacks[callback](self, *arguments)
         return await answer if inspect.isawaitable(answer) else answer
+
+
+def _turn_id(value: object) -> str:
+    if value is None:
+        return new_id()
+    if not isinstance(value, str) or not value:
+        raise InvalidTurnContext(f"turn_id is a str that is not empty, or None for a new one, not {value!r}")
+    return value
 
 
 def _prompt(value: object) -> Tokenizable:

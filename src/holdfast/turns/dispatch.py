@@ -182,7 +182,7 @@ class _Run:
                 raise IterationLimitReached(limit)
             if self.started:
                 await asyncio.sleep(0)  # an executor that never waits must not keep others from aborting it
-            ctx.iteration = self.started
+            ctx.begin_iteration(self.started)
             self.started += 1
             began = now()
             about: dict[str, Any] = {"dispatch_id": ctx.dispatch_id, "iteration": ctx.iteration, "started_at": began}
@@ -228,7 +228,7 @@ class _Run:
         if self.ctx.nack_error is not None or self.aborted:
             await self.ctx.queue.discard()
         else:
-            await self.ctx.queue.flush()
+            await self.ctx.store_iteration()
 
     def finish(self) -> DispatchEnd:
         ctx = self.ctx

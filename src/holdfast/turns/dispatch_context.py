@@ -25,6 +25,7 @@ from holdfast.turns.context import TurnContext
 from holdfast.turns.events import PAST, Kind, Op
 from holdfast.turns.holdings import Write, checked_write
 from holdfast.turns.primitives import Tokenizable, ToolCall
+from holdfast.turns.progress import Progress
 from holdfast.turns.queue import Destination, Persistence, WriteQueue
 from holdfast.turns.raw_dispatch import RawDispatch
 from holdfast.turns.registry import Registry
@@ -165,6 +166,21 @@ class DispatchContext(Surface):
     def pending(self) -> tuple[Write, ...]:
         """The writes that storage does not have yet."""
         return self.queue.pending
+
+    def begin_iteration(self, number: int) -> None:
+        """The so-manieth of this dispatch; those of earlier runs of the turn were before it."""
+        self.iteration = number
+        if self._source is not None:
+            self.iteration += self._source.iterations_done
+            self._source.begin_iteration(self.iteration)
+
+    async def store_iteration(self) -> None:
+        """Bring this iteration into storage, and with it that it is there."""
+        source = self._source
+        mark = None
+        if source is not None and source.progress is not None:
+            mark = partial(source.progress.reached, source, Progress(self.iteration + 1, ended=self._acked))
+        await self.queue.flush(mark)
 
     async def checkpoint(self) -> None:
         """Bring what was written so far into storage now, so that neither a nack nor a crash takes it back."""

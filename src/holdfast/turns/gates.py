@@ -8,9 +8,11 @@ and what was settled there, by whatever process, is what counts.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.errors import (
     InvalidInitialTurnGateValue,
@@ -25,7 +27,10 @@ from holdfast.turns.buses import Emitter
 from holdfast.turns.events import GateResult, TurnGateClosed, now
 from holdfast.turns.primitives import Moment
 from holdfast.turns.primitives.checks import Wrong, refusing, text, time
-from holdfast.turns.schemas import Check, Schema, checker
+from holdfast.turns.schemas import Check, Schema, checker, json_schema
+
+if TYPE_CHECKING:
+    from holdfast.turns.context import TurnContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +50,20 @@ class Settlement:
 
 
 class GateStore(Protocol):
-    """Keeps gates beyond the life of a process."""
+    """Keeps gates beyond the life of a process. The context is the turn's, as in every storage callback."""
 
-    async def open(self, gate: TurnGate) -> Settlement | None:
-        """Keep it. A gate of this id that was settled before answers its settlement, and nobody waits again."""
+    async def open(self, ctx: TurnContext, gate: TurnGate, /) -> Settlement | None:
+        """Keep it. A gate of this id that was settled before answers its settlement, and nobody waits again.
+
+        May set ``token`` and ``created_at``: of a gate that was open before, those of then count.
+        """
         ...
 
-    async def settle(self, gate: TurnGate, settlement: Settlement) -> Settlement:
+    async def settle(self, ctx: TurnContext, gate: TurnGate, settlement: Settlement, /) -> Settlement:
         """Keep how it was settled, and answer what counts: the first settlement, be it this one or another's."""
         ...
 
-    async def wait(self, gate: TurnGate) -> Settlement:
+    async def wait(self, ctx: TurnContext, gate: TurnGate, /) -> Settlement:
         """Wait until somebody settles it elsewhere. Cancelled when it is settled here."""
         ...
 
@@ -74,6 +82,7 @@ class TurnGate:
         "reason",
         "schema",
         "timeout_ms",
+        "token",
         "turn_id",
     )
 
@@ -96,6 +105,7 @@ class TurnGate:
         self._check = _check(schema)
         self.timeout_ms = _timeout(timeout_ms)
         self.created_at = now() if created_at is None else time("created_at", created_at)
+        self.token: str | None = None  # by which a kept gate is settled from elsewhere
         self._loop = asyncio.get_running_loop()
         self._settled: asyncio.Future[Settlement] = self._loop.create_future()
 
@@ -107,12 +117,16 @@ class TurnGate:
         """Let the turn go on with this value. One that does not fit the schema is refused, and the gate stays open."""
         if self.settled:
             return
-        if self._check is not None:
-            try:
-                value = self._check(value)
-            except (TypeError, ValueError) as wrong:
-                raise InvalidTurnGateResolution(f"gate {self.id}: {wrong}; the gate stays open") from wrong
-        self.settle(Settlement("resolved", value))
+        self.settle(Settlement("resolved", self.checked(value)))
+
+    def checked(self, value: Any) -> Any:
+        """This value as the schema converts it; raises InvalidTurnGateResolution."""
+        if self._check is None:
+            return value
+        try:
+            return self._check(value)
+        except (TypeError, ValueError) as wrong:
+            raise InvalidTurnGateResolution(f"gate {self.id}: {wrong}; the gate stays open") from wrong
 
     def reject(self, error: BaseException | str) -> None:
         """Let the turn go on with this error, raised where it waits."""
@@ -147,13 +161,15 @@ class TurnGate:
         return f"TurnGate({self.id!r}, reason={self.reason!r})"
 
 
-async def pass_gate(gate: TurnGate, *, signal: AbortSignal, emitter: Emitter, store: GateStore | None) -> Any:
+async def pass_gate(
+    ctx: TurnContext, gate: TurnGate, *, signal: AbortSignal, emitter: Emitter, store: GateStore | None
+) -> Any:
     """Open the gate, wait until it is settled by anybody, and answer its value or raise its error."""
-    settlement = await store.open(gate) if store is not None else None
+    settlement = await store.open(ctx, gate) if store is not None else None
     if settlement is None:
         emitter.emit("turn_gate_open", gate)
         try:
-            settlement = await _settled(gate, signal, store)
+            settlement = await _settled(ctx, gate, signal, store)
         except asyncio.CancelledError:
             if store is None:  # a kept gate stays open for whoever continues the turn
                 gate.abort("the turn was cancelled")
@@ -164,6 +180,19 @@ async def pass_gate(gate: TurnGate, *, signal: AbortSignal, emitter: Emitter, st
     return settlement.unwrap()
 
 
+def question(*, reason: object, payload: Any = None, schema: Any = None, **_rest: Any) -> str:
+    """A short name for what is asked, the same whenever the same is asked."""
+    told = json.dumps([reason, payload, _described(schema)], sort_keys=True, default=repr)
+    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _described(schema: Any) -> Any:
+    try:
+        return None if schema is None else json_schema(schema)
+    except Exception:  # noqa: BLE001 - what is wrong with it is told where the gate is made
+        return None
+
+
 def _close(gate: TurnGate, settlement: Settlement, emitter: Emitter) -> None:
     closed = TurnGateClosed(
         gate_id=gate.id, turn_id=gate.turn_id, result=settlement.result, settled_at=settlement.settled_at
@@ -171,18 +200,21 @@ def _close(gate: TurnGate, settlement: Settlement, emitter: Emitter) -> None:
     emitter.emit("turn_gate_closed", closed)
 
 
-async def _settled(gate: TurnGate, signal: AbortSignal, store: GateStore | None) -> Settlement:
+async def _settled(ctx: TurnContext, gate: TurnGate, signal: AbortSignal, store: GateStore | None) -> Settlement:
     loop = asyncio.get_running_loop()
     # An abort that was asked for before breaks the gate in the next round of the loop, as one that comes later does.
     forget = signal.on_abort(lambda reason: _soon(loop, gate, reason))
-    timer = loop.call_later(gate.timeout_ms / 1000, _expire, gate) if gate.timeout_ms is not None else None
-    elsewhere = asyncio.ensure_future(store.wait(gate)) if store is not None else None
+    timer = None
+    if gate.timeout_ms is not None:  # of a kept gate the time runs from when it was first opened
+        past = 0.0 if store is None else (now() - gate.created_at).total_seconds()
+        timer = loop.call_later(max(0.0, gate.timeout_ms / 1000 - past), _expire, gate)
+    elsewhere = asyncio.ensure_future(store.wait(ctx, gate)) if store is not None else None
     here = asyncio.ensure_future(gate.wait())
     try:
         await asyncio.wait({here, *([elsewhere] if elsewhere is not None else [])}, return_when=asyncio.FIRST_COMPLETED)
         if elsewhere is not None and elsewhere.done():
             return elsewhere.result()
-        return here.result() if store is None else await store.settle(gate, here.result())
+        return here.result() if store is None else await store.settle(ctx, gate, here.result())
     finally:
         forget()
         if timer is not None:

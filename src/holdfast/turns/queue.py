@@ -21,6 +21,7 @@ from holdfast.turns.holdings import Write
 
 Mode = Literal["deferred", "immediate"]
 Persistence: TypeAlias = "Mode | Mapping[str, Mode]"
+Mark: TypeAlias = Callable[[], Awaitable[None]]
 
 
 def mode_of(persistence: Persistence, kind: Kind) -> Mode:
@@ -85,18 +86,21 @@ class WriteQueue:
         self._unmade.append(entry)
         return Started(lambda: self._finish(entry))
 
-    async def flush(self) -> None:
+    async def flush(self, mark: Mark | None = None) -> None:
         """Bring everything queued into storage and show it to the turn; raises DispatchFlushError when that fails.
 
-        Once it failed, it fails: what it could not store is not taken for stored by a later call.
+        Once it failed, it fails: what it could not store is not taken for stored by a later call. ``mark`` is called
+        after the last write, within the same unit of work, also when there is nothing to write.
         """
         async with self._lock:
-            while self._failure is None and (self._entries or self._unmade):
+            while self._failure is None and (self._entries or self._unmade or mark is not None):
                 await self._make_all()
                 self._blame_untold()
                 taken, self._entries = self._entries, []
                 if self._failure is None:
-                    await (self._flush_together(taken) if self._to.unit_of_work else self._flush_singly(taken))
+                    flushed = self._flush_together if self._to.unit_of_work else self._flush_singly
+                    await flushed(taken, mark)
+                mark = None
         if self._failure is not None:
             raise self._failure
 
@@ -112,16 +116,18 @@ class WriteQueue:
         self._unmade.clear()
         self._closed = True
 
-    async def _flush_together(self, taken: list[_Entry]) -> None:
+    async def _flush_together(self, taken: list[_Entry], mark: Mark | None) -> None:
         unmade = [entry for entry in taken if not entry.made]
         failed: _Entry | None = None
-        if unmade:
+        if unmade or mark is not None:
             assert self._to.unit_of_work is not None
             try:
                 async with self._to.unit_of_work():
                     for failed in unmade:
                         await self._to.perform(failed.write)
                     failed = None
+                    if mark is not None:
+                        await mark()
             except Exception as error:  # noqa: BLE001 - raised by flush, as the reason of its failure
                 others = [entry.write for entry in unmade if entry is not failed]
                 self._failure = DispatchFlushError((), failed and failed.write, others, cause=error)
@@ -132,7 +138,7 @@ class WriteQueue:
             entry.made = True
             self._to.tell(entry.write)
 
-    async def _flush_singly(self, taken: list[_Entry]) -> None:
+    async def _flush_singly(self, taken: list[_Entry], mark: Mark | None) -> None:
         for index, entry in enumerate(taken):
             if not entry.made:
                 try:
@@ -146,6 +152,11 @@ class WriteQueue:
             if not entry.made:
                 entry.made = True
                 self._to.tell(entry.write)
+        if mark is not None:
+            try:
+                await mark()
+            except Exception as error:  # noqa: BLE001 - raised by flush, as the reason of its failure
+                self._failure = DispatchFlushError([entry.write for entry in taken], cause=error)
 
     async def _finish(self, entry: _Entry) -> None:
         """Make an immediate write, and before it those that were called earlier and not awaited."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypedDict, Unpack
@@ -16,6 +16,7 @@ from holdfast.turns.dispatch_context import UnitOfWork
 from holdfast.turns.events import FUNCTIONAL, OBSERVED, DispatchEnd, TurnEnd, TurnStart, milliseconds, now
 from holdfast.turns.gates import GateStore
 from holdfast.turns.pipeline import Middleware, Pipeline
+from holdfast.turns.progress import ProgressStore
 from holdfast.turns.queue import Persistence
 from holdfast.turns.tool_registry import ToolRegistry
 from holdfast.turns.tools import Tool
@@ -42,6 +43,7 @@ class _Options(TypedDict, total=False):
     persistence: Persistence
     unit_of_work: UnitOfWork | None
     gate_store: GateStore | None
+    progress_store: ProgressStore | None
     max_iterations: int | None
     check_artifact_ids: bool
     listener_timeout_seconds: float | None
@@ -61,7 +63,8 @@ class TurnResult:
     """How a turn went. ``context`` holds its sets as they were at the end: what the turn knew and stored.
 
     ``status`` is that of the dispatch; it is ``failed`` when a pipeline of the turn failed, and ``aborted`` when the
-    turn was aborted before anything was dispatched. ``errors`` are the ``error`` events, in order.
+    turn was aborted before anything was dispatched. ``errors`` are the ``error`` events, in order. ``iterations`` are
+    those of this run; earlier runs of the same turn stored ``context.iterations_done`` before them.
     """
 
     turn_id: str
@@ -91,9 +94,10 @@ class TurnRunner:
             raise InvalidTurnRunnerConfig(problems)
         self._callbacks = {name: given[name] for name in CALLBACKS if given.get(name) is not None}
         self._tools = tuple(given.get("tools", ()))
-        self._input = Pipeline("turn-input", given.get("turn_input_pipeline", ()))
+        self._input = tuple(given.get("turn_input_pipeline", ()))
         self._output = Pipeline("turn-output", given.get("turn_output_pipeline", ()))
-        self._gates: GateStore | None = given.get("gate_store")
+        self.gate_store: GateStore | None = given.get("gate_store")
+        self._progress: ProgressStore | None = given.get("progress_store")
         self._timeout: float | None = given.get("listener_timeout_seconds", 30.0)
         self._dispatcher = DispatchRunner(
             executor_callback=given["executor_callback"],
@@ -137,22 +141,34 @@ class TurnRunner:
         """Run one turn. What goes wrong in it is told as ``error``; only an input that can't be used is raised."""
         await self.run_result(turn_input)
 
-    async def run_result(self, turn_input: TurnInput) -> TurnResult:
-        """Run one turn, and answer how it went. Raises no more than `run` does."""
-        emitter = Emitter(self._functional, self._observed, timeout_seconds=self._timeout)
+    async def run_result(
+        self,
+        turn_input: TurnInput,
+        *,
+        before: Sequence[Middleware] = (),
+        hooks: Mapping[str, Listener] | None = None,
+    ) -> TurnResult:
+        """Run one turn, and answer how it went. Raises no more than `run` does.
+
+        ``before`` is middleware in front of the input pipeline, ``hooks`` are listeners: both of this turn alone.
+        """
+        emitter = Emitter(self._functional, self._observed, hooks=hooks, timeout_seconds=self._timeout)
         ctx = TurnContext(
             turn_input,
             callbacks=self._callbacks,
             tools=ToolRegistry(self._tools),
             emitter=emitter,
-            gate_store=self._gates,
+            gate_store=self.gate_store,
+            progress_store=self._progress,
         )
         turn = _Turn(ctx, emitter, self._dispatcher, now())
         emitter.emit("turn_start", TurnStart(turn_id=ctx.id, started_at=turn.started_at))
         try:
-            await turn.run(self._input, self._output)
+            await turn.run(Pipeline("turn-input", (*before, *self._input)), self._output)
             await emitter.drain()
         finally:
+            if ctx.progress is not None:
+                ctx.progress.leave(ctx)
             ended = turn.end()
             await emitter.drain()
         return TurnResult(
@@ -177,15 +193,34 @@ class _Turn:
     errors: list[BaseException] = field(default_factory=list)
     dispatched: DispatchEnd | None = None
     failed: bool = False
+    ended: bool = False  # in an earlier run: storage has all of its iterations
 
     async def run(self, before: Pipeline, after: Pipeline) -> None:
-        if not await self._passed(before, InputPipelineError):
+        if not (await self._begun() and await self._passed(before, InputPipelineError)):
             return
-        self.dispatched = await self.dispatcher.run(source=self.ctx, emitter=self.emitter)
-        if self.dispatched.error is not None:
+        if not self.ended:
+            self.dispatched = await self.dispatcher.run(source=self.ctx, emitter=self.emitter)
+        if self.dispatched is not None and self.dispatched.error is not None:
             self.errors.append(self.dispatched.error)  # the dispatch has told it
         elif not self.ctx.aborted:
             await self._passed(after, OutputPipelineError)
+
+    async def _begun(self) -> bool:
+        """Find out how far the turn is, if that is kept."""
+        if self.ctx.progress is None:
+            return True
+        try:
+            found = await self.ctx.progress.begin(self.ctx)
+        except Exception as error:  # noqa: BLE001 - told, as everything that goes wrong in a turn
+            self._fail(InputPipelineError(f"it can't be found out how far the turn is: {error}", cause=error))
+            return False
+        self.ctx.iterations_done, self.ended = found.iterations, found.ended
+        return True
+
+    def _fail(self, error: BaseException) -> None:
+        self.failed = True
+        self.errors.append(error)
+        self.emitter.emit("error", error)
 
     async def _passed(self, pipeline: Pipeline, kind: type[InputPipelineError | OutputPipelineError]) -> bool:
         """Run a pipeline of the turn; answers whether to go on after it."""
@@ -198,15 +233,15 @@ class _Turn:
         elif not passage.reached and not self.ctx.aborted:
             error = PipelineShortCircuited(pipeline.name)
         if error is not None:
-            self.failed = True
-            self.errors.append(error)
-            self.emitter.emit("error", error)
+            self._fail(error)
         return error is None and not self.ctx.aborted
 
     @property
     def status(self) -> TurnStatus:
         if self.failed:
             return "failed"
+        if self.ended and not self.ctx.aborted:
+            return "ack"
         return self.dispatched.status if self.dispatched is not None else "aborted"
 
     def end(self) -> datetime:

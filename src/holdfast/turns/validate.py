@@ -10,6 +10,7 @@ from holdfast.turns.callbacks import CALLBACKS, Callback
 from holdfast.turns.events import KINDS
 from holdfast.turns.tools import Tool
 
+_STORES = {"gate_store": ("open", "settle", "wait"), "progress_store": ("begin", "reached", "leave")}
 PIPELINES = ("turn_input_pipeline", "turn_output_pipeline", "dispatch_input_pipeline", "dispatch_output_pipeline")
 MODES = ("deferred", "immediate")
 
@@ -95,9 +96,11 @@ def option_problems(config: Mapping[str, Any]) -> list[str]:
     unit = config.get("unit_of_work")
     if unit is not None and not callable(unit):
         problems.append(f"unit_of_work is a function (ctx) that answers an async context manager, not {_named(unit)}")
-    gates = config.get("gate_store")
-    if gates is not None and not all(callable(getattr(gates, name, None)) for name in ("open", "settle", "wait")):
-        problems.append(f"gate_store has the methods open, settle and wait; {_named(gates)} has not")
+    for name, methods in _STORES.items():
+        store = config.get(name)
+        if store is not None and not all(callable(getattr(store, method, None)) for method in methods):
+            words = f"{', '.join(methods[:-1])} and {methods[-1]}"
+            problems.append(f"{name} has the methods {words}; {_named(store)} has not")
     if not isinstance(config.get("check_artifact_ids", False), bool):
         problems.append("check_artifact_ids is True or False")
     return problems

@@ -189,19 +189,19 @@ class Kept:
         self.settled: dict[str, asyncio.Future[Settlement]] = {}
         self.calls: list[str] = []
 
-    async def open(self, gate: TurnGate) -> Settlement | None:
+    async def open(self, _ctx: Any, gate: TurnGate) -> Settlement | None:
         self.calls.append("open")
         known = self.settled.setdefault(gate.id, asyncio.get_running_loop().create_future())
         return known.result() if known.done() else None
 
-    async def settle(self, gate: TurnGate, settlement: Settlement) -> Settlement:
+    async def settle(self, _ctx: Any, gate: TurnGate, settlement: Settlement) -> Settlement:
         self.calls.append("settle")
         known = self.settled[gate.id]
         if not known.done():
             known.set_result(settlement)
         return known.result()
 
-    async def wait(self, gate: TurnGate) -> Settlement:
+    async def wait(self, _ctx: Any, gate: TurnGate) -> Settlement:
         return await asyncio.shield(self.settled[gate.id])
 
 
