@@ -81,6 +81,12 @@ async def test_what_is_no_store_is_told(wrong: str, words: str) -> None:
         await validate(load(wrong))
 
 
+async def test_stores_that_are_not_empty_are_told() -> None:
+    """A factory that opens one database at each call would break laws that it keeps."""
+    with pytest.raises(InvalidValue, match=r"place\.name"):
+        await validate(lambda: Kept("always the same place"))
+
+
 def test_the_checklist_names_laws() -> None:
     named = {law for items in ITEMS.values() for laws in items.values() for law in laws}
     assert named <= {law.name for law in all_laws()}

@@ -10,7 +10,7 @@ from penguiflow.state import InMemoryStateStore
 
 from holdfast.conformance.pytest import state_store_laws
 from holdfast.conformance.state_store import StatePlace, StateStoreSubject, capabilities_of, validate
-from holdfast.state import StateStore
+from holdfast.state import HybridStateStore, StateStore, StateStoreSessionAdapter
 from holdfast.state.binding import Types
 from holdfast.testing import postgres, valkey
 
@@ -58,6 +58,32 @@ test_memory = state_store_laws(StateStoreSubject("memory", lambda _place: StateS
 test_sqlite = state_store_laws(StateStoreSubject("SQLite", sqlite, ALL, persistent=True))
 test_postgresql = state_store_laws(StateStoreSubject("PostgreSQL", postgresql, ALL, persistent=True))
 test_redis = state_store_laws(StateStoreSubject("Redis", on_redis, ALL, persistent=True, types=Types("own")))
+
+
+class Adapted(StateStoreSessionAdapter):
+    """penguiflow's store, of which only the three methods are used."""
+
+    def __init__(self) -> None:
+        inner = InMemoryStateStore()
+        super().__init__(inner)
+        self.save_event, self.load_history = inner.save_event, inner.load_history
+        self.save_remote_binding = inner.save_remote_binding
+
+
+def hybrid() -> HybridStateStore:
+    return HybridStateStore(StateStore("memory:"), fast=StateStore("memory:"))
+
+
+async def test_sessions_over_three_methods_obey_the_laws_of_sessions() -> None:
+    report = await validate(Adapted, only=["tasks", "updates", "steering"])
+    assert report.ok, str(report)
+    assert not report.skipped
+
+
+async def test_two_stores_as_one_obey_every_law() -> None:
+    report = await validate(hybrid)
+    assert report.ok, str(report)
+    assert {finding.law.needs for finding in report.skipped} == {"persistent"}
 
 
 def test_our_store_has_every_capability() -> None:

@@ -31,6 +31,7 @@ CAPABILITIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "conversations": ("find_binding", "list_bindings", "mark_binding_terminal"),
     }
 )
+_PROBE = "holdfast-conformance"  # a trace by which a store is known again
 _CLOSING = ("aclose", "close", "cleanup")
 
 Make = Callable[["StatePlace"], Any]
@@ -76,13 +77,26 @@ class StateStoreSubject:
         return new_place(lambda name, directory: StatePlace(self, name, directory), self.discard)
 
     async def probed(self) -> StateStoreSubject:
-        """The same, with its capabilities. Raises InvalidValue for what lacks one of the three methods."""
+        """The same, with its capabilities.
+
+        Raises InvalidValue for what lacks one of the three methods, or answers the same data at every place.
+        """
         if self.capabilities is not None:
             return self
-        async with self.place() as place, place.store() as store:
-            found = capabilities_of(store)
-            if missing := missing_capabilities(store, CAPABILITIES["base"]):
-                raise InvalidValue(f"{self.name} makes a {type(store).__name__}, which has no {', '.join(missing)}")
+        async with self.place() as place, place.case() as case:
+            found = capabilities_of(case.store)
+            if missing := missing_capabilities(case.store, CAPABILITIES["base"]):
+                raise InvalidValue(
+                    f"{self.name} makes a {type(case.store).__name__}, which has no {', '.join(missing)}"
+                )
+            used = await _used(case)
+        async with self.place() as place, place.case() as case:
+            used = used or await _used(case)
+        if used:
+            raise InvalidValue(
+                f"{self.name} makes stores on data that are not empty; write a StateStoreSubject whose make keeps "
+                "places apart, by place.name or place.directory"
+            )
         return replace(self, capabilities=found)
 
 
@@ -128,6 +142,16 @@ class Case(Things):
     def can(self, capability: str) -> bool:
         """Whether the store has it."""
         return capability in capabilities_of(self.store)
+
+
+async def _used(case: Case) -> bool:
+    """Whether somebody has looked at this store before. What goes wrong here is told by the laws."""
+    try:
+        before = list(await case.store.load_history(_PROBE))
+        await case.store.save_event(case.event(trace=_PROBE))
+    except Exception:  # noqa: BLE001
+        return False
+    return bool(before)
 
 
 StateLaw = suite.Law[StatePlace]
