@@ -69,6 +69,23 @@ async def test_a_step_in_doubt_is_loud_and_answered(own_agent: Stage, open_page:
     assert [entry["data"]["state"] for entry in entries if entry["kind"] == "step"] == ["started", "asked", "done"]
 
 
+async def test_a_tab_that_nobody_sees_gives_its_connection_back(agent: Stage, open_page: OpenPage) -> None:
+    """Browsers have six connections for all tabs of an origin: a seventh tab must not wait for ever."""
+    page = await open_page(agent.at("agent"))
+    await page.clock.install()
+    await page.goto(agent.at("tasks"))
+    await expect(page.locator("#connection")).to_have_text("Live")
+    look = "hidden => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true}); %s }"
+    look %= "document.dispatchEvent(new Event('visibilitychange'))"
+    await page.evaluate(look, True)
+    await page.clock.fast_forward(21_000)
+    await expect(page.locator("#connection")).to_have_text("Paused while hidden")
+    await agent.send("deploy unseen")
+    await page.evaluate(look, False)
+    await expect(page.locator("#connection")).to_have_text("Live")
+    await expect(page.locator("table.tasks")).to_contain_text("deploy unseen")
+
+
 async def test_offline_is_said_and_nothing_is_missed(own_agent: Stage, open_page: OpenPage) -> None:
     agent = own_agent
     task_id = await agent.send("listen", now=True)

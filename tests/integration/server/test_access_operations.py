@@ -20,6 +20,7 @@ from tests.integration.server.people import bearer
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PLAIN = {
+    "brief",
     "state",
     "since",
     "until",

@@ -677,6 +677,17 @@ async def test_a_search_goes_on_like_any_list(monkeypatch: pytest.MonkeyPatch) -
         assert pages > 2
 
 
+async def test_a_task_is_shown_in_brief() -> None:
+    async with talking(agent()) as client:
+        task = await send(client, "say it")
+        whole, brief = (
+            await get(client, f"/tasks/{task['id']}"),
+            await get(client, f"/tasks/{task['id']}", brief="true"),
+        )
+        assert set(whole["task"]) - set(brief["task"]) == {"history", "artifacts"}
+        assert {**whole, "task": None} == {**brief, "task": None}
+
+
 async def test_callers_are_told_who_they_are() -> None:
     async with talking(agent()) as client:
         assert await get(client, "/whoami") == {

@@ -57,7 +57,13 @@ ROUTES: tuple[OpsRoute, ...] = (
         ),
     ),
     OpsRoute("watch_tasks", "GET", "/events", "Each task whose status changes, as it changes", _WHOSE, stream=True),
-    OpsRoute("show_task", "GET", "/tasks/{task_id}", "A task with its turns, attempts, steps and work item", _WHOSE),
+    OpsRoute(
+        "show_task",
+        "GET",
+        "/tasks/{task_id}",
+        "A task with its turns, attempts, steps and work item",
+        (("brief", "true: without history and artifacts"), *_WHOSE),
+    ),
     OpsRoute(
         "read_log",
         "GET",

@@ -20,6 +20,7 @@ from holdfast.tasks.dead import dead_letters, drop
 from holdfast.tasks.erase import erase_context, erase_task
 from holdfast.tasks.events import Snapshot
 from holdfast.tasks.families import EVENTS, INBOX, QUEUE, TASKS
+from holdfast.tasks.listing import record_json
 from holdfast.tasks.manager import MAX_CONTEXT_ID
 from holdfast.tasks.queries import ListTasksQuery
 from holdfast.webhooks.overview import webhooks
@@ -95,7 +96,8 @@ class TaskOperations:
                 "reason": item.reason,
             },
         }
-        json = await self._store.task_json(task)
+        brief = call.query.get("brief") == "true"
+        json = record_json(record) if brief else await self._store.task_json(task)
         return b'{"task":%b,%b' % (json, to_json(about)[1:])
 
     async def read_log(self, call: OpsCall) -> bytes:

@@ -3,6 +3,7 @@
 import { address, failure, finish, headers, remember, ApiError } from "./api.js";
 
 const SILENCE_MS = 45_000; // the server beats every 15 s: silence for so long is a lost connection
+const HIDDEN_MS = 20_000; // a tab that nobody sees gives its connection back: browsers have six for all tabs together
 const BUSY = [429, 502, 503, 504]; // answers after which it is worth to ask again
 const WAITS_MS = [300, 700, 1500, 3000, 5000, 8000];
 
@@ -77,6 +78,7 @@ export async function follow({ call, onEvent, onOpen = () => {}, over = () => fa
   let before = false;
   while (!signal.aborted && !over()) {
     const silence = new AbortController();
+    const away = hidden();
     let timer = 0;
     const heard = () => {
       clearTimeout(timer);
@@ -84,7 +86,7 @@ export async function follow({ call, onEvent, onOpen = () => {}, over = () => fa
     };
     try {
       heard();
-      const stream = await open(call(last), { signal: AbortSignal.any([signal, silence.signal]), heard });
+      const stream = await open(call(last), { signal: AbortSignal.any([signal, silence.signal, away.signal]), heard });
       tell("live", before && tries > 1 ? "Connected again" : "Live");
       setTimeout(() => { if (!signal.aborted && place().dataset.state === "live") tell("live", "Live"); }, 4000);
       if (before) onOpen();
@@ -101,14 +103,47 @@ export async function follow({ call, onEvent, onOpen = () => {}, over = () => fa
       if (error instanceof ApiError && !BUSY.includes(error.status)) throw error;
     } finally {
       clearTimeout(timer);
+      away.stop();
     }
     if (signal.aborted) return;
+    if (away.signal.aborted) {
+      tell("", "Paused while hidden");
+      await seen(signal);
+      tries = 0;
+      continue;
+    }
     const wait = WAITS_MS[Math.min(tries, WAITS_MS.length - 1)];
     tries += 1;
     if (tries > 1 || !navigator.onLine) tell("lost", "Connection lost, trying again…");
     await pause(wait, signal);
   }
   if (!signal.aborted) tell("", "");
+}
+
+// A signal that this tab has not been seen for a while.
+function hidden() {
+  const controller = new AbortController();
+  let timer = 0;
+  const look = () => {
+    clearTimeout(timer);
+    if (document.hidden) timer = setTimeout(() => controller.abort(), HIDDEN_MS);
+  };
+  document.addEventListener("visibilitychange", look);
+  look();
+  return { signal: controller.signal, stop: () => { clearTimeout(timer); document.removeEventListener("visibilitychange", look); } };
+}
+
+function seen(signal) {
+  return new Promise((resolve) => {
+    const look = () => {
+      if (document.hidden && !signal.aborted) return;
+      document.removeEventListener("visibilitychange", look);
+      resolve();
+    };
+    document.addEventListener("visibilitychange", look);
+    signal.addEventListener("abort", look, { once: true });
+    look();
+  });
 }
 
 function pause(milliseconds, signal) {

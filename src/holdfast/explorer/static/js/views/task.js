@@ -24,9 +24,11 @@ async function open({ main, parts: [, id], query, signal, me }) {
   const mine = whose.owner === undefined || whose.owner === me?.owner;
   const log = new TaskLog(id, whose);
   const call = (method, path, body) => ops(method, `/tasks/${encodeURIComponent(id)}${path}`, { query: whose, body });
-  const look = () => send(call("GET", ""), { signal });
+  // All of it once, and where the log does not tell it; else, how it stands.
+  const look = (whole) => send(ops("GET", `/tasks/${encodeURIComponent(id)}`, { query: { ...whose, brief: whole ? "" : "true" } }), { signal });
   replace(main, h("p", { class: "dim pulse" }, "Loading…"));
-  let [about] = await Promise.all([look(), log.load(signal)]);
+  let [about] = await Promise.all([look(false), log.load(signal)]);
+  if (log.floor) about = await look(true);
   let webhooks = (await send(call("GET", "/webhooks"), { signal, quiet: true }).catch(() => ({ webhooks: [] }))).webhooks;
   if (signal.aborted) return;
 
@@ -82,9 +84,11 @@ async function open({ main, parts: [, id], query, signal, me }) {
       draw();
       return { grow: later(draw, 500) };
     }
+    const whole = h("div", {}, h("p", { class: "dim pulse" }, "Loading…"));
     panel.append(h("div", { class: "stack" },
       h("div", { class: "row" }, copyAs(call("GET", "")), h("button", { type: "button", class: "quiet small", onclick: () => download(`task-${id}.json`, JSON.stringify(masked({ ...about, log: log.entries }), null, 2)) }, "Download with its log")),
-      raw(about, { name: `task-${id}.json` })));
+      whole));
+    look(true).then((found) => replace(whole, raw(found, { name: `task-${id}.json` })), (error) => { if (!signal.aborted) replace(whole, problem(error)); });
     return {};
   }
 
@@ -102,7 +106,7 @@ async function open({ main, parts: [, id], query, signal, me }) {
   };
   const refresh = later(async () => {
     try {
-      about = await look();
+      about = await look(Boolean(log.floor || log.gap));
       draw();
     } catch (error) {
       if (!signal.aborted && error.status === 404) replace(main, h("h1", {}, "This task is gone"), empty("It was erased.", ""), problem(error));
