@@ -142,13 +142,14 @@ _SECRETS = re.compile(
     r"\b(\w*(?:password|passwd|secret|token|api_?key|credential)\w*)\s*[=:]\s*[^\s,;]+", re.IGNORECASE
 )
 _TRACE_LINE = re.compile(r"^\s*(?:Traceback\b|File \"|\^+\s*$|During handling of|The above exception)|\bline \d+\b")
+_TRACE = re.compile(r"\bTraceback\b.*")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def sanitized(message: str) -> str:
     """A message without paths, stack traces, credentials and control characters, of at most 500 characters."""
     lines = [line for line in message[:20_000].splitlines() if not _TRACE_LINE.search(line)]
-    text = _CONTROL.sub("", " ".join(line.strip() for line in lines))
+    text = _CONTROL.sub("", " ".join(_TRACE.sub("", line).strip() for line in lines))
     text = _SECRETS.sub(r"\1=…", _URLS.sub("", text))
     return _PATHS.sub("[path]", text).strip()[:MAX_MESSAGE_CHARACTERS]
 

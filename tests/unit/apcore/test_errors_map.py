@@ -144,6 +144,7 @@ def test_json_pointers_survive() -> None:
         ("see ~/secrets/key", "see [path]"),
         ('Traceback (most recent call last):\n  File "/a/b.py", line 3, in f\nValueError: no', "ValueError: no"),
         ("wrong at line 17\nfine", "fine"),
+        ("it failed: Traceback (most recent call last):\nfine", "it failed: fine"),
         ("postgres://bob:pw@db/x is down", "db/x is down"),
         ("api_key=abc123 is wrong", "api_key=… is wrong"),
         ("bell\x07 and \x1b[31mred", "bell and [31mred"),
