@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -146,19 +146,12 @@ class DurableStorage:
         found["replace_tool_call_group_callback"] = self._replace_tool_calls
         return cast("StorageCallbacks", found)
 
-    def unit_of_work(self, ctx: Turn) -> AbstractAsyncContextManager[None]:
+    def unit_of_work(self, ctx: Turn) -> AbstractAsyncContextManager[object]:
         """Within this, what the callbacks of this turn write is one commit at the end; nothing, if it is left early.
 
         Fetches see it afterwards. A callback that you replaced by one of your own has no part in it.
         """
-        return self._unit_of_work(ctx)
-
-    @asynccontextmanager
-    async def _unit_of_work(self, ctx: Turn) -> AsyncIterator[None]:
-        where = self._where(ctx)
-        async with self._store.unit(where) as unit:
-            unit.turn, unit.where = ctx, where
-            yield
+        return self._store.unit(self._where(ctx), ctx)
 
     def _fetching(self, kind: Kind) -> Callback:
         async def fetch(ctx: Turn) -> list[Any]:

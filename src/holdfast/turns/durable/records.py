@@ -18,6 +18,7 @@ from holdfast.storage import Record
 from holdfast.storage.records import Scalar
 from holdfast.turns.codec.kinds import Kind
 from holdfast.turns.durable.families import DELETED
+from holdfast.turns.durable.scope import owner_in
 
 PAYLOAD_VERSION = 1
 
@@ -50,20 +51,16 @@ class Stored:
     deleted: bool = False
 
     def body(self) -> bytes:
-        return dump(
-            {
-                "v": PAYLOAD_VERSION,
-                "id": self.id,
-                "turn": self.turn,
-                "owner": self.owner,
-                "created": self.created,
-                "updated": self.updated,
-                "blobs": self.blobs,
-                "entries": self.entries,
-                "data": self.data,
-            },
-            what=f"{self.kind} {self.id}",
-        )
+        """What is stored: nothing that the key or the payload says already, and nothing that is empty."""
+        body: dict[str, Any] = {"v": PAYLOAD_VERSION, "turn": self.turn, "created": self.created}
+        if self.updated != self.created:
+            body["updated"] = self.updated
+        if self.blobs:
+            body["blobs"] = self.blobs
+        if self.entries:
+            body["entries"] = self.entries
+        body["data"] = self.data
+        return dump(body, what=f"{self.kind} {self.id}")
 
     def fields(self, seq: int) -> dict[str, Scalar]:
         fields: dict[str, Scalar] = {"owner": self.owner, "seq": seq}
@@ -81,19 +78,19 @@ def read(kind: Kind, record: Record) -> Stored:
         body = json.loads(record.body.decode("utf-8", "surrogatepass"))
         if body["v"] > PAYLOAD_VERSION:
             raise TurnStorageSchema(f"a {kind} was stored in form {body['v']} by a newer version; run that one")
-        named, seq = record.fields.get("named"), record.fields["seq"]
+        data, named, seq = body["data"], record.fields.get("named"), record.fields["seq"]
         assert isinstance(seq, int)
         return Stored(
             kind=kind,
             key=record.key,
-            id=body["id"],
+            id=data["id"] if kind != "standing_instruction" else record.key.rpartition("/")[2],
             turn=body["turn"],
-            owner=body["owner"],
-            data=body["data"],
-            blobs=tuple(body["blobs"]),
+            owner=owner_in(record.key),
+            data=data,
+            blobs=tuple(body.get("blobs", ())),
             created=body["created"],
-            updated=body["updated"],
-            entries=tuple(body["entries"]),
+            updated=body.get("updated", body["created"]),
+            entries=tuple(body.get("entries", ())),
             named=named if isinstance(named, str) else None,
             seq=seq,
             version=record.version,

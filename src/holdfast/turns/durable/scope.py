@@ -82,10 +82,16 @@ def partition_of(tenant: str) -> str:
 
 
 def owner_of(scope: Scope, reach: Reach) -> str:
-    """Who shares it, as a name within the tenant."""
+    """Who shares it, as a name within the tenant: ``thread/…``, ``agent/…`` or ``tenant``."""
     if reach == "thread":
         return name("thread", scope.thread)
     return name("agent", scope.agent) if reach == "agent" else "tenant"
+
+
+def owner_in(key: str) -> str:
+    """The owner of the record with this key; see `under`."""
+    kind, _, rest = key.partition("/")
+    return kind if kind == "tenant" else f"{kind}/{rest.partition('/')[0]}"
 
 
 def name(*parts: str) -> str:

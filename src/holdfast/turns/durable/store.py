@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -63,21 +63,12 @@ class TurnStore:
             raise TurnStorageScopeMissing("the tenant changed within a unit of work, which belongs to one tenant")
         return unit
 
-    @asynccontextmanager
-    async def unit(self, where: Where) -> AsyncIterator[Unit]:
-        """The unit of work that is open here, or a new one, committed at its end."""
+    def unit(self, where: Where, turn: object = None) -> AbstractAsyncContextManager[Unit]:
+        """The unit of work that is open here, or a new one, committed at its end; ``turn`` is whose it is."""
         unit = self.joined(where)
         if unit is not None:
-            yield unit
-            return
-        unit = Unit(self.kernel, self.clocks, where.partition, self.now())
-        token = current.set(unit)
-        try:
-            yield unit
-        finally:
-            unit.open = False
-            current.reset(token)
-        await unit.commit()
+            return nullcontext(unit)
+        return Unit(self.kernel, self.clocks, where.partition, self.now(), turn=turn, where=where)
 
     # ------------------------------------------------------------------------------------------------------ writing
 

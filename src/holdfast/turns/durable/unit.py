@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from holdfast.errors import (
     BlobNotFound,
@@ -36,16 +37,30 @@ class _Slot:
 class Unit:
     """Collects changes of one tenant's records. Nothing is written before `commit`."""
 
-    def __init__(self, kernel: Kernel, clocks: Clocks, partition: str, now: int) -> None:
+    def __init__(
+        self, kernel: Kernel, clocks: Clocks, partition: str, now: int, *, turn: object = None, where: Any = None
+    ) -> None:
         self.kernel = kernel
         self.partition = partition
         self.open = True
-        self.turn: object = None  # whose unit it is, and where that lies: looked up once for all of its calls
-        self.where: Any = None
+        self.turn = turn  # whose unit it is, and where that lies: looked up once for all of its calls
+        self.where = where
         self._clocks = clocks
         self._now = now
         self._slots: dict[tuple[Kind, str], _Slot] = {}
         self._entries: dict[str, Entry] = {}  # conduit bytes that get an owner
+
+    async def __aenter__(self) -> Self:
+        self._token = current.set(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.open = False
+        current.reset(self._token)
+        if kind is None:
+            await self.commit()
 
     def seen(self, kind: Kind, key: str) -> Stored | None:
         """What this record will be, as far as this unit changes it."""
@@ -59,10 +74,13 @@ class Unit:
 
     def change(self, kind: Kind, key: str, change: Change, *, base: Stored | None = None) -> None:
         """Let this happen to the record; raises at once when it can't. ``base`` is what is stored, if it was read."""
-        slot = self._slots.get((kind, key)) or _Slot(base)
-        fold(slot.base, [*slot.changes, change])
-        slot.changes.append(change)
-        self._slots[kind, key] = slot
+        slot = self._slots.get((kind, key))
+        if slot is None:
+            change.apply(base)
+            self._slots[kind, key] = _Slot(base, [change])
+        else:
+            change.apply(fold(slot.base, slot.changes))
+            slot.changes.append(change)
 
     def own(self, entry: Entry) -> None:
         """These conduit bytes belong to a record of this unit: no longer staged, they are not reaped."""
@@ -82,7 +100,6 @@ class Unit:
 
     async def commit(self) -> None:
         """Write everything at once. Raises what a change could not know before: that an id is taken, for example."""
-        self.open = False
         for _ in range(TRIES):
             operations, ticks = self._plan()
             if not operations:
