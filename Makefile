@@ -1,5 +1,6 @@
 PYTHON ?= python3
 ARGS ?=
+JOBS ?= 3
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,9 +18,9 @@ run: $(STAMP) ## Serve the example agent on SQLite to this machine, its operator
 demo: $(STAMP) ## Show the kernel at work: processes write and tail one file, one is killed, nothing is lost
 	@$(BIN)/python examples/kernel_demo.py $(ARGS)
 
-test: $(STAMP) ## Run all tests, the short version of the faults among them (ARGS="-k name" chooses)
+test: $(STAMP) ## Run all tests, the short version of the faults among them (ARGS="-k name" chooses, JOBS=0 in one process)
 	@sh tests/tools.sh
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses=$(JOBS) --dist=loadfile --durations=20 $(ARGS)
 
 faults: $(STAMP) ## Run the faults in full: kills, power loss, full disk, wrong clocks
 	@sh tests/tools.sh

@@ -84,6 +84,7 @@ VERBS: dict[str, Callable[[Kernel], Awaitable[Any]]] = {
     "count": lambda kernel: kernel.count("p", Query("note")),
     "read_log": lambda kernel: kernel.read_log("p", "log", "a"),
     "log_state": lambda kernel: kernel.log_state("p", "log", "a"),
+    "seq_of": lambda kernel: kernel.seq_of("p", "log", "a", "k"),
     "tail": first_of,
     "claim": lambda kernel: kernel.claim("jobs", "w"),
     "heartbeat": lambda kernel: kernel.heartbeat("w"),
