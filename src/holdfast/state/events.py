@@ -1,4 +1,8 @@
-"""Events of flows. A repeat is known by its fingerprint; history is by time, and by arrival where times are equal."""
+"""Events of flows. History is by time, and by arrival where times are equal.
+
+Events of a trace come in bursts, and those that come together are one entry of its log. A repeat is kept and left out
+when the history is read: on the way of a flow, telling it from the others would cost as much as keeping it.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,17 @@ from operator import attrgetter
 from typing import Any
 
 from holdfast.errors import InvalidState
-from holdfast.state.codec import canonical, decode
 from holdfast.state.desk import Desk
 from holdfast.state.families import EVENTS
-from holdfast.state.names import GLOBAL, digest, name
+from holdfast.state.names import GLOBAL, name
 from holdfast.state.saving import Saved
-from holdfast.state.streams import read_all
+from holdfast.state.streams import once, read_items
+from holdfast.state.writes import ONE, bundled
 from holdfast.storage import Append, Draft, Operation, Scope
 
 BULK = 400  # events in one write
 
-_PRINTED = ("trace_id", "ts", "kind", "node_name", "node_id", "payload")
+_PRINTED = ("trace_id", "ts", "kind", "node_name", "node_id", "payload")  # equal in these is the same event
 
 
 class Events:
@@ -46,7 +50,7 @@ class Events:
             for trace_id, stream, draft in drafts[start : start + BULK]:
                 streams.setdefault(stream, []).append(draft)
                 notes += self._desk.note(trace_id=trace_id)
-            appends = [Append(EVENTS, stream, tuple(entries)) for stream, entries in streams.items()]
+            appends = [Append(EVENTS, stream, bundled(entries)) for stream, entries in streams.items()]
             size = sum(len(draft.data) for entries in streams.values() for draft in entries)
             saved = self._desk.save("save_events", (*appends, *notes), size, behind=True)
         return saved
@@ -55,7 +59,7 @@ class Events:
         """The history of a trace."""
 
         async def read(scope: Scope) -> list[Any]:
-            return [decode(entry.data) for entry in await read_all(scope, EVENTS, name(trace_id))]
+            return once(await read_items(scope, EVENTS, name(trace_id)), *_PRINTED)
 
         none: list[Any] = []
         stored = await self._desk.load("load_history", read, none, trace_id=trace_id)
@@ -73,9 +77,7 @@ class Events:
             if not isinstance(payload, Mapping):
                 raise InvalidState(f"the payload of an event must be a mapping, not a {type(payload).__name__}")
             fields["payload"] = dict(payload)
-        body = self._desk.encode(fields)
-        mark = digest(canonical([fields[name] for name in _PRINTED]))
-        return name(fields["trace_id"] or GLOBAL), Draft("event", body, mark)
+        return name(fields["trace_id"] or GLOBAL), Draft(ONE, self._desk.encode(fields))
 
 
 _shapes: dict[type[Any], tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]] = {}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.state.codec import decode, dump_fields
+from holdfast.state.codec import dump_fields
 from holdfast.state.desk import Desk, wanted
 from holdfast.state.families import PLANNER_EVENTS
-from holdfast.state.names import digest, name
+from holdfast.state.names import name
 from holdfast.state.saving import Saved
-from holdfast.state.streams import read_all
+from holdfast.state.streams import once, read_items
+from holdfast.state.writes import ONE
 from holdfast.storage import Append, Draft, Operation, Scope
 
 
@@ -25,8 +26,7 @@ class PlannerEvents:
         fields = dump_fields(event)
         fields["extra"] = dict(event.extra)
         body = self._desk.encode(fields)
-        draft = Draft("event", body, digest(body))
-        operations: tuple[Operation, ...] = (Append(PLANNER_EVENTS, name(trace_id), (draft,)),)
+        operations: tuple[Operation, ...] = (Append(PLANNER_EVENTS, name(trace_id), (Draft(ONE, body),)),)
         operations += self._desk.note(trace_id=trace_id)
         return self._desk.save("save_planner_event", operations, len(body), trace_id=trace_id, behind=True)
 
@@ -34,7 +34,7 @@ class PlannerEvents:
         """All events of a trace."""
 
         async def read(scope: Scope) -> list[Any]:
-            return [decode(entry.data) for entry in await read_all(scope, PLANNER_EVENTS, name(trace_id))]
+            return once(await read_items(scope, PLANNER_EVENTS, name(trace_id)))
 
         none: list[Any] = []
         stored = await self._desk.load("list_planner_events", read, none, trace_id=trace_id)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from holdfast.errors import LogTrimmed
+from holdfast.state.codec import canonical, decode
+from holdfast.state.writes import MANY
 from holdfast.storage import Entry, Scope
 
 PAGE = 2000
@@ -24,6 +27,32 @@ async def read_all(scope: Scope, log: str, stream: str) -> list[Entry]:
         if not page.entries or page.entries[-1].seq >= page.head:
             return entries
         after = page.entries[-1].seq
+
+
+async def read_items(scope: Scope, log: str, stream: str) -> list[Any]:
+    """Every item of a log whose entries hold one item or many, decoded, in order."""
+    items: list[Any] = []
+    for entry in await read_all(scope, log, stream):
+        items += items_of(entry)
+    return items
+
+
+def items_of(entry: Entry) -> list[Any]:
+    """The items of such an entry."""
+    found = decode(entry.data)
+    return found if entry.kind == MANY else [found]
+
+
+def once(items: Iterable[dict[str, Any]], *fields: str) -> list[dict[str, Any]]:
+    """Without the items that are repeats of one before: equal in these fields, or in all if none is given."""
+    seen: set[bytes] = set()
+    kept = []
+    for item in items:
+        mark = canonical([item.get(field) for field in fields] if fields else item)
+        if mark not in seen:
+            seen.add(mark)
+            kept.append(item)
+    return kept
 
 
 async def read_some(

@@ -1,0 +1,50 @@
+"""Several writes as one commit."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.state.writes import GROUP_BYTES, MANY, ONE, Write, bundled, merged
+from holdfast.storage import Append, Draft, Put
+
+
+@given(st.lists(st.integers(1, 3), min_size=1))
+def test_what_comes_together_is_one_entry(sizes: list[int]) -> None:
+    """Items that came alone and lists of items that came together, in order and none of them lost."""
+    number = 0
+    drafts = []
+    for size in sizes:
+        items = [b'{"n":%d}' % (number + place) for place in range(size)]
+        number += size
+        drafts.append(Draft(ONE, items[0]) if size == 1 else Draft(MANY, b"[%b]" % b",".join(items)))
+    (entry,) = bundled(drafts)
+    found = json.loads(entry.data)
+    assert [item["n"] for item in (found if entry.kind == MANY else [found])] == list(range(number))
+
+
+def test_large_items_do_not_become_one_too_large_entry() -> None:
+    large = Draft(ONE, b'"%b"' % (b"x" * (GROUP_BYTES // 2)))
+    assert [len(json.loads(entry.data)) for entry in bundled([large] * 5)] == [1, 1, 1, 1, 1]
+    assert [len(json.loads(entry.data)) for entry in bundled([Draft(ONE, b'"x"')] * 5)] == [5]
+
+
+def test_entries_with_names_stay_apart() -> None:
+    drafts = (Draft("task", b"1", "a"), Draft("task", b"2", "b"))
+    assert bundled(drafts) == drafts
+
+
+def test_of_one_record_the_last_is_written() -> None:
+    writes = [
+        Write("p", "m", (Append("l", "s", (Draft("k", b"1", "a"),)), Put("c", "k", b"old")), 1),
+        Write("p", "m", (Append("l", "s", (Draft("k", b"2", "b"),)), Append("l", "t", (Draft("k", b"3"),))), 1),
+        Write("p", "m", (Put("c", "k", b"new"),), 1),
+    ]
+    assert merged(writes) == (
+        Append("l", "s", (Draft("k", b"1", "a"), Draft("k", b"2", "b"))),
+        Append("l", "t", (Draft("k", b"3"),)),
+        Put("c", "k", b"new"),
+    )
+    assert merged(writes[:1]) == writes[0].operations
