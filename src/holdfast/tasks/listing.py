@@ -62,6 +62,15 @@ async def list_records(
     return RecordPage(records, page.cursor or "", query.page_size, total)
 
 
+async def newest_record(store: TaskStore, partition: str, query: ListTasksQuery) -> TaskRecord | None:
+    """The first of them alone, without a total."""
+    wanted = _query(query)
+    if wanted is None:
+        return None
+    found = (await store.kernel.find(partition, wanted, limit=1)).records
+    return TaskRecord.of(found[0]) if found else None
+
+
 async def list_tasks(store: TaskStore, partition: str, query: ListTasksQuery) -> TaskPage:
     """A page of tasks, each as the JSON of version 1.0. Raises InvalidTaskRequest."""
     if query.history_length is not None and query.history_length < 0:

@@ -33,7 +33,7 @@ from holdfast.tasks.inbox import STEERING, SteeringKind, cancelled, post
 from holdfast.tasks.journal import Journal
 from holdfast.tasks.json import json_bytes
 from holdfast.tasks.lifecycle import Answer, Cancel, Start, apply
-from holdfast.tasks.listing import list_records, list_tasks
+from holdfast.tasks.listing import list_tasks, newest_record
 from holdfast.tasks.notes import MessageNote, Note, OtherNote, StatusNote, append_notes
 from holdfast.tasks.pushes import NewPush, nudge, nudges
 from holdfast.tasks.queries import ListTasksQuery
@@ -322,9 +322,9 @@ class TaskManager:
 
     async def waiting(self, context_id: str, principal: Principal = ANONYMOUS) -> str | None:
         """The task of this context that waits for its user; of several, the one that asked last."""
-        query = ListTasksQuery(context_id=context_id, status=TaskState.input_required, page_size=1)
-        found = (await list_records(self.store, principal.partition, query)).records
-        return found[0].task_id if found else None
+        query = ListTasksQuery(context_id=context_id, status=TaskState.input_required)
+        found = await newest_record(self.store, principal.partition, query)
+        return found.task_id if found is not None else None
 
     async def list(self, query: ListTasksQuery, principal: Principal = ANONYMOUS) -> TaskPage:
         """A page of the caller's tasks, newest status first; see `holdfast.tasks.listing`."""
