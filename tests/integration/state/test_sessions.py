@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from holdfast.state.sessions import (
     TaskResult,
     TaskRuntime,
 )
-from holdfast.state.types import SteeringEventType, TaskState, TaskStatus, UpdateType
+from holdfast.state.types import SteeringEventType, TaskContextSnapshot, TaskState, TaskStatus, UpdateType
 from tests.integration.state.session_parts import BACKGROUND, SHORT, demand, die, forever, sessions, told
 
 Kind = SteeringEventType
@@ -227,3 +228,81 @@ async def test_a_full_session_is_recovered_before_it_refuses(file_url: str) -> N
             await alive.spawn_task(forever)
         await die(dead)
         await alive.spawn_task(forever)
+
+
+# --------------------------------------------------------------------------------------------------- inside a process
+
+
+async def test_two_objects_of_one_session(file_url: str) -> None:
+    """A process that opens a session again for each request steers the tasks of the first."""
+    async with (
+        StateStore(file_url, types="own") as store,
+        StreamingSession("s", state_store=store) as first,
+        StreamingSession("s", state_store=store) as second,
+    ):
+        updates = await second.subscribe()
+        await first.spawn_task(forever, task_id="t")
+        assert await second.recover() == []
+        (handle,) = first._core.handles.values()
+        assert await second.cancel_task("t", reason="enough")
+        with pytest.raises(asyncio.CancelledError):
+            await handle
+        await told(updates, "t", "cancel_requested")
+        (task,) = await second.list_tasks()
+        assert (task.status, task.error) == (TaskStatus.CANCELLED, "enough")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the task that never goes on
+def test_a_loop_that_ended_has_left_its_tasks_behind(file_url: str) -> None:
+    """The process lives on and has a lease, but nobody runs them."""
+    store = StateStore(file_url, types="own")
+    loop = asyncio.new_event_loop()
+    session = StreamingSession("s", state_store=store)
+    loop.run_until_complete(session.spawn_task(forever, task_id="t"))
+    loop.close()
+
+    async def look() -> TaskState:
+        async with store, StreamingSession("s", state_store=store) as again:
+            (task,) = await again.list_tasks()
+            return task
+
+    task = asyncio.run(look())
+    assert (task.status, task.error) == (TaskStatus.FAILED, PROCESS_DIED)
+    del session
+    gc.collect()
+
+
+async def test_opening_a_session_reads_as_often_however_many_tasks_it_has(
+    store: StateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One read for all tasks, one for their snapshots, one for their order, and a few for the session itself."""
+    for session_id, count in (("few", 2), ("many", 300)):
+        for number in range(count):
+            snapshot = TaskContextSnapshot(session_id=session_id, task_id=str(number))
+            status = TaskStatus.COMPLETE
+            store.save_task(TaskState(str(number), session_id, status, BACKGROUND, 0, snapshot))
+    await store.flush()
+    kernel: Any = None
+
+    async def find(opened: Any) -> None:
+        nonlocal kernel
+        kernel = opened
+
+    await store.host.ask(find)
+    reads: list[str] = []
+    for name in ("get", "get_many", "find", "read_log", "commit"):
+        original = getattr(kernel, name)
+
+        def counting(*args: Any, _name: str = name, _original: Any = original, **options: Any) -> Any:
+            reads.append(_name)
+            return _original(*args, **options)
+
+        monkeypatch.setattr(kernel, name, counting)
+    seen = []
+    for session_id in ("few", "many"):
+        reads.clear()
+        async with StreamingSession(session_id, state_store=store) as session:
+            seen.append(sorted(reads))
+            assert len(session.registry) == (2 if session_id == "few" else 300)
+    assert seen[0] == seen[1]
+    assert len(seen[0]) <= 8

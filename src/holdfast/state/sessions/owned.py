@@ -59,10 +59,7 @@ class OwnedTasks:
     async def list_tasks(self, session_id: str) -> Sequence[TaskState]:
         """The tasks of a session. Those that a dead process left behind have failed."""
         self._process.enter(self)
-        none: Sequence[Run] = ()
-        orphans = await self._process.ground.attempt(
-            lambda kernel: self._process.take_over(kernel, session_id), none, "recover"
-        )
+        orphans = await self._process.take_over(session_id)
         tasks: Sequence[TaskState] = await self._store.list_tasks(session_id)
         by_id = {task.task_id: task for task in tasks}
         for run in orphans:

@@ -134,32 +134,34 @@ class Owner:
         leases = await kernel.get_many(self._partition, OWNERS, owners) if owners else ()
         return {owner for owner, lease in zip(owners, leases, strict=True) if lease is not None}
 
-    async def take_over(self, kernel: Kernel, session_id: str) -> Sequence[Run]:
-        """The runs of a session whose owners are gone: they are this process's now, nobody else gets them."""
+    async def take_over(self, kernel: Kernel, session_id: str, mine: Callable[[Run], bool]) -> Sequence[Run]:
+        """The runs of a session whose owners are gone: they are this process's now, nobody else gets them.
+
+        ``mine`` says of a run of this process whether it really runs.
+        """
         runs = await list_runs(kernel, self._partition, session_id)
-        foreign = sorted({run.owner for run in runs} - {self.id})
-        alive = await self.alive(kernel, foreign)
-        found = await asyncio.gather(
-            *(self._take(kernel, run) for run in runs if run.owner != self.id and run.owner not in alive)
-        )
+        alive = await self.alive(kernel, sorted({run.owner for run in runs} - {self.id}))
+        orphans = [run for run in runs if not (mine(run) if run.owner == self.id else run.owner in alive)]
+        found = await asyncio.gather(*(self._take(kernel, run) for run in orphans))
         return [run for run in found if run is not None]
 
     async def _take(self, kernel: Kernel, run: Run) -> Run | None:
         new = replace(run, owner=self.id, attempt=run.attempt + 1, version=run.version + 1)
         write = Replace(RUNS, run.key, run.version, *_dump(new))
         try:
-            await kernel.commit(self._partition, write, Drop(INBOXES, run.owner))
+            forget = () if run.owner == self.id else (Drop(INBOXES, run.owner),)
+            await kernel.commit(self._partition, write, *forget)
         except CommitRefused:  # another process was faster
             return None
         return new
 
     # ---------------------------------------------------------------------------------------------------------- demands
 
-    async def holder(self, kernel: Kernel, session_id: str, task_id: str) -> str | None:
-        """Another living process that runs the task, or None."""
-        record = await kernel.get(self._partition, RUNS, joined(session_id, task_id))
-        owner = str(record.fields["owner"]) if record is not None else self.id
-        return owner if owner != self.id and await self.alive(kernel, [owner]) else None
+    async def holder(self, kernel: Kernel, key: str) -> str | None:
+        """The living process that runs the task, or None."""
+        record = await kernel.get(self._partition, RUNS, key)
+        owner = str(record.fields["owner"]) if record is not None else None
+        return owner if owner is not None and await self.alive(kernel, [owner]) else None
 
     async def tell(self, kernel: Kernel, owner: str, event_id: str, demand: bytes) -> None:
         """Send a demand to another process."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from holdfast.errors import StorageClosed
 from holdfast.state.codec import decode, encode
 from holdfast.state.families import RUNS
+from holdfast.state.names import joined
 from holdfast.state.sessions.ground import Ground
 from holdfast.state.sessions.owner import Owner, Run, list_runs
 from holdfast.state.types.tasks import TaskState
@@ -40,6 +41,8 @@ class Process:
         self._types = store.types
         self._owner: Owner | None = None
         self._starting = asyncio.Lock()
+        self._taking = asyncio.Lock()
+        self._running: dict[str, asyncio.AbstractEventLoop] = {}
         self._listeners: list[tuple[asyncio.AbstractEventLoop, weakref.ref[Listener]]] = []
 
     @classmethod
@@ -71,32 +74,53 @@ class Process:
         None: a resilient store can't be asked, and the task has no owner.
         """
         owner = await self.ground.attempt(self._present, None, "begin_run")
-        return None if owner is None else owner.begin(task, strategy)
+        if owner is None:
+            return None
+        self._running[joined(task.session_id, task.task_id)] = asyncio.get_running_loop()
+        return owner.begin(task, strategy)
 
     def end(self, run: Run) -> None:
         """No process runs the task any more; what was saved before is saved."""
+        self._running.pop(run.key, None)
         self.ground.save("end_run", run.held, Delete(RUNS, run.key))
 
     async def runs(self, kernel: Kernel, session_id: str) -> Sequence[Run]:
         """The tasks of a session that some process runs; on the kernel's loop."""
         return await list_runs(kernel, self.ground.partition, session_id)
 
-    async def take_over(self, kernel: Kernel, session_id: str) -> Sequence[Run]:
-        """The tasks that dead processes left behind, which are this one's now; on the kernel's loop."""
-        return await (await self._present(kernel)).take_over(kernel, session_id)
+    async def take_over(self, session_id: str) -> Sequence[Run]:
+        """The tasks that dead processes (and loops of this one that ended) left behind, which are this one's now."""
+        loop = asyncio.get_running_loop()
+
+        async def take(kernel: Kernel) -> Sequence[Run]:
+            async with self._taking:
+                owner = await self._present(kernel)
+                taken = await owner.take_over(kernel, session_id, lambda run: self._runs(run.key))
+                self._running.update({run.key: loop for run in taken})
+                return taken
+
+        none: Sequence[Run] = ()
+        return await self.ground.attempt(take, none, "recover")
+
+    def _runs(self, key: str) -> bool:
+        """Whether a loop of this process that has not ended runs it."""
+        loop = self._running.get(key)
+        return loop is not None and not loop.is_closed()
 
     # ---------------------------------------------------------------------------------------------------------- demands
 
     async def pass_on(self, event: Any) -> bool:
-        """Tell the process that runs the task; False when no other one does."""
+        """Tell whoever runs the task; False when nobody does."""
         demand = encode(event.model_dump())
+        key = joined(event.session_id, event.task_id)
 
         async def write(kernel: Kernel) -> bool:
             owner = await self._present(kernel)
-            holder = await owner.holder(kernel, event.session_id, event.task_id)
-            if holder is not None:
-                await owner.tell(kernel, holder, event.event_id, demand)
-            return holder is not None
+            holder = await owner.holder(kernel, key)
+            if holder is None or (holder == owner.id and not self._runs(key)):
+                return False
+            await owner.tell(kernel, holder, event.event_id, demand)
+            return True
 
         return await self.ground.attempt(write, otherwise=False, method="pass_on")
 

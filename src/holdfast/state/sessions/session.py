@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -18,7 +18,7 @@ from holdfast.state.sessions.inbox import SteeringInbox
 from holdfast.state.sessions.launching import Launcher, TaskOptions
 from holdfast.state.sessions.limits import SessionLimits
 from holdfast.state.sessions.merging import PatchDesk
-from holdfast.state.sessions.owner import Run
+from holdfast.state.sessions.opening import restore
 from holdfast.state.sessions.patches import ContextPatch, MergeStrategy, PendingContextPatch
 from holdfast.state.sessions.policy import ControlPolicy
 from holdfast.state.sessions.recovery import Recover, Recovery, fail_orphans
@@ -29,9 +29,6 @@ from holdfast.state.store import StateStore
 from holdfast.state.types.planner import BackgroundTaskResult
 from holdfast.state.types.steering import SteeringEvent, SteeringEventType
 from holdfast.state.types.tasks import StateUpdate, TaskState, TaskStatus, TaskType, UpdateType
-from holdfast.storage import Kernel
-
-Loaded = tuple[Sequence[PendingContextPatch], Sequence[SteeringEvent], Sequence[Run], Sequence[Run]]
 
 
 class StreamingSession:
@@ -85,32 +82,16 @@ class StreamingSession:
         async with self._hydrating:
             if self._hydrated:
                 return
-            core = self._core
-            core.process.enter(self)
-            nothing: Loaded = ((), (), (), ())
-            tasks, loaded = await asyncio.gather(
-                core.store.list_tasks(self.session_id), core.ground.attempt(self._load, nothing, "hydrate")
-            )
-            waiting, controls, runs, orphans = loaded
-            core.registry.seed(tasks)
-            front = [task.task_id for task in tasks if task.task_type == TaskType.FOREGROUND]
-            self._launcher.foreground = front[-1] if front else None
-            self._patches.loaded(waiting)
-            self._controls.loaded(controls)
-            owned = {run.task_id for run in runs}
-            core.unowned = {task.task_id for task in core.registry.active()} - owned
+            self._core.process.enter(self)
+            opened = await restore(self._core, self._patches, self._controls)
+            self._launcher.foreground = opened.foreground
+            await self._recovery.recover(opened.orphans)
             self._hydrated = True
-        await self._recovery.recover(orphans)
 
     async def recover(self) -> list[TaskState]:
         """Look for tasks that processes left behind since, and recover them; answers these."""
         await self.list_tasks()
-        core = self._core
-        none: Sequence[Run] = ()
-        orphans = await core.ground.attempt(
-            lambda kernel: core.process.take_over(kernel, self.session_id), none, "recover"
-        )
-        return await self._recovery.recover(orphans)
+        return await self._recovery.recover(await self._core.process.take_over(self.session_id))
 
     async def close(self) -> None:
         """Cancel what runs here, end the subscriptions, and let the tasks' lease go."""
@@ -125,13 +106,6 @@ class StreamingSession:
         await core.process.leave(self)
         if self._owns_store:
             await core.store.close()
-
-    async def _load(self, kernel: Kernel) -> Loaded:
-        process = self._core.process
-        waiting, controls, runs = await asyncio.gather(
-            self._patches.load(kernel), self._controls.load(kernel), process.runs(kernel, self.session_id)
-        )
-        return waiting, controls, runs, await process.take_over(kernel, self.session_id) if runs else ()
 
     # ------------------------------------------------------------------------------------------------------ the context
 
@@ -275,7 +249,7 @@ class StreamingSession:
 
     def told(self, event: Any) -> None:
         """Act on a demand that another process passed on."""
-        if self._controls.receive(event):
+        if self._core.runs_here(event.task_id) and self._controls.receive(event):
             task = asyncio.get_running_loop().create_task(self._controls.act(event), name="session-told")
             self._told.add(task)
             task.add_done_callback(self._told.discard)
