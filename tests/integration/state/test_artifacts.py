@@ -14,6 +14,7 @@ import pytest
 from holdfast.errors import (
     ArtifactLimitExceeded,
     ArtifactTooLarge,
+    InvalidState,
     StateNotLoaded,
     StateNotSaved,
     StorageUnreachable,
@@ -189,6 +190,18 @@ async def test_a_stream_that_is_too_long_is_not_read_to_its_end(memory: Case, tm
         await store.put_stream(tmp_path / "file")
     with pytest.raises(ArtifactTooLarge):
         await store.put_stream(io.BytesIO(b"x" * 10_001))
+    assert await ids(store) == []
+
+
+async def test_what_is_no_content_is_told(memory: Case) -> None:
+    store: Any = memory.store()
+    for wrong in (5, "text", None, [1]):
+        with pytest.raises(InvalidState, match="put_bytes"):
+            await store.put_bytes(wrong)
+        with pytest.raises(InvalidState, match="put_stream"):
+            await store.put_stream(wrong)
+    with pytest.raises(InvalidState, match="put_text"):
+        await store.put_text(b"bytes")
     assert await ids(store) == []
 
 

@@ -82,8 +82,8 @@ class Shelf:
 
     async def _keep(self, wanted: Kept) -> Kept:
         for _ in range(ATTEMPTS):
-            found = await self._place(wanted)
             try:
+                found = await self._place(wanted)
                 if found.version:
                     fields = {"rank": found.rank, "expires": found.expires}
                     await self._room.commit(Patch(ARTIFACTS, key(found.id), fields, version=found.version))

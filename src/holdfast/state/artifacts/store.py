@@ -9,7 +9,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from os import PathLike
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from holdfast.errors import ArtifactTooLarge, BlobNotFound, StateNotLoaded, StateNotSaved, StorageError
+from holdfast.errors import ArtifactTooLarge, BlobNotFound, InvalidState, StateNotLoaded, StateNotSaved, StorageError
 from holdfast.state.artifacts.ids import Owner
 from holdfast.state.artifacts.order import Order
 from holdfast.state.artifacts.record import Kept
@@ -70,6 +70,8 @@ class ArtifactStore:
         meta: dict[str, Any] | None = None,
     ) -> Any:
         """Keep bytes; answers an ArtifactRef. The same bytes of the same session are kept once, from now on."""
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise InvalidState(f"put_bytes takes bytes, not a {type(data).__name__}")
         return await self._put(bytes(data), mime_type, filename, namespace, scope, meta)
 
     async def put_text(
@@ -83,6 +85,8 @@ class ArtifactStore:
         meta: dict[str, Any] | None = None,
     ) -> Any:
         """Keep a text as UTF-8; answers an ArtifactRef."""
+        if not isinstance(text, str):
+            raise InvalidState(f"put_text takes a string, not a {type(text).__name__}")
         return await self._put(text.encode(), mime_type, filename, namespace, scope, meta)
 
     async def put_stream(
@@ -100,6 +104,9 @@ class ArtifactStore:
             size = os.stat(source).st_size  # noqa: PTH116  (a look, so that nothing is copied in vain)
             if size > self.retention.max_artifact_bytes:
                 raise ArtifactTooLarge(f"a file of {size} bytes; one may have {self.retention.max_artifact_bytes}")
+        elif not isinstance(source, AsyncIterable) and not hasattr(source, "read"):
+            kind = type(source).__name__
+            raise InvalidState(f"put_stream takes an async iterator, a binary file or a Path, not a {kind}")
         given: BlobSource = _brought(source) if isinstance(source, AsyncIterable) else source
         return await self._put(given, mime_type, filename, namespace, scope, meta)
 
