@@ -37,7 +37,7 @@ except ImportError:  # there is none for Windows
 
 T = TypeVar("T")
 
-GATHER_SECONDS = 0.01  # what nobody waits for is taken together: the fewer commits, the less they disturb the caller
+GATHER_SECONDS = 0.02  # what nobody waits for is taken together: the fewer commits, the less they disturb the caller
 
 
 class ThreadHost:
