@@ -157,10 +157,11 @@ class ApcoreWorker(Worker):
         """Call the module; the chunks of one that streams are artifacts already."""
         if not module.streams or not self._can_stream:
             return await self._parts(ctx, await self.executor.call_async(module.id, inputs, context))
+        name = artifact_of(ctx)
         async with contextlib.aclosing(self.executor.stream(module.id, inputs, context)) as chunks:
             async for chunk in chunks:
                 if parts := await self._parts(ctx, chunk):
-                    await ctx.emit_artifact(artifact_id=ARTIFACT, parts=parts, append=True)
+                    await ctx.emit_artifact(artifact_id=name, parts=parts, append=True)
         return []
 
     async def _once(self, ctx: TaskContext, module: Module, inputs: Input, context: Context[Any]) -> list[Part]:
@@ -177,7 +178,7 @@ class ApcoreWorker(Worker):
     async def _complete(self, ctx: TaskContext, parts: list[Part]) -> None:
         if ctx.is_cancelled:  # it is too late for a result
             return
-        await ctx.complete(parts=parts, artifact_id=ARTIFACT)
+        await ctx.complete(parts=parts, artifact_id=artifact_of(ctx))
 
     async def _parts(self, ctx: TaskContext, output: Any) -> list[Part]:
         async def keep(content: bytes, media_type: str, filename: str) -> str:
@@ -234,3 +235,9 @@ class ApcoreWorker(Worker):
                 seconds,
                 self._timeout,
             )
+
+
+def artifact_of(ctx: TaskContext) -> str:
+    """The artifact of this turn: what an earlier call in the same task gave stays beside it."""
+    earlier = {artifact.artifact_id for artifact in ctx.previous_artifacts} if ctx.turn > 1 else ()
+    return f"{ARTIFACT}-{ctx.turn}" if ARTIFACT in earlier else ARTIFACT

@@ -165,6 +165,42 @@ async def test_a_streaming_module_becomes_chunks() -> None:
         assert [part["data"]["number"] for part in task["artifacts"][0]["parts"]] == [1, 2, 3]
 
 
+async def test_a_further_call_of_a_running_task_has_its_turn_and_its_artifact() -> None:
+    """It is checked as any other, and the first one's result stays."""
+    gate = Gate()
+    async with agent_of(executor_of(registry_of(gate=gate, count=Count()))) as server:
+        params = {"message": message({"n": 1}, skill="gate"), "configuration": {"returnImmediately": True}}
+        task = (await call(server.app, "SendMessage", params)).json["result"]["task"]
+        await gate.began.wait()
+        assert (await error_of(server.app, {"to": "x"}, skill="count", taskId=task["id"]))["code"] == -32602
+        waiting = asyncio.create_task(task_of(server.app, {"to": 2}, skill="count", taskId=task["id"]))
+        engine = server.routes.service.engine
+        async with asyncio.timeout(10):
+            while not (await engine.tasks.load(task["id"])).view.pending:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        gate.open.set()
+        done = await waiting
+        assert state(done) == "completed"
+        found = {artifact["artifactId"]: [part["data"] for part in artifact["parts"]] for artifact in done["artifacts"]}
+        assert found == {"result": [{"n": 1}], "result-2": [{"number": 1}, {"number": 2}]}
+
+
+class Gate:
+    """Answers when it is opened."""
+
+    input_schema = Anything
+    output_schema = Anything
+    description = "Waits to be opened"
+
+    def __init__(self) -> None:
+        self.began, self.open = asyncio.Event(), asyncio.Event()
+
+    async def execute(self, inputs: dict[str, Any], context: Any) -> dict[str, Any]:
+        self.began.set()
+        await self.open.wait()
+        return inputs
+
+
 async def test_a_cancel_reaches_the_module() -> None:
     sleeper = Sleeper()
     patient = TaskSettings.of(cancel_seconds=60)  # so long, nothing but the token could end it
