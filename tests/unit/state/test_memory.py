@@ -287,6 +287,23 @@ async def test_too_many_failures_degrade_and_it_recovers_by_itself(more: int) ->
     assert (memory.summary, memory.to_dict()["backlog"]) == (expected, [])
 
 
+async def test_it_recovers_also_when_nothing_waits_for_it() -> None:
+    """A backlog of no turns is none to try again with; the next turns are."""
+    seen = []
+
+    async def changed(_old: MemoryHealth, new: MemoryHealth) -> None:
+        seen.append(new.value)
+
+    memory = rolling(Summariser(failures=1), retry_attempts=0, recovery_backlog_limit=0, on_health_changed=changed)
+    for number in range(3):
+        await memory.add_turn(turn(number))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    await memory.add_turn(turn(3))
+    await memory.flush()
+    assert (seen, memory.summary) == (["degraded", "healthy"], "user 1")
+
+
 async def test_turns_that_come_while_it_recovers_are_summarised_too() -> None:
     """And not at the same time: a model that has just come back is asked one thing after the other."""
     summariser = Summariser(failures=1)

@@ -111,7 +111,7 @@ class Conversation:
                 return
             self._become(MemoryHealth.DEGRADED)  # the loop in which it recovered has ended
         if self._health is MemoryHealth.DEGRADED:
-            if self._contents.backlog and not _runs(self._recovery):
+            if not _runs(self._recovery):
                 self._recovery = asyncio.create_task(self._recover())
         elif self._contents.pending and not _runs(self._work):
             self._work = asyncio.create_task(self._summarise())
@@ -124,11 +124,14 @@ class Conversation:
         self._start()  # the recovery, when it was given up
 
     async def _recover(self) -> None:
-        while self._health is MemoryHealth.DEGRADED and self._contents.backlog:
+        while self._health is MemoryHealth.DEGRADED:
             if (wait := self._next_recovery - self._clock()) > 0:
                 await self._sleep(wait)
-            self._become(MemoryHealth.RECOVERING)
-            await self._attempt(list(self._contents.backlog))
+            if self._contents.backlog:
+                self._become(MemoryHealth.RECOVERING)
+                await self._attempt(list(self._contents.backlog))
+            else:
+                self._become(MemoryHealth.HEALTHY)  # nothing waits: the next turns will show whether it works again
         self._start()  # for what came in meanwhile
 
     async def _attempt(self, turns: Sequence[ConversationTurn]) -> None:
