@@ -7,6 +7,7 @@ rewrites a few hundred bytes, however large its context is. The order in which t
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict
 from typing import Any
 
@@ -64,8 +65,11 @@ class Tasks:
                 _all(scope, TASKS, session), _all(scope, SNAPSHOTS, session), read_all(scope, TASK_ORDER, session)
             )
             contexts = {record.key: record for record in snapshots}
+            if missing := [record.key for record in tasks if record.key not in contexts]:  # saved between the reads
+                later = await scope.get_many(SNAPSHOTS, missing)
+                contexts.update({record.key: record for record in later if record is not None})
             order = {entry.data.decode(): entry.seq for entry in came}
-            tasks.sort(key=lambda record: order.get(record.key.rpartition("/")[2], 0))
+            tasks.sort(key=lambda record: order.get(record.key.rpartition("/")[2], math.inf))
             return [(decode(record.body), _context(contexts.get(record.key))) for record in tasks]
 
         none: list[tuple[Any, Any]] = []
