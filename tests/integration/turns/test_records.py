@@ -152,6 +152,14 @@ async def test_check_41_ids_begin_anew_in_every_turn(storage: DurableStorage, ki
     assert await seen() == [str(changed), str(changed)], "from a turn without one: the latest"
     await turns[2].do("delete", kind, "call_0")
     await turns[2].do("delete", kind, "call_0")
+    assert await seen() == [str(changed)], "the latest, and a repeat takes no other"
+    with pytest.raises(TurnStorageNotFound):
+        await turns[2].do("mutate", kind, MAKE[kind]("call_0"))
+    await turns[2].do("store", kind, MAKE[kind]("call_0"))
+    await turns[2].do("delete", kind, "call_0")
+    await turns[2].do("delete", kind, "call_0")
+    assert await seen() == [str(changed)], "its own, and a repeat takes no other"
+    await turns[0].do("delete", kind, "call_0")
     assert await seen() == []
 
 

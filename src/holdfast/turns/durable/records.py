@@ -66,6 +66,7 @@ class Stored:
         fields: dict[str, Scalar] = {"owner": self.owner, "seq": seq}
         if self.named is not None:
             fields["named"] = self.named
+            fields["place"] = seq
         if self.kind == "memory":
             fields["importance"] = float(self.data["importance"])
             fields["confidence"] = float(self.data["confidence"])

@@ -5,16 +5,18 @@ Everything goes in small commits, and what was interrupted is finished by doing 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.errors import CommitRefused
+from holdfast.errors import CommitRefused, TurnStorageCorrupt
 from holdfast.storage import Delete, Kernel, Operation, Query, Record
 from holdfast.turns.durable.blobs import forgetting
+from holdfast.turns.durable.ended_turns import KEPT_SECONDS, forget_all, forget_ended, forget_of
 from holdfast.turns.durable.families import BYTES, DELETED, KIND_OF, STREAMS
 from holdfast.turns.durable.records import Stored, read
-from holdfast.turns.durable.scope import PARTITIONS, partition_of, under
+from holdfast.turns.durable.scope import PARTITIONS, owner_in, partition_of, under
 from holdfast.turns.durable.unit import holdings
 
 BATCH = 100
@@ -48,12 +50,12 @@ async def partitions(kernel: Kernel, tenant: str | None) -> list[str]:
 
 
 async def purge(kernel: Kernel, partition: str, *, until: int) -> Removed:
-    """Remove what was deleted before this time, with its bytes."""
+    """Remove what was deleted before this time, with its bytes, and what is known of turns that ended a day before."""
     removed = Removed()
     for collection in KIND_OF:
         query = Query(collection, {"owner": DELETED}, order="seq", until=until)
         removed += await _remove(kernel, partition, query)
-    return removed
+    return removed + Removed(await forget_ended(kernel, partition, until=until - int(KEPT_SECONDS * 1_000_000)))
 
 
 async def reap(kernel: Kernel, partition: str, *, until: int) -> Removed:
@@ -74,9 +76,11 @@ async def erase(kernel: Kernel, partition: str, owners: Iterable[str] | None) ->
         for conduit in ("media", "retrievable"):
             shelf = Query(BYTES, {"shelf": under(owner, conduit)}, order="id")
             removed += await _forget(kernel, partition, shelf)
+        removed += Removed(await forget_of(kernel, partition, owner))
         await kernel.commit(partition, Delete(STREAMS, owner))
     if everything:
         removed += await purge(kernel, partition, until=_EVERY_TIME)
+        removed += Removed(await forget_all(kernel, partition))
         for state in ("staged", "committed"):
             removed += await _forget(kernel, partition, Query(BYTES, {"state": state}, order="at"))
     return removed
@@ -126,7 +130,7 @@ async def _bury(kernel: Kernel, partition: str, collection: str, owner: str) -> 
     removed = Removed()
     query = Query(collection, {"owner": DELETED}, order="seq")
     async for record in each_of(kernel, partition, query):
-        if read(KIND_OF[collection], record).owner == owner:
+        if owner_in(record.key) == owner:
             removed += await _removed(kernel, partition, [record])
     return removed
 
@@ -142,11 +146,13 @@ async def _removed(kernel: Kernel, partition: str, records: Iterable[Record]) ->
     """Remove these and what they hold; one that changed meanwhile is left for the next look."""
     count = Removed()
     for record in records:
-        stored = read(KIND_OF[record.collection], record)
-        entries = await kernel.get_many(partition, BYTES, stored.entries) if stored.entries else ()
-        found = [entry for entry in entries if entry is not None]
         operations: list[Operation] = [Delete(record.collection, record.key, record.version)]
-        operations += holdings(record.collection, record.key, before=stored.blobs, after=())
+        found: list[Record] = []
+        with contextlib.suppress(TurnStorageCorrupt):  # what can't be read can be removed; its bytes stay held
+            stored = read(KIND_OF[record.collection], record)
+            entries = await kernel.get_many(partition, BYTES, stored.entries) if stored.entries else ()
+            found = [entry for entry in entries if entry is not None]
+            operations += holdings(record.collection, record.key, before=stored.blobs, after=())
         for entry in found:
             operations += forgetting(entry)
         try:

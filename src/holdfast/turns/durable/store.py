@@ -10,12 +10,13 @@ from functools import lru_cache
 from typing import Any
 
 from holdfast.errors import InvalidInitialValue, InvalidValue, TurnStorageCorrupt, TurnStorageScopeMissing
-from holdfast.storage import Kernel, Query, Record
+from holdfast.storage import FieldIn, Kernel, Query, Record
 from holdfast.turns.codec.codec import Codec
 from holdfast.turns.codec.kinds import KINDS, PLURALS, TYPES, Kind
 from holdfast.turns.durable.blobs import Blobs
 from holdfast.turns.durable.clocks import Clocks
 from holdfast.turns.durable.families import COLLECTIONS
+from holdfast.turns.durable.places import guard_of
 from holdfast.turns.durable.policies import Policy
 from holdfast.turns.durable.records import Mutate, Remove, Store, Stored, read
 from holdfast.turns.durable.scope import Scope, owner_of, partition_of, under
@@ -34,6 +35,12 @@ class Where:
     turn: str
     partition: str
     owners: Mapping[Kind, str]
+    run: int = 0  # which run of the turn this is; 0: that is not kept
+
+    @property
+    def guard(self) -> FieldIn | None:
+        """What refuses a run of this turn that another one has taken over."""
+        return guard_of(under(self.owners["message"], self.turn), self.run) if self.run else None
 
 
 class TurnStore:
@@ -48,8 +55,8 @@ class TurnStore:
         self.now = clock
         self._owners = lru_cache(4096)(self._owners_in)
 
-    def where(self, scope: Scope, turn: str) -> Where:
-        return Where(turn, partition_of(scope.tenant), self._owners(scope))
+    def where(self, scope: Scope, turn: str, run: int = 0) -> Where:
+        return Where(turn, partition_of(scope.tenant), self._owners(scope), run)
 
     def _owners_in(self, scope: Scope) -> Mapping[Kind, str]:
         return {kind: owner_of(scope, self.policy.reach(kind)) for kind in KINDS}
@@ -98,6 +105,7 @@ class TurnStore:
             if kind == "standing_instruction":
                 check_value(kind, key)
                 found = await self._find(unit, where, kind, _id(key)) or await self._last(unit, where, kind, str(key))
+                found = found if found is not None and not found.deleted else None
             elif isinstance(key, str):
                 found = await self._find(unit, where, kind, key)
             else:
@@ -165,26 +173,26 @@ class TurnStore:
         return under(owner, where.turn, known) if kind in _PER_TURN else under(owner, known)
 
     async def _find(self, unit: Unit, where: Where, kind: Kind, known: str) -> Stored | None:
-        """The living record with this id: of this turn, or else the last one of any."""
+        """The living record with this id: of this turn, or else the last one of any.
+
+        Where that was deleted there is none: a delete that is repeated must not go on to what an older turn stored.
+        """
         key = self._key(where, kind, known)
         found = unit.seen(kind, key) or await unit.load(kind, key)
-        if found is not None and not found.deleted:
-            return found
-        return await self._last(unit, where, kind, known) if kind in _PER_TURN else None
+        if found is None and kind in _PER_TURN:
+            found = await self._last(unit, where, kind, known)
+        return found if found is not None and not found.deleted else None
 
     async def _last(self, unit: Unit, where: Where, kind: Kind, known: str) -> Stored | None:
-        """The last living record with this id; of a standing instruction: with this text, whatever its key is."""
+        """The last record with this id; of standing instructions the last one with this text, whatever its key is."""
         named = under(where.owners[kind], _text_id(known) if kind == "standing_instruction" else known)
         found = unit.find(kind, named)
         if found is not None:
             return found
-        query = Query(COLLECTIONS[kind], {"named": named}, order="seq", newest_first=True)
+        query = Query(COLLECTIONS[kind], {"named": named}, order="place", newest_first=True)
         for record in (await self.kernel.find(where.partition, query, limit=1)).records:
-            stored = read(kind, record)
-            seen = unit.seen(kind, stored.key)
-            if seen is None:
-                return stored
-            return seen if not seen.deleted and seen.named == named else None
+            stored = unit.seen(kind, record.key) or read(kind, record)
+            return stored if stored.named == named else None
         return None
 
 

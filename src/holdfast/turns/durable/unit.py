@@ -14,8 +14,9 @@ from holdfast.errors import (
     CommitRefused,
     StorageBusy,
     TurnStorageNotFound,
+    TurnTakenOver,
 )
-from holdfast.storage import Attach, Detach, Insert, Kernel, Operation, Patch, Replace
+from holdfast.storage import Attach, Detach, FieldIn, Insert, Kernel, Operation, Patch, Replace
 from holdfast.storage.records import Scalar
 from holdfast.turns.codec.kinds import Kind
 from holdfast.turns.durable.clocks import Clocks, Tick
@@ -49,6 +50,7 @@ class Unit:
         self._now = now
         self._slots: dict[tuple[Kind, str], _Slot] = {}
         self._entries: dict[str, Entry] = {}  # conduit bytes that get an owner
+        self._also: list[Operation] = []
 
     async def __aenter__(self) -> Self:
         self._token = current.set(self)
@@ -86,6 +88,10 @@ class Unit:
         """These conduit bytes belong to a record of this unit: no longer staged, they are not reaped."""
         if entry.version:
             self._entries[entry.key] = entry
+
+    def also(self, operation: Operation) -> None:
+        """Let this be a part of the commit."""
+        self._also.append(operation)
 
     def find(self, kind: Kind, named: str) -> Stored | None:
         """The last living record with this name among those that this unit stores."""
@@ -146,11 +152,16 @@ class Unit:
                 operations += holdings(collection, key, before=before, after=state.blobs)
         for entry in self._entries.values():
             operations.append(Patch(BYTES, entry.key, {"state": "committed"}, entry.version))
+        operations += self._also
+        guard = self.where.guard if operations and self.where is not None else None
+        if guard is not None:
+            operations.append(guard)
         return operations, list(ticks.values())
 
     def _tombstone(self, state: Stored) -> dict[str, Scalar]:
         gone: dict[str, Scalar] = {"owner": DELETED, "seq": self._now}
-        return gone if state.named is None else {**gone, "named": None}
+        # An instruction is what it says; but a call that is gone still stands before those of older turns.
+        return {**gone, "named": None} if state.kind == "standing_instruction" else gone
 
     async def _learn(self, refusal: CommitRefused, ticks: Iterable[Tick]) -> None:
         """Take in what the refusal says; raises when that leaves no way to do what was asked."""
@@ -167,6 +178,8 @@ class Unit:
                     "bytes that a record refers to are gone: they were reaped before it was stored; write them again",
                     cause=BlobNotFound(check.digest),
                 )
+            case FieldIn():
+                raise TurnTakenOver
             case Patch() if check.collection == BYTES:
                 del self._entries[check.key]  # rewritten or let go meanwhile; the record holds the bytes by itself
             case Insert() | Replace() | Patch() if check.collection != STREAMS:
