@@ -337,6 +337,7 @@ async def test_section_4_2_1_shutdown_timeout(tmp_path: Path, seconds: float, le
     """What runs has so long to end; the rest is handed over, and done by the next process."""
     module, storage = Patient(), f"sqlite:///{tmp_path}/agent.db"
     async with serving(registry_of(patient=module), storage=storage, shutdown_timeout=seconds) as app:
+        assert server_of(app).task_settings.drain_seconds == seconds
         message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"data": {}}]}
         params = {"message": message, "configuration": {"returnImmediately": True}}
         task = (await call(app, "SendMessage", params)).json["result"]["task"]

@@ -9,10 +9,10 @@ import pytest
 
 from holdfast.apcore import CallerApproves, InMemoryTaskStore, TaskStore
 from holdfast.apcore.task_store import METHODS
-from holdfast.auth import APIKeyAuthenticator, new_secret
+from holdfast.auth import ANONYMOUS, APIKeyAuthenticator, new_secret
 from tests.integration.apcore.calling import output, send, state, task_of
 from tests.integration.apcore.modules import Count, Deploy, Echo, executor_of, registry_of
-from tests.integration.apcore.serving import serving, until
+from tests.integration.apcore.serving import server_of, serving, until
 from tests.integration.server.asgi import ask, call
 
 
@@ -228,6 +228,9 @@ async def test_section_4_7_what_waits_goes_on_in_the_next_process() -> None:
     async with serving(modules(), task_store=store, push_notifications=True) as app:
         found = (await call(app, "tasks/pushNotificationConfig/get", {"taskId": asked["id"]})).json
         assert "hooks.example.com" in str(found["result"])
+        record = await server_of(app).routes.service.engine.store.record(ANONYMOUS.partition, asked["id"])
+        assert record is not None
+        assert len(record.push) == 1  # so that it is told what happens from now on
         done = await task_of(app, "approved", taskId=asked["id"])
     assert output(done) == {"deployed": "v2"}
 

@@ -205,6 +205,14 @@ def test_section_4_9_modules_that_are_all_broken(tmp_path: Path) -> None:
     assert str(tmp_path) not in ran.stderr
 
 
+def test_section_4_9_a_module_that_ends_the_program(tmp_path: Path) -> None:
+    extensions(tmp_path / "bad", good=MODULE, exits="import sys\nsys.exit(0)\n")
+    ran = run("serve", "--extensions-dir", "bad")
+    assert ran.exit_code == 1
+    words = "error: A module in bad ends the program when it is loaded (line 2 of exits.py)\n"
+    assert ran.stderr == words
+
+
 def test_section_4_9_a_runtime_error_is_2(tmp_path: Path) -> None:
     with socket.create_server(("0.0.0.0", 0)) as taken:
         port = str(taken.getsockname()[1])
