@@ -52,7 +52,7 @@ class Desk:
         self.types = types
         self.policy = policy
         self.counters = Counters()
-        self._timeout = timeout_seconds
+        self.timeout_seconds = timeout_seconds
         self._behind = behind
         self._fallback = fallback
         self._max_waiting = max_waiting
@@ -105,13 +105,15 @@ class Desk:
             error = StateTimeout("the storage did not answer lately; it is not asked again yet")
         else:
             try:
-                async with asyncio.timeout(self._timeout):
+                async with asyncio.timeout(self.timeout_seconds):
                     found = await self.host.ask(lambda kernel: read(kernel.scoped(self.partition)))
             except StateStoreError:
                 raise
             except TimeoutError:
-                error = StateTimeout(f"the storage did not answer within {self._timeout:g} seconds")
-            except HoldfastError as refusal:
+                error = StateTimeout(f"the storage did not answer within {self.timeout_seconds:g} seconds")
+            except Exception as refusal:
+                if self.policy == "strict" and not isinstance(refusal, HoldfastError):
+                    raise  # a fault of this program, which resilient callers find in the log
                 error = refusal
             else:
                 self.counters.loaded += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import weakref
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,7 @@ from holdfast.state.binding import Choice, Types
 from holdfast.state.bindings import Bindings
 from holdfast.state.codec import Fallback, describe
 from holdfast.state.desk import Desk
+from holdfast.state.directory import Directory
 from holdfast.state.events import Events
 from holdfast.state.families import partition_of
 from holdfast.state.host import Host, LoopHost
@@ -106,6 +108,7 @@ class StateStore:
         self._steering = Steering(desk)
         self._trajectories = Trajectories(desk)
         self._planner_events = PlannerEvents(desk)
+        self._directory = Directory(desk)
         self._artifacts = ArtifactStore(desk, retention=artifact_retention)
 
     # -------------------------------------------------------------------------------------------------- lifecycle
@@ -168,7 +171,8 @@ class StateStore:
             return await kernel.health()
 
         try:
-            found = await self._desk.host.ask(look)
+            async with asyncio.timeout(self._desk.timeout_seconds):
+                found = await self._desk.host.ask(look)
             engine, reads, writes, detail = found.engine, found.reads, found.writes, found.detail
         except Exception as error:  # noqa: BLE001  (health is an answer, whatever is wrong)
             engine, reads, writes, detail = "", False, False, str(error) or repr(error)
@@ -325,3 +329,13 @@ class StateStore:
         return await self._planner_events.load(trace_id)
 
     get_events = list_planner_events
+
+    # ------------------------------------------------------------------------------------------------------ people
+
+    async def list_sessions(self, limit: int = 50) -> list[str]:
+        """The sessions of which something was saved, the newest first."""
+        return await self._directory.sessions(limit)
+
+    async def list_all_traces(self, limit: int = 50) -> list[str]:
+        """The traces of which something was saved, of all sessions and of none, the newest first."""
+        return await self._directory.traces(limit)

@@ -295,6 +295,17 @@ async def test_the_older_names(store: StateStore) -> None:
     assert await store.get_events("trace") == [planned(1)]
 
 
+async def test_sessions_and_traces_can_be_listed(store: StateStore) -> None:
+    for number in range(3):
+        await store.save_update(update(1, session=f"session-{number}"))
+        await store.save_event(event(trace=f"trace-{number}"))
+    await store.save_event(event(trace=None))
+    await store.save_update(update(2, session="session-0"))
+    assert await store.list_sessions() == ["session-2", "session-1", "session-0"]
+    assert await store.list_sessions(limit=1) == ["session-2"]
+    assert await store.list_all_traces() == ["__global__", "trace-2", "trace-1", "trace-0"]
+
+
 async def test_tenants_see_their_own(shared_url: str) -> None:
     async with StateStore(shared_url, tenant="a") as first, StateStore(shared_url, tenant="b") as second:
         await first.save_memory_state("key", {"of": "a"})

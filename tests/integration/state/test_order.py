@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
+import threading
 from pathlib import Path
 
 from holdfast.state import StateStore, TaskStatus
@@ -84,6 +86,22 @@ def test_a_program_that_ends_at_once_loses_nothing(shared_url: str) -> None:
             assert len(await store.list_tasks("session")) == 1
             assert await store.list_traces("session") == ["trace"]
             assert await store.load_planner_state("token") == {"kept": True}
+
+    asyncio.run(look())
+
+
+def test_a_store_that_nobody_has_any_more_finishes_and_ends_its_thread(file_url: str) -> None:
+    store = StateStore(file_url)
+    store.save_event(event())
+    (thread,) = (thread for thread in threading.enumerate() if thread.name == "holdfast-state")
+    del store
+    gc.collect()
+    thread.join(30)
+    assert not thread.is_alive()
+
+    async def look() -> None:
+        async with StateStore(file_url) as store:
+            assert len(await store.load_history("trace")) == 1
 
     asyncio.run(look())
 
