@@ -102,6 +102,7 @@
     │       ├── TurnStorageScopeMissing  it is not known whose turn this is
     │       ├── TurnStorageDuplicateId  something else is stored under this id
     │       ├── TurnStorageNotFound  nothing is stored under this id
+    │       ├── TurnTakenOver        the turn was begun again elsewhere
     │       ├── TurnStorageCorrupt   what is stored is not what was written
     │       └── TurnStorageSchema    stored by a newer version
     ├── StateStoreError              the state of agents

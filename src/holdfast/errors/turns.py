@@ -381,6 +381,13 @@ class TurnStorageNotFound(TurnStorageError):
     status = 404
 
 
+class TurnTakenOver(TurnStorageError):
+    """This turn was begun again elsewhere; what this run of it did since is not stored."""
+
+    code = "E_STORAGE_TURN_TAKEN_OVER"
+    status = 409
+
+
 class TurnStorageCorrupt(TurnStorageError):
     """What is stored is not what was written."""
 

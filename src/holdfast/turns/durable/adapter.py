@@ -17,15 +17,19 @@ from holdfast.turns.durable import retention
 from holdfast.turns.durable.blobs import Blobs, Conduit, Shelf
 from holdfast.turns.durable.families import FAMILIES
 from holdfast.turns.durable.format import check_format, upgrade
+from holdfast.turns.durable.gates import DurableGates
+from holdfast.turns.durable.places import Place
 from holdfast.turns.durable.policies import Policy
+from holdfast.turns.durable.progress import DurableProgress
 from holdfast.turns.durable.readers import EAGER_BYTES
 from holdfast.turns.durable.records import Duplicates
 from holdfast.turns.durable.retention import Removed
-from holdfast.turns.durable.scope import Reach, ScopeOf, Turn, as_scope, name, partition_of, scope_in_stash
+from holdfast.turns.durable.scope import Reach, ScopeOf, Turn, as_scope, name, partition_of, scope_in_stash, under
 from holdfast.turns.durable.shelves import TurnBlobs
 from holdfast.turns.durable.store import TurnStore, Where
 from holdfast.turns.durable.unit import current
 from holdfast.turns.readers import answer
+from holdfast.turns.runner import TurnRunner
 from holdfast.turns.windows import FetchPolicy
 
 Callback = Callable[..., Awaitable[Any]]
@@ -92,6 +96,8 @@ class DurableStorage:
         blobs = Blobs(self.kernel, self._now, eager_bytes=eager_bytes)
         self._store = TurnStore(self.kernel, codec, blobs, policy, self._now)
         self.blobs = TurnBlobs(blobs, self._shelf)
+        self.gates = DurableGates(self.kernel, self._place)
+        self.progress = DurableProgress(self.kernel, self._place, self._now)
         self._open = False
 
     async def __aenter__(self) -> Self:
@@ -146,6 +152,14 @@ class DurableStorage:
         found["replace_tool_call_group_callback"] = self._replace_tool_calls
         return cast("StorageCallbacks", found)
 
+    def runner(self, **config: Any) -> TurnRunner:
+        """A TurnRunner on this storage: its callbacks, its unit of work, its gates, and how far turns are.
+
+        runner = storage.runner(executor_callback=execute, tools=[add])
+        """
+        ours = {"unit_of_work": self.unit_of_work, "gate_store": self.gates, "progress_store": self.progress}
+        return TurnRunner(**{**self.callbacks(), **ours, **config})
+
     def unit_of_work(self, ctx: Turn) -> AbstractAsyncContextManager[object]:
         """Within this, what the callbacks of this turn write is one commit at the end; nothing, if it is left early.
 
@@ -182,7 +196,10 @@ class DurableStorage:
     # ---------------------------------------------------------------------------------------------------- retention
 
     async def purge(self, *, older_than: float = 0.0, tenant: str | None = None) -> Removed:
-        """Remove what was deleted more than so many seconds ago, with its bytes; of one tenant or of all."""
+        """Remove what was deleted more than so many seconds ago, with its bytes; of one tenant or of all.
+
+        How far turns came and what their gates asked is forgotten a day after that.
+        """
         until = self._until(older_than)
         return await self._everywhere(tenant, lambda at: retention.purge(self.kernel, at, until=until))
 
@@ -217,7 +234,12 @@ class DurableStorage:
         if unit is not None and unit.turn is ctx and unit.kernel is self.kernel and unit.open:
             where: Where = unit.where
             return where
-        return self._store.where(as_scope(self._scope(ctx)), ctx.id)
+        return self._store.where(as_scope(self._scope(ctx)), ctx.id, self.progress.run_of(ctx))
+
+    def _place(self, ctx: Turn) -> Place:
+        where, scope = self._where(ctx), as_scope(self._scope(ctx))
+        owner = where.owners["message"]
+        return Place(where.partition, owner, under(owner, ctx.id), where.run, scope.tenant, scope.thread)
 
     def _shelf(self, ctx: Turn, conduit: Conduit) -> Shelf:
         where = self._where(ctx)
