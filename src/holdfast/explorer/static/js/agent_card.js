@@ -24,7 +24,9 @@ export function inputSchema(card, skillId) {
     const params = extension.params ?? {};
     const skills = params.skills ?? {};
     places.push(Array.isArray(skills) ? skills.find((each) => (each.id ?? each.skillId) === skillId) : skills[skillId]);
-    places.push(asPlace(params.inputSchemas?.[skillId] ?? params.schemas?.[skillId] ?? params.input_schemas?.[skillId]));
+    places.push(
+      asPlace(params.inputSchemas?.[skillId] ?? params.schemas?.[skillId] ?? params.input_schemas?.[skillId]),
+    );
   }
   for (const place of places) {
     const found = place?.inputSchema ?? place?.input_schema;

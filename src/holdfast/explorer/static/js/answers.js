@@ -2,12 +2,20 @@
 
 import { plainText } from "./parts.js";
 
-const NAMED = { approve: "Approve", reject: "Reject", retry: "Do it again", done: "It took effect", failed: "It did not, give up" };
+const NAMED = {
+  approve: "Approve",
+  reject: "Reject",
+  retry: "Do it again",
+  done: "It took effect",
+  failed: "It did not, give up",
+};
 
 // [{label, parts, tone}]: as the question itself proposes, or for something to approve.
 export function proposals(message) {
   const data = (message?.parts ?? []).map((part) => part?.data).find((each) => each && typeof each === "object") ?? {};
-  const offered = [data.answers, data.choices, data.options].find((each) => Array.isArray(each) && each.length && each.length <= 12);
+  const offered = [data.answers, data.choices, data.options].find(
+    (each) => Array.isArray(each) && each.length && each.length <= 12,
+  );
   if (offered) return offered.map((each) => proposal(typeof each === "object" ? each : { value: each }));
   if (isApproval(message, data)) return [proposal({ value: "approve" }), proposal({ value: "reject" })];
   return [];
@@ -15,7 +23,12 @@ export function proposals(message) {
 
 function proposal({ value, label, title }) {
   const text = String(value ?? label ?? title ?? "");
-  return { text, label: label ?? title ?? NAMED[text] ?? text, parts: [{ text }], tone: text === "approve" ? "primary" : text === "reject" ? "danger" : "" };
+  return {
+    text,
+    label: label ?? title ?? NAMED[text] ?? text,
+    parts: [{ text }],
+    tone: text === "approve" ? "primary" : text === "reject" ? "danger" : "",
+  };
 }
 
 export function isApproval(message, data = {}) {

@@ -12,7 +12,11 @@ const KEPT_CHARACTERS = 200_000; // of what each answered
 const STORED = "holdfast.credentials"; // sessionStorage: for this tab, until it is closed
 
 export function credentials() {
-  try { return JSON.parse(sessionStorage.getItem(STORED) ?? "null"); } catch { return null; }
+  try {
+    return JSON.parse(sessionStorage.getItem(STORED) ?? "null");
+  } catch {
+    return null;
+  }
 }
 
 export function signIn(header, value) {
@@ -31,7 +35,14 @@ export const ops = (method, path, { query = {}, body } = {}) => ({ method, path:
 let rpcId = 0;
 export function rpc(method, params, { stream = false } = {}) {
   rpcId += 1;
-  return { method: "POST", path: "/", query: {}, body: { jsonrpc: "2.0", id: rpcId, method, params }, rpc: method, stream };
+  return {
+    method: "POST",
+    path: "/",
+    query: {},
+    body: { jsonrpc: "2.0", id: rpcId, method, params },
+    rpc: method,
+    stream,
+  };
 }
 
 export function address(call) {
@@ -67,7 +78,14 @@ const watchers = new Set();
 export const onCall = (watch) => watchers.add(watch);
 
 export function remember(call) {
-  const entry = { call, at: new Date().toISOString(), status: null, milliseconds: null, answer: undefined, clipped: false };
+  const entry = {
+    call,
+    at: new Date().toISOString(),
+    status: null,
+    milliseconds: null,
+    answer: undefined,
+    clipped: false,
+  };
   log.unshift(entry);
   log.splice(KEPT);
   watchers.forEach((watch) => watch(entry));
@@ -104,7 +122,9 @@ export async function send(call, { signal, quiet = false } = {}) {
   } catch (error) {
     finish(entry, started, "failed", String(error));
     if (error.name === "AbortError") throw error;
-    throw new ApiError("The agent can't be reached. Is it running? The page tries again when you do.", { reason: "UNREACHABLE" });
+    throw new ApiError("The agent can't be reached. Is it running? The page tries again when you do.", {
+      reason: "UNREACHABLE",
+    });
   }
   finish(entry, started, response.status, text);
   return read(response.status, text);
@@ -112,7 +132,11 @@ export async function send(call, { signal, quiet = false } = {}) {
 
 export function read(status, text) {
   let answer;
-  try { answer = text ? JSON.parse(text) : null; } catch { answer = text; }
+  try {
+    answer = text ? JSON.parse(text) : null;
+  } catch {
+    answer = text;
+  }
   if (answer?.error) throw failure(status, answer);
   if (status >= 400) throw new ApiError(`The agent answered with ${status}.`, { status, answer });
   return answer?.jsonrpc ? answer.result : answer;

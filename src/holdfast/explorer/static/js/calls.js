@@ -25,11 +25,18 @@ export function callsDrawer() {
     } else button.focus();
   };
   drawer.append(
-    h("div", { class: "drawer-head" }, h("h2", {}, "Calls"),
+    h(
+      "div",
+      { class: "drawer-head" },
+      h("h2", {}, "Calls"),
       h("p", {}, "What this page asked of the agent. Take any of them along; your token stays here."),
-      h("button", { type: "button", class: "quiet", onclick: () => show(false) }, "Close")),
-    h("div", { class: "drawer-body" }, list, detail));
-  drawer.addEventListener("keydown", (event) => { if (event.key === "Escape") show(false); });
+      h("button", { type: "button", class: "quiet", onclick: () => show(false) }, "Close"),
+    ),
+    h("div", { class: "drawer-body" }, list, detail),
+  );
+  drawer.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") show(false);
+  });
   button.addEventListener("click", () => show(drawer.hidden));
 
   function draw() {
@@ -43,33 +50,73 @@ export function callsDrawer() {
 
   function row(entry) {
     const { call, status, milliseconds, at } = entry;
-    return h("li", {}, h("button", {
-      type: "button", class: "call", "aria-current": String(entry === chosen),
-      onclick: () => { chosen = entry; draw(); },
-    },
-    h("span", { class: "mono method" }, call.rpc ? "RPC" : call.method),
-    h("span", { class: "mono grow" }, call.rpc ?? call.path),
-    h("span", { class: typeof status === "number" && status < 400 ? "dim" : status === null ? "dim" : "bad-ink" }, status ?? "…"),
-    h("span", { class: "dim" }, call.stream ? "stream" : milliseconds === null ? "" : duration(milliseconds)),
-    h("span", { class: "dim" }, precise(at))));
+    return h(
+      "li",
+      {},
+      h(
+        "button",
+        {
+          type: "button",
+          class: "call",
+          "aria-current": String(entry === chosen),
+          onclick: () => {
+            chosen = entry;
+            draw();
+          },
+        },
+        h("span", { class: "mono method" }, call.rpc ? "RPC" : call.method),
+        h("span", { class: "mono grow" }, call.rpc ?? call.path),
+        h(
+          "span",
+          { class: typeof status === "number" && status < 400 ? "dim" : status === null ? "dim" : "bad-ink" },
+          status ?? "…",
+        ),
+        h("span", { class: "dim" }, call.stream ? "stream" : milliseconds === null ? "" : duration(milliseconds)),
+        h("span", { class: "dim" }, precise(at)),
+      ),
+    );
   }
 
   function drawDetail() {
     if (!chosen) return replace(detail, h("p", { class: "dim" }, "Nothing was asked yet."));
     const text = WAYS[way][1](chosen.call);
-    return replace(detail,
-      h("div", { class: "row" },
-        h("div", { class: "segments", role: "group", "aria-label": "As" }, Object.entries(WAYS).map(([id, [label]]) => h("button", {
-          type: "button", "aria-pressed": String(id === way), onclick: () => { way = id; drawDetail(); },
-        }, label))),
-        copyButton(text)),
+    return replace(
+      detail,
+      h(
+        "div",
+        { class: "row" },
+        h(
+          "div",
+          { class: "segments", role: "group", "aria-label": "As" },
+          Object.entries(WAYS).map(([id, [label]]) =>
+            h(
+              "button",
+              {
+                type: "button",
+                "aria-pressed": String(id === way),
+                onclick: () => {
+                  way = id;
+                  drawDetail();
+                },
+              },
+              label,
+            ),
+          ),
+        ),
+        copyButton(text),
+      ),
       h("pre", { class: "command", tabindex: "0", "aria-label": "The call" }, text),
-      chosen.answer !== undefined && [h("h3", {}, "Answer"), raw(pretty(chosen.answer), { name: "answer.json" })]);
+      chosen.answer !== undefined && [h("h3", {}, "Answer"), raw(pretty(chosen.answer), { name: "answer.json" })],
+    );
   }
 
   onCall(soon(draw));
 }
 
 function pretty(text) {
-  try { return JSON.parse(text); } catch { return text; }
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
 }

@@ -5,7 +5,9 @@ import { address, headers } from "./api.js";
 const quote = (text) => `'${String(text).replaceAll("'", "'\\''")}'`;
 
 export function curl(call) {
-  const lines = [`curl ${call.stream ? "-N " : ""}${call.method === "POST" || call.method === "GET" ? "" : `-X ${call.method} `}${quote(address(call))}`];
+  const lines = [
+    `curl ${call.stream ? "-N " : ""}${call.method === "POST" || call.method === "GET" ? "" : `-X ${call.method} `}${quote(address(call))}`,
+  ];
   for (const [name, value] of Object.entries(headers(call, { secret: false }))) {
     // The token is the shell's own variable.
     lines.push(value.includes("$TOKEN") ? `  -H "${name}: ${value}"` : `  -H ${quote(`${name}: ${value}`)}`);
@@ -38,9 +40,11 @@ export function pythonCode(call) {
   lines.push("headers = {", ...named, "}");
   if (call.body !== undefined) lines.push(`body = ${python(call.body)}`);
   const data = call.body === undefined ? "" : ", data=json.dumps(body).encode()";
-  lines.push(`request = Request(${JSON.stringify(address(call))}, method=${JSON.stringify(call.method)}, headers=headers${data})`);
+  lines.push(
+    `request = Request(${JSON.stringify(address(call))}, method=${JSON.stringify(call.method)}, headers=headers${data})`,
+  );
   lines.push("with urlopen(request) as answer:");
-  if (call.stream) lines.push("    for line in answer:", "        print(line.decode(), end=\"\")");
+  if (call.stream) lines.push("    for line in answer:", '        print(line.decode(), end="")');
   else lines.push("    print(json.dumps(json.load(answer), indent=2))");
   return lines.filter((line) => call.body !== undefined || !call.stream || line !== "import json").join("\n");
 }

@@ -10,20 +10,45 @@ export function ask({ title, text, fields = [], submit = "Do it", danger = false
   const controls = fields.map((each) => ({ ...each, control: control(each) }));
   const wrong = h("div", {});
   const command = h("pre", { class: "command", tabindex: "0", "aria-label": "The call" });
-  const box = h("details", { class: "more" }, h("summary", {}, "Show the call"), h("div", { class: "stack" }, command, copyButton(() => command.textContent)));
+  const box = h(
+    "details",
+    { class: "more" },
+    h("summary", {}, "Show the call"),
+    h(
+      "div",
+      { class: "stack" },
+      command,
+      copyButton(() => command.textContent),
+    ),
+  );
   const button = h("button", { class: danger ? "danger" : "primary" }, submit);
-  const values = () => Object.fromEntries(controls.map(({ name, type, control: each }) => [name, read(type, each.value)]));
+  const values = () =>
+    Object.fromEntries(controls.map(({ name, type, control: each }) => [name, read(type, each.value)]));
   const show = () => {
-    try { command.textContent = curl(call(values())); } catch (error) { command.textContent = error.message; }
+    try {
+      command.textContent = curl(call(values()));
+    } catch (error) {
+      command.textContent = error.message;
+    }
   };
-  const form = h("form", { class: "stack", method: "dialog", oninput: show, onsubmit: (event) => {
-    event.preventDefault();
-    run();
-  } },
-  h("h2", { id: "dialog-title" }, title), text && h("p", { class: "dim" }, text),
-  controls.map(({ label, control: each, hint }) => field(label, each, hint)),
-  box, wrong,
-  h("div", { class: "row" }, button, h("button", { type: "button", onclick: () => dialog.close() }, "Not now")));
+  const form = h(
+    "form",
+    {
+      class: "stack",
+      method: "dialog",
+      oninput: show,
+      onsubmit: (event) => {
+        event.preventDefault();
+        run();
+      },
+    },
+    h("h2", { id: "dialog-title" }, title),
+    text && h("p", { class: "dim" }, text),
+    controls.map(({ label, control: each, hint }) => field(label, each, hint)),
+    box,
+    wrong,
+    h("div", { class: "row" }, button, h("button", { type: "button", onclick: () => dialog.close() }, "Not now")),
+  );
   const dialog = h("dialog", { "aria-labelledby": "dialog-title", onclose: () => dialog.remove() }, form);
   async function run() {
     button.disabled = true;
@@ -44,8 +69,14 @@ export function ask({ title, text, fields = [], submit = "Do it", danger = false
 }
 
 function control({ type = "text", value = "", options, required, name }) {
-  if (type === "select") return h("select", { name }, options.map(([each, label]) => h("option", { value: each, selected: each === value }, label)));
-  if (type === "area" || type === "json") return h("textarea", { name, rows: "3", value, required, class: type === "json" ? "mono" : null });
+  if (type === "select")
+    return h(
+      "select",
+      { name },
+      options.map(([each, label]) => h("option", { value: each, selected: each === value }, label)),
+    );
+  if (type === "area" || type === "json")
+    return h("textarea", { name, rows: "3", value, required, class: type === "json" ? "mono" : null });
   return h("input", { name, type, value, required, autocomplete: "off" });
 }
 
@@ -53,5 +84,9 @@ function read(type, text) {
   if (type === "number") return text === "" ? undefined : Number(text);
   if (type !== "json") return text;
   if (!text.trim()) return undefined;
-  try { return JSON.parse(text); } catch (error) { throw new Error(`This is no JSON: ${error.message}`); }
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`This is no JSON: ${error.message}`);
+  }
 }

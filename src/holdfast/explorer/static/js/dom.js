@@ -8,7 +8,8 @@ function fill(element, props, children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "style") for (const [key, each] of Object.entries(value)) element.style.setProperty(key, each);
     else if (name === "dataset") Object.assign(element.dataset, value);
-    else if (name === "value" || name === "checked" || name === "disabled" || name === "selected") element[name] = value;
+    else if (name === "value" || name === "checked" || name === "disabled" || name === "selected")
+      element[name] = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
   append(element, children);
@@ -36,7 +37,9 @@ export function replace(element, ...children) {
 export function announce(text) {
   const place = document.getElementById("announcer");
   place.textContent = "";
-  requestAnimationFrame(() => { place.textContent = text; });
+  requestAnimationFrame(() => {
+    place.textContent = text;
+  });
 }
 
 // Runs `work` once soon, however often it is asked for.
@@ -45,7 +48,10 @@ export function soon(work) {
   return () => {
     if (asked) return;
     asked = true;
-    requestAnimationFrame(() => { asked = false; work(); });
+    requestAnimationFrame(() => {
+      asked = false;
+      work();
+    });
   };
 }
 

@@ -34,7 +34,14 @@ export function processName(worker) {
   return pid ? `process ${pid} on ${host}` : String(worker ?? "");
 }
 
-const STEP = { started: "began", done: "done", failed: "failed", asked: "in doubt: the user is asked", retry: "to be done again", refused: "answered as failed" };
+const STEP = {
+  started: "began",
+  done: "done",
+  failed: "failed",
+  asked: "in doubt: the user is asked",
+  retry: "to be done again",
+  refused: "answered as failed",
+};
 
 export const stepName = (name) => (name.startsWith("~sleep") ? "Sleep" : name);
 
@@ -49,7 +56,13 @@ export function summary(entry) {
       return text ? `${stateLabel(data.status.state)}: ${text}` : stateLabel(data.status.state);
     }
     case "artifact": {
-      const text = data.artifact.parts.map((part) => part.text ?? (part.data !== undefined ? JSON.stringify(part.data) : part.filename ?? part.url ?? "a file")).join("");
+      const text = data.artifact.parts
+        .map(
+          (part) =>
+            part.text ??
+            (part.data !== undefined ? JSON.stringify(part.data) : (part.filename ?? part.url ?? "a file")),
+        )
+        .join("");
       return `${data.artifact.name ?? data.artifact.artifactId}${data.append ? " +" : ":"} ${text}${data.lastChunk ? "  ■" : ""}`;
     }
     case "attempt":
@@ -67,17 +80,45 @@ export function summary(entry) {
 
 function words(message) {
   if (!message) return "";
-  return shorten(plainText(message) || (message.parts ?? []).map((part) => (part.data !== undefined ? JSON.stringify(part.data) : part.filename ?? "a file")).join(" "), 300);
+  return shorten(
+    plainText(message) ||
+      (message.parts ?? [])
+        .map((part) => (part.data !== undefined ? JSON.stringify(part.data) : (part.filename ?? "a file")))
+        .join(" "),
+    300,
+  );
 }
 
 export function detail(entry, { href, start, actions }) {
   const { kind, data } = entry;
   const message = kind === "message" ? data : data.status?.message;
-  const content = message ? parts(message.parts) : kind === "artifact" ? parts(data.artifact.parts) : tree(data, { open: 3 });
-  return h("div", { class: "stack" },
-    h("div", { class: "row" }, h("h3", {}, `#${entry.seq} ${kindOf(entry).label}`), data.status && badge(data.status.state)),
-    facts([["When", `${fullMoment(entry.at)} (${precise(entry.at)})`], ["Since the beginning", start], ["Process", kind === "attempt" ? data.worker : null], ["Artifact", kind === "artifact" ? data.artifact.artifactId : null]]),
+  const content = message
+    ? parts(message.parts)
+    : kind === "artifact"
+      ? parts(data.artifact.parts)
+      : tree(data, { open: 3 });
+  return h(
+    "div",
+    { class: "stack" },
+    h(
+      "div",
+      { class: "row" },
+      h("h3", {}, `#${entry.seq} ${kindOf(entry).label}`),
+      data.status && badge(data.status.state),
+    ),
+    facts([
+      ["When", `${fullMoment(entry.at)} (${precise(entry.at)})`],
+      ["Since the beginning", start],
+      ["Process", kind === "attempt" ? data.worker : null],
+      ["Artifact", kind === "artifact" ? data.artifact.artifactId : null],
+    ]),
     content,
-    h("div", { class: "row tight" }, actions, copyButton(() => new URL(href, location.href).href, "Copy link")),
-    h("details", { class: "more" }, h("summary", {}, "Raw"), raw(entry, { name: `event-${entry.seq}.json` })));
+    h(
+      "div",
+      { class: "row tight" },
+      actions,
+      copyButton(() => new URL(href, location.href).href, "Copy link"),
+    ),
+    h("details", { class: "more" }, h("summary", {}, "Raw"), raw(entry, { name: `event-${entry.seq}.json` })),
+  );
 }

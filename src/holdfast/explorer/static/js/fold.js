@@ -3,7 +3,18 @@
 import { stateName } from "./format.js";
 
 export function fold(entries, through = Infinity) {
-  const task = { status: null, state: "submitted", history: [], artifacts: new Map(), metadata: {}, turn: 0, runs: 0, attempts: [], steps: new Map(), steered: [] };
+  const task = {
+    status: null,
+    state: "submitted",
+    history: [],
+    artifacts: new Map(),
+    metadata: {},
+    turn: 0,
+    runs: 0,
+    attempts: [],
+    steps: new Map(),
+    steered: [],
+  };
   for (const entry of entries) {
     if (entry.seq > through) break;
     take(task, entry);
@@ -25,9 +36,8 @@ function take(task, { kind, data, at, seq }) {
     case "artifact": {
       const before = task.artifacts.get(data.artifact.artifactId);
       if (before && data.append) {
+        Object.assign(before, { ...data.artifact, parts: before.parts });
         before.parts.push(...data.artifact.parts);
-        const { parts, ...about } = data.artifact;
-        Object.assign(before, about);
       } else task.artifacts.set(data.artifact.artifactId, { ...data.artifact, parts: [...data.artifact.parts] });
       break;
     }
@@ -59,8 +69,12 @@ export function plain(task) {
     status: task.status,
     turn: task.turn,
     runs: task.runs,
-    steps: Object.fromEntries([...task.steps].map(([name, { state, result }]) => [name, result === undefined ? { state } : { state, result }])),
-    artifacts: Object.fromEntries([...task.artifacts].map(([id, artifact]) => [id, { ...artifact, parts: joined(artifact.parts) }])),
+    steps: Object.fromEntries(
+      [...task.steps].map(([name, { state, result }]) => [name, result === undefined ? { state } : { state, result }]),
+    ),
+    artifacts: Object.fromEntries(
+      [...task.artifacts].map(([id, artifact]) => [id, { ...artifact, parts: joined(artifact.parts) }]),
+    ),
     history: task.history,
     metadata: task.metadata,
   };
@@ -71,4 +85,6 @@ function joined(parts) {
   return parts;
 }
 
-export const ends = ({ kind, data }) => (kind === "status" || kind === "said") && ["completed", "failed", "canceled", "rejected"].includes(stateName(data.status.state));
+export const ends = ({ kind, data }) =>
+  (kind === "status" || kind === "said") &&
+  ["completed", "failed", "canceled", "rejected"].includes(stateName(data.status.state));

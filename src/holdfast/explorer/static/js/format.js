@@ -17,13 +17,21 @@ export const PAUSED = ["input_required", "auth_required"];
 
 // TASK_STATE_INPUT_REQUIRED (1.0), input-required (0.3) and input_required are one state.
 export function stateName(text) {
-  const name = String(text ?? "").replace(/^TASK_STATE_/, "").replaceAll("-", "_").toLowerCase();
+  const name = String(text ?? "")
+    .replace(/^TASK_STATE_/, "")
+    .replaceAll("-", "_")
+    .toLowerCase();
   return name in STATES ? name : "unspecified";
 }
 
 export const stateLabel = (text) => STATES[stateName(text)].label;
 
-const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+const clock = new Intl.DateTimeFormat(undefined, {
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  hour12: false,
+});
 const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
 const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
@@ -73,7 +81,10 @@ export function bytes(count) {
   if (!Number.isFinite(count)) return "";
   const units = ["bytes", "kB", "MB", "GB", "TB"];
   let unit = 0;
-  while (count >= 1000 && unit < units.length - 1) { count /= 1000; unit += 1; }
+  while (count >= 1000 && unit < units.length - 1) {
+    count /= 1000;
+    unit += 1;
+  }
   return `${unit && count < 100 ? count.toFixed(1) : Math.round(count)} ${units[unit]}`;
 }
 

@@ -4,7 +4,8 @@ import { h } from "./dom.js";
 import { bytes, shorten } from "./format.js";
 import { copyButton, download } from "./pieces.js";
 
-const SECRET = /(^|[_\-.])(token|secret|password|passwd|authorization|credentials?|api[_-]?key|private[_-]?key|cookie)s?$|(Token|Secret|Password|ApiKey|Credentials?)$/;
+const SECRET =
+  /(^|[_\-.])(token|secret|password|passwd|authorization|credentials?|api[_-]?key|private[_-]?key|cookie)s?$|(Token|Secret|Password|ApiKey|Credentials?)$/;
 const STRING_CHARACTERS = 600;
 const MEMBERS = 100;
 const RAW_CHARACTERS = 100_000;
@@ -33,7 +34,12 @@ function node(name, value, open) {
   const about = list ? `[${entries.length}]` : `{${entries.length}}`;
   if (!entries.length) return h("div", { class: "leaf" }, label, list ? "[]" : "{}");
   const body = h("div", { class: "members" });
-  const details = h("details", {}, h("summary", {}, label, h("span", { class: "about" }, about, open > 0 ? "" : ` ${preview(value)}`)), body);
+  const details = h(
+    "details",
+    {},
+    h("summary", {}, label, h("span", { class: "about" }, about, open > 0 ? "" : ` ${preview(value)}`)),
+    body,
+  );
   let shown = 0;
   const more = () => {
     const next = entries.slice(shown, shown + MEMBERS);
@@ -41,10 +47,18 @@ function node(name, value, open) {
     body.append(...next.map(([key, each]) => node(key, each, open - 1)));
     shown += next.length;
     if (shown < entries.length) {
-      body.append(h("button", { type: "button", class: "quiet small more", onclick: more }, `Show ${Math.min(MEMBERS, entries.length - shown)} more of ${entries.length}`));
+      body.append(
+        h(
+          "button",
+          { type: "button", class: "quiet small more", onclick: more },
+          `Show ${Math.min(MEMBERS, entries.length - shown)} more of ${entries.length}`,
+        ),
+      );
     }
   };
-  details.addEventListener("toggle", () => { if (details.open && !shown) more(); });
+  details.addEventListener("toggle", () => {
+    if (details.open && !shown) more();
+  });
   if (open > 0) {
     more();
     details.open = true;
@@ -55,7 +69,8 @@ function node(name, value, open) {
 const preview = (value) => shorten(JSON.stringify(masked(Array.isArray(value) ? value.slice(0, 3) : value)), 60);
 
 function leaf(name, value) {
-  if (typeof value !== "string") return h("span", { class: `value ${value === null ? "null" : typeof value}` }, String(value));
+  if (typeof value !== "string")
+    return h("span", { class: `value ${value === null ? "null" : typeof value}` }, String(value));
   if (isSecret(name, value)) {
     const hidden = h("button", { type: "button", class: "quiet small", title: "Show it" }, "•••••••• show");
     hidden.addEventListener("click", () => hidden.replaceWith(text(value)));
@@ -74,12 +89,18 @@ function text(value) {
 
 // The same as plain text, to read and to copy.
 export function raw(value, { name = "data.json" } = {}) {
-  const whole = typeof value === "string" ? value : JSON.stringify(masked(value), null, 2) ?? "";
+  const whole = typeof value === "string" ? value : (JSON.stringify(masked(value), null, 2) ?? "");
   const clipped = whole.length > RAW_CHARACTERS;
-  return h("figure", { class: "raw" },
-    h("figcaption", {},
+  return h(
+    "figure",
+    { class: "raw" },
+    h(
+      "figcaption",
+      {},
       h("span", {}, clipped ? `The first ${bytes(RAW_CHARACTERS)} of ${bytes(whole.length)}` : bytes(whole.length)),
       copyButton(whole),
-      h("button", { type: "button", class: "quiet small", onclick: () => download(name, whole) }, "Download")),
-    h("pre", { tabindex: "0", "aria-label": "Raw text" }, whole.slice(0, RAW_CHARACTERS)));
+      h("button", { type: "button", class: "quiet small", onclick: () => download(name, whole) }, "Download"),
+    ),
+    h("pre", { tabindex: "0", "aria-label": "Raw text" }, whole.slice(0, RAW_CHARACTERS)),
+  );
 }

@@ -22,16 +22,39 @@ let me = null;
 let shown = "";
 
 async function whoami() {
-  try { me = await send(ops("GET", "/whoami")); } catch (error) { me = { owner: "", operator: false, authentication: true, failed: error }; }
+  try {
+    me = await send(ops("GET", "/whoami"));
+  } catch (error) {
+    me = { owner: "", operator: false, authentication: true, failed: error };
+  }
   const who = document.getElementById("who");
   const name = me.owner || (me.authentication ? (credentials() ? "signed in" : "not signed in") : "");
-  replace(who, name && h("a", { href: "#/agent", class: "who", title: "Who you are to this agent" }, me.tenant ? `${name} · ${me.tenant}` : name, me.operator && " (operator)"));
+  replace(
+    who,
+    name &&
+      h(
+        "a",
+        { href: "#/agent", class: "who", title: "Who you are to this agent" },
+        me.tenant ? `${name} · ${me.tenant}` : name,
+        me.operator && " (operator)",
+      ),
+  );
 }
 
 function nav(current) {
-  replace(document.getElementById("nav"), VIEWS.map(({ id, title }) => h("a", {
-    href: link([id]), "aria-current": id === current ? "page" : null,
-  }, title)));
+  replace(
+    document.getElementById("nav"),
+    VIEWS.map(({ id, title }) =>
+      h(
+        "a",
+        {
+          href: link([id]),
+          "aria-current": id === current ? "page" : null,
+        },
+        title,
+      ),
+    ),
+  );
 }
 
 async function show() {
@@ -65,11 +88,29 @@ async function show() {
 }
 
 function showKeys() {
-  const keys = [...VIEWS.map(({ title }, index) => [String(index + 1), title]), ["/", "Search the tasks"], ["j, k", "Next and previous task"], ["↑, ↓", "Through the entries of a log"], ["Ctrl + Enter", "Send"], ["?", "This"]];
-  const dialog = h("dialog", { "aria-labelledby": "keys-title", onclose: () => dialog.remove() },
-    h("form", { method: "dialog", class: "stack" }, h("h2", { id: "keys-title" }, "Keys"),
-      h("dl", { class: "keys" }, keys.map(([key, what]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)))),
-      h("div", { class: "row" }, h("button", {}, "Close"))));
+  const keys = [
+    ...VIEWS.map(({ title }, index) => [String(index + 1), title]),
+    ["/", "Search the tasks"],
+    ["j, k", "Next and previous task"],
+    ["↑, ↓", "Through the entries of a log"],
+    ["Ctrl + Enter", "Send"],
+    ["?", "This"],
+  ];
+  const dialog = h(
+    "dialog",
+    { "aria-labelledby": "keys-title", onclose: () => dialog.remove() },
+    h(
+      "form",
+      { method: "dialog", class: "stack" },
+      h("h2", { id: "keys-title" }, "Keys"),
+      h(
+        "dl",
+        { class: "keys" },
+        keys.map(([key, what]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, what))),
+      ),
+      h("div", { class: "row" }, h("button", {}, "Close")),
+    ),
+  );
   document.body.append(dialog);
   dialog.showModal();
 }
@@ -79,7 +120,8 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   document.getElementById("main").focus();
 });
 document.addEventListener("keydown", (event) => {
-  if (event.target.closest?.("input, textarea, select, dialog") || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest?.("input, textarea, select, dialog") || event.ctrlKey || event.metaKey || event.altKey)
+    return;
   if (event.key === "?") return showKeys();
   const view = VIEWS[Number(event.key) - 1];
   if (view) location.hash = link([view.id]);
@@ -93,6 +135,11 @@ onSignIn(async () => {
 
 callsDrawer();
 nav(here().parts[0]);
-agentCard().then((card) => { document.getElementById("agent-name").textContent = card.name; }, () => {});
+agentCard().then(
+  (card) => {
+    document.getElementById("agent-name").textContent = card.name;
+  },
+  () => {},
+);
 await whoami();
 await show();

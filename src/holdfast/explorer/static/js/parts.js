@@ -18,7 +18,8 @@ function joined(list) {
   const found = [];
   for (const each of list) {
     const before = found.at(-1);
-    if (typeof each?.text === "string" && before?.pieces && each.mediaType === before.mediaType) before.pieces.push(each.text);
+    if (typeof each?.text === "string" && before?.pieces && each.mediaType === before.mediaType)
+      before.pieces.push(each.text);
     else if (typeof each?.text === "string") found.push({ pieces: [each.text], mediaType: each.mediaType });
     else found.push(each);
   }
@@ -36,7 +37,19 @@ function part(each) {
 function text(value) {
   const shown = h("div", { class: "part text" }, value.slice(0, TEXT_CHARACTERS));
   if (value.length > TEXT_CHARACTERS) {
-    shown.append(h("button", { type: "button", class: "quiet small", onclick: () => { shown.textContent = value; } }, `… show all ${bytes(value.length)}`));
+    shown.append(
+      h(
+        "button",
+        {
+          type: "button",
+          class: "quiet small",
+          onclick: () => {
+            shown.textContent = value;
+          },
+        },
+        `… show all ${bytes(value.length)}`,
+      ),
+    );
   }
   return shown;
 }
@@ -49,8 +62,13 @@ function file({ raw, mediaType = "application/octet-stream", filename = "file" }
     return h("div", { class: "part" }, "A file that can't be read");
   }
   const blob = new Blob([data], { type: IMAGES.test(mediaType) ? mediaType : "application/octet-stream" });
-  const about = h("div", { class: "row tight" }, h("strong", {}, filename), h("span", { class: "dim" }, `${mediaType}, ${bytes(data.length)}`),
-    h("button", { type: "button", class: "quiet small", onclick: () => download(filename, blob) }, "Download"));
+  const about = h(
+    "div",
+    { class: "row tight" },
+    h("strong", {}, filename),
+    h("span", { class: "dim" }, `${mediaType}, ${bytes(data.length)}`),
+    h("button", { type: "button", class: "quiet small", onclick: () => download(filename, blob) }, "Download"),
+  );
   if (!IMAGES.test(mediaType)) return h("div", { class: "part file" }, about);
   const url = URL.createObjectURL(blob);
   const image = h("img", { src: url, alt: filename, onload: () => URL.revokeObjectURL(url) });
@@ -61,10 +79,14 @@ function file({ raw, mediaType = "application/octet-stream", filename = "file" }
 function address({ url, mediaType, filename }) {
   if (url.startsWith(`${BASE}${OPS}/tasks/`)) return kept({ url, mediaType, filename });
   const safe = /^https?:\/\//i.test(url);
-  return h("div", { class: "part file" },
-    h("strong", {}, filename ?? "A file elsewhere"), " ",
+  return h(
+    "div",
+    { class: "part file" },
+    h("strong", {}, filename ?? "A file elsewhere"),
+    " ",
     safe ? h("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, url) : h("code", {}, url),
-    mediaType && h("span", { class: "dim" }, ` ${mediaType}`));
+    mediaType && h("span", { class: "dim" }, ` ${mediaType}`),
+  );
 }
 
 function kept({ url, mediaType = "application/octet-stream", filename = "file" }) {
@@ -72,19 +94,50 @@ function kept({ url, mediaType = "application/octet-stream", filename = "file" }
   const fetched = async () => {
     const answer = await fetch(url, { headers: headers({}), credentials: "same-origin" });
     if (!answer.ok) throw new Error(`The agent answered with ${answer.status}.`);
-    return new Blob([await answer.arrayBuffer()], { type: IMAGES.test(mediaType) ? mediaType : "application/octet-stream" });
+    return new Blob([await answer.arrayBuffer()], {
+      type: IMAGES.test(mediaType) ? mediaType : "application/octet-stream",
+    });
   };
   const wrong = h("span", { class: "bad-ink" });
   const guarded = (work) => async () => {
-    try { await work(); } catch (error) { wrong.textContent = error.message; }
+    try {
+      await work();
+    } catch (error) {
+      wrong.textContent = error.message;
+    }
   };
-  append(box, [h("div", { class: "row tight" }, h("strong", {}, filename), h("span", { class: "dim" }, mediaType),
-    IMAGES.test(mediaType) && h("button", { type: "button", class: "quiet small", onclick: guarded(async () => {
-      const shown = URL.createObjectURL(await fetched());
-      box.append(h("img", { src: shown, alt: filename, onload: () => URL.revokeObjectURL(shown) }));
-    }) }, "Show"),
-    h("button", { type: "button", class: "quiet small", onclick: guarded(async () => download(filename, await fetched())) }, "Download"), wrong)]);
+  append(box, [
+    h(
+      "div",
+      { class: "row tight" },
+      h("strong", {}, filename),
+      h("span", { class: "dim" }, mediaType),
+      IMAGES.test(mediaType) &&
+        h(
+          "button",
+          {
+            type: "button",
+            class: "quiet small",
+            onclick: guarded(async () => {
+              const shown = URL.createObjectURL(await fetched());
+              box.append(h("img", { src: shown, alt: filename, onload: () => URL.revokeObjectURL(shown) }));
+            }),
+          },
+          "Show",
+        ),
+      h(
+        "button",
+        { type: "button", class: "quiet small", onclick: guarded(async () => download(filename, await fetched())) },
+        "Download",
+      ),
+      wrong,
+    ),
+  ]);
   return box;
 }
 
-export const plainText = (message) => (message?.parts ?? []).map((each) => each?.text).filter((each) => typeof each === "string").join("\n");
+export const plainText = (message) =>
+  (message?.parts ?? [])
+    .map((each) => each?.text)
+    .filter((each) => typeof each === "string")
+    .join("\n");

@@ -19,7 +19,8 @@ export function copyButton(text, label = "Copy") {
     const value = typeof text === "function" ? text() : text;
     try {
       await navigator.clipboard.writeText(value);
-    } catch { // no permission, or no secure context
+    } catch {
+      // no permission, or no secure context
       const area = h("textarea", { class: "sr-only", "aria-label": "Copied text" });
       area.value = value;
       document.body.append(area);
@@ -28,7 +29,9 @@ export function copyButton(text, label = "Copy") {
       area.remove();
     }
     button.textContent = "Copied";
-    setTimeout(() => { button.textContent = label; }, 1500);
+    setTimeout(() => {
+      button.textContent = label;
+    }, 1500);
   }
   return button;
 }
@@ -36,41 +39,60 @@ export function copyButton(text, label = "Copy") {
 // The three ways to take a call along.
 export function copyAs(call) {
   const made = () => (typeof call === "function" ? call() : call);
-  return h("span", { class: "row tight" },
+  return h(
+    "span",
+    { class: "row tight" },
     copyButton(() => curl(made()), "Copy as curl"),
     copyButton(() => pythonCode(made()), "Python"),
-    copyButton(() => jsonText(made()), "JSON"));
+    copyButton(() => jsonText(made()), "JSON"),
+  );
 }
 
 export function problem(error, again) {
-  return h("div", { class: "notice bad", role: "alert" },
+  return h(
+    "div",
+    { class: "notice bad", role: "alert" },
     h("p", {}, h("strong", {}, "That did not work. "), error.message),
-    again && h("button", { type: "button", class: "small", onclick: again }, "Try again"));
+    again && h("button", { type: "button", class: "small", onclick: again }, "Try again"),
+  );
 }
 
-export const empty = (title, ...more) => h("div", { class: "empty" }, h("p", { class: "empty-title" }, title), ...more.map((each) => h("p", {}, each)));
+export const empty = (title, ...more) =>
+  h("div", { class: "empty" }, h("p", { class: "empty-title" }, title), ...more.map((each) => h("p", {}, each)));
 
 export function tabs(label, items, chosen, onChoose) {
   const list = h("div", { class: "tabs", role: "tablist", "aria-label": label });
   const panel = h("div", { role: "tabpanel", class: "tabpanel", tabindex: "-1" });
   const buttons = items.map(({ id, title, count }, index) => {
-    const button = h("button", {
-      type: "button", role: "tab", id: `tab-${id}`, "aria-selected": "false", tabindex: "-1",
-      onclick: () => choose(id),
-      onkeydown: (event) => {
-        const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-        if (!step) return;
-        event.preventDefault();
-        const next = items[(index + step + items.length) % items.length];
-        choose(next.id);
-        buttons[items.indexOf(next)].focus();
+    const button = h(
+      "button",
+      {
+        type: "button",
+        role: "tab",
+        id: `tab-${id}`,
+        "aria-selected": "false",
+        tabindex: "-1",
+        onclick: () => choose(id),
+        onkeydown: (event) => {
+          const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+          if (!step) return;
+          event.preventDefault();
+          const next = items[(index + step + items.length) % items.length];
+          choose(next.id);
+          buttons[items.indexOf(next)].focus();
+        },
       },
-    }, title, count === undefined ? null : h("span", { class: "count" }, count));
+      title,
+      count === undefined ? null : h("span", { class: "count" }, count),
+    );
     list.append(button);
     return button;
   });
   function choose(id) {
-    const index = Math.max(0, items.findIndex((item) => item.id === id));
+    const index = Math.max(
+      0,
+      items.findIndex((item) => item.id === id),
+    );
     buttons.forEach((button, at) => {
       button.setAttribute("aria-selected", String(at === index));
       button.tabIndex = at === index ? 0 : -1;
@@ -88,8 +110,13 @@ export function field(label, control, hint) {
 }
 
 export function facts(pairs) {
-  return h("dl", { class: "facts" }, pairs.filter(([, value]) => value !== null && value !== undefined && value !== "").map(
-    ([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+  return h(
+    "dl",
+    { class: "facts" },
+    pairs
+      .filter(([, value]) => value !== null && value !== undefined && value !== "")
+      .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
+  );
 }
 
 export const card = (title, ...children) => h("section", { class: "card" }, title && h("h2", {}, title), ...children);

@@ -7,7 +7,11 @@ export function here() {
 }
 
 function decode(text) {
-  try { return decodeURIComponent(text); } catch { return text; }
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 export function link(parts, query = {}) {
@@ -25,4 +29,6 @@ export function setQuery(changes) {
   history.replaceState(null, "", link(parts, { ...query, ...changes }));
 }
 
-export const go = (parts, query) => { location.hash = link(parts, query); };
+export const go = (parts, query) => {
+  location.hash = link(parts, query);
+};

@@ -62,7 +62,11 @@ export async function open(call, { signal, heard } = {}) {
     const text = await response.text();
     finish(entry, started, response.status, text);
     let answer = null;
-    try { answer = JSON.parse(text); } catch { /* not ours */ }
+    try {
+      answer = JSON.parse(text);
+    } catch {
+      /* not ours */
+    }
     if (answer?.error) throw failure(response.status, answer);
     throw new ApiError(`The agent answered with ${response.status}.`, { status: response.status });
   }
@@ -88,7 +92,9 @@ export async function follow({ call, onEvent, onOpen = () => {}, over = () => fa
       heard();
       const stream = await open(call(last), { signal: AbortSignal.any([signal, silence.signal, away.signal]), heard });
       tell("live", before && tries > 1 ? "Connected again" : "Live");
-      setTimeout(() => { if (!signal.aborted && place().dataset.state === "live") tell("live", "Live"); }, 4000);
+      setTimeout(() => {
+        if (!signal.aborted && place().dataset.state === "live") tell("live", "Live");
+      }, 4000);
       if (before) onOpen();
       before = true;
       tries = 0;
@@ -130,7 +136,13 @@ function hidden() {
   };
   document.addEventListener("visibilitychange", look);
   look();
-  return { signal: controller.signal, stop: () => { clearTimeout(timer); document.removeEventListener("visibilitychange", look); } };
+  return {
+    signal: controller.signal,
+    stop: () => {
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", look);
+    },
+  };
 }
 
 function seen(signal) {

@@ -22,7 +22,9 @@ export class TaskLog {
     this.head = first.head;
     const afters = [];
     for (let after = first.floor + PAGE; after < first.head; after += PAGE) afters.push(after);
-    const rest = await Promise.all(afters.map((after) => send(this.call("/log", { after, limit: PAGE }), { signal, quiet: true })));
+    const rest = await Promise.all(
+      afters.map((after) => send(this.call("/log", { after, limit: PAGE }), { signal, quiet: true })),
+    );
     this.entries = [first, ...rest].flatMap((page) => page.entries);
     this.ended = this.entries.length > 0 && ends(this.entries.at(-1));
   }

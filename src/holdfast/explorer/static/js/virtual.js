@@ -23,7 +23,19 @@ export function virtualList({ rowHeight, label, row, onChoose }) {
     const added = document.createDocumentFragment();
     for (let index = first; index < last; index += 1) {
       if (shown.has(index)) continue;
-      const each = h("div", { role: "option", id: `row-${index}`, class: "vrow", "aria-setsize": items.length, "aria-posinset": index + 1, "aria-selected": String(index === chosen), onclick: () => choose(index, true) }, row(items[index], index));
+      const each = h(
+        "div",
+        {
+          role: "option",
+          id: `row-${index}`,
+          class: "vrow",
+          "aria-setsize": items.length,
+          "aria-posinset": index + 1,
+          "aria-selected": String(index === chosen),
+          onclick: () => choose(index, true),
+        },
+        row(items[index], index),
+      );
       each.style.transform = `translateY(${index * rowHeight}px)`;
       each.style.height = `${rowHeight}px`;
       shown.set(index, each);
@@ -42,7 +54,8 @@ export function virtualList({ rowHeight, label, row, onChoose }) {
   function reveal(index) {
     const top = index * rowHeight;
     if (top < element.scrollTop) element.scrollTop = top;
-    else if (top + rowHeight > element.scrollTop + element.clientHeight) element.scrollTop = top + rowHeight - element.clientHeight;
+    else if (top + rowHeight > element.scrollTop + element.clientHeight)
+      element.scrollTop = top + rowHeight - element.clientHeight;
   }
 
   function choose(index, told = false) {
@@ -57,7 +70,14 @@ export function virtualList({ rowHeight, label, row, onChoose }) {
   new ResizeObserver(draw).observe(element);
   element.addEventListener("keydown", (event) => {
     const page = Math.max(1, Math.floor(element.clientHeight / rowHeight) - 1);
-    const to = { ArrowDown: chosen + 1, ArrowUp: chosen - 1, PageDown: chosen + page, PageUp: chosen - page, Home: 0, End: items.length - 1 }[event.key];
+    const to = {
+      ArrowDown: chosen + 1,
+      ArrowUp: chosen - 1,
+      PageDown: chosen + page,
+      PageUp: chosen - page,
+      Home: 0,
+      End: items.length - 1,
+    }[event.key];
     if (to === undefined) return;
     event.preventDefault();
     choose(to, true);
@@ -84,6 +104,8 @@ export function virtualList({ rowHeight, label, row, onChoose }) {
       choose(index);
       element.scrollTop = index * rowHeight - (element.clientHeight - rowHeight) / 2;
     },
-    toEnd() { element.scrollTop = items.length * rowHeight; },
+    toEnd() {
+      element.scrollTop = items.length * rowHeight;
+    },
   };
 }

@@ -2,7 +2,11 @@
 
 export function parsePartition(name) {
   const plain = (text) => {
-    try { return decodeURIComponent(text); } catch { return text; }
+    try {
+      return decodeURIComponent(text);
+    } catch {
+      return text;
+    }
   };
   if (name === "~anonymous") return { label: "anonymous callers", query: null };
   if (name.includes("~")) return { label: name, query: null }; // shortened, or of those without a name: can't be asked for

@@ -12,45 +12,107 @@ export function actions({ id, state, whose, head, dead, again }) {
   const call = (method, path, body) => ops(method, `/tasks/${encodeURIComponent(id)}${path}`, { query: whose, body });
   const ended = ENDED.includes(state);
   const running = state === "working" || state === "submitted";
-  const steer = (kind, title, text, fields = [], payload = () => undefined) => button(title.split(" ")[0], () => ask({
-    title, text, submit: title.split(" ")[0], fields: [...fields, REASON], done: again,
-    call: (values) => call("POST", "/steer", clean({ kind, reason: values.reason, payload: payload(values) })),
-  }));
+  const steer = (kind, title, text, fields = [], payload = () => undefined) =>
+    button(title.split(" ")[0], () =>
+      ask({
+        title,
+        text,
+        submit: title.split(" ")[0],
+        fields: [...fields, REASON],
+        done: again,
+        call: (values) => call("POST", "/steer", clean({ kind, reason: values.reason, payload: payload(values) })),
+      }),
+    );
   const found = [];
   if (!ended) {
-    found.push(button("Cancel", () => ask({
-      title: "Cancel this task", text: "Its worker is asked to stop; what it made so far stays.", submit: "Cancel the task", danger: true, fields: [REASON], done: again,
-      call: ({ reason }) => call("POST", "/cancel", clean({ reason })),
-    }), "danger"));
+    found.push(
+      button(
+        "Cancel",
+        () =>
+          ask({
+            title: "Cancel this task",
+            text: "Its worker is asked to stop; what it made so far stays.",
+            submit: "Cancel the task",
+            danger: true,
+            fields: [REASON],
+            done: again,
+            call: ({ reason }) => call("POST", "/cancel", clean({ reason })),
+          }),
+        "danger",
+      ),
+    );
   }
   if (running) {
     found.push(
       steer("pause", "Pause it", "The worker hears it, and decides what it means."),
       steer("resume", "Resume it", "The worker hears it, and decides what it means."),
-      steer("inject", "Inject words", "The worker hears them while it works.", [{ name: "text", label: "Words", type: "area", required: true }], ({ text }) => ({ text })),
-      steer("redirect", "Redirect it", "Tell the worker to do something else.", [{ name: "payload", label: "Payload, as JSON", type: "json", value: '{"topic": ""}' }], ({ payload }) => payload),
-      steer("prioritise", "Prioritise it", "While it waits for a worker, the larger number goes first.", [{ name: "priority", label: "Priority", type: "number", value: "1" }], ({ priority }) => ({ priority })));
+      steer(
+        "inject",
+        "Inject words",
+        "The worker hears them while it works.",
+        [{ name: "text", label: "Words", type: "area", required: true }],
+        ({ text }) => ({ text }),
+      ),
+      steer(
+        "redirect",
+        "Redirect it",
+        "Tell the worker to do something else.",
+        [{ name: "payload", label: "Payload, as JSON", type: "json", value: '{"topic": ""}' }],
+        ({ payload }) => payload,
+      ),
+      steer(
+        "prioritise",
+        "Prioritise it",
+        "While it waits for a worker, the larger number goes first.",
+        [{ name: "priority", label: "Priority", type: "number", value: "1" }],
+        ({ priority }) => ({ priority }),
+      ),
+    );
   }
   found.push(button("Fork", () => fork({ call, head })));
   if (state === "failed" || dead) {
-    found.push(button("Requeue", () => ask({
-      title: "Try it anew", text: "Its last message makes a new task; this one stays as it is.", submit: "Requeue", call: () => call("POST", "/requeue", {}), done: ({ taskId }) => go(["tasks", taskId], whose),
-    })));
+    found.push(
+      button("Requeue", () =>
+        ask({
+          title: "Try it anew",
+          text: "Its last message makes a new task; this one stays as it is.",
+          submit: "Requeue",
+          call: () => call("POST", "/requeue", {}),
+          done: ({ taskId }) => go(["tasks", taskId], whose),
+        }),
+      ),
+    );
   }
-  found.push(button("Erase", () => ask({
-    title: "Erase this task", text: "The task, its log and its files are gone for good. Nobody can bring them back.", submit: "Erase for good", danger: true, call: () => call("DELETE", ""), done: () => go(["tasks"], whose),
-  }), "quiet"));
+  found.push(
+    button(
+      "Erase",
+      () =>
+        ask({
+          title: "Erase this task",
+          text: "The task, its log and its files are gone for good. Nobody can bring them back.",
+          submit: "Erase for good",
+          danger: true,
+          call: () => call("DELETE", ""),
+          done: () => go(["tasks"], whose),
+        }),
+      "quiet",
+    ),
+  );
   return h("div", { class: "row tight", role: "group", "aria-label": "Actions" }, found);
 }
 
 export function fork({ call, head, seq = head }) {
   ask({
-    title: "Fork as a new task", text: "A new task is sent the user's last message up to this entry, with what was said and made before it. This one stays as it is.",
-    fields: [{ name: "seq", label: `Up to entry (1 to ${head})`, type: "number", value: String(seq), required: true }], submit: "Fork",
-    call: (values) => call("POST", "/fork", { seq: values.seq }), done: ({ taskId }) => go(["tasks", taskId]),
+    title: "Fork as a new task",
+    text: "A new task is sent the user's last message up to this entry, with what was said and made before it. This one stays as it is.",
+    fields: [{ name: "seq", label: `Up to entry (1 to ${head})`, type: "number", value: String(seq), required: true }],
+    submit: "Fork",
+    call: (values) => call("POST", "/fork", { seq: values.seq }),
+    done: ({ taskId }) => go(["tasks", taskId]),
   });
 }
 
-const clean = (body) => Object.fromEntries(Object.entries(body).filter(([, value]) => value !== undefined && value !== ""));
+const clean = (body) =>
+  Object.fromEntries(Object.entries(body).filter(([, value]) => value !== undefined && value !== ""));
 
 const button = (label, onclick, kind = "") => h("button", { type: "button", class: kind, onclick }, label);

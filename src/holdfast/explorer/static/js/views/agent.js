@@ -14,58 +14,160 @@ export const agentView = { id: "agent", title: "Agent", open };
 async function open({ main, query, signal, me }) {
   const card = await agentCard();
   if (signal.aborted) return;
-  const pages = tabs("The card", [
-    { id: "overview", title: "Overview" },
-    { id: "checks", title: "Checks", count: checkCard(card).filter(({ level }) => level === "bad" || level === "warn").length || undefined },
-    { id: "raw", title: "Raw" },
-  ], query.tab, (id, panel) => {
-    if (id === "checks") panel.append(checks(card));
-    else if (id === "raw") panel.append(h("div", { class: "stack" }, copyAs(cardCall), raw(card, { name: "agent-card.json" })));
-    else panel.append(overview(card, me));
-  });
-  replace(main,
-    h("div", { class: "hero" },
+  const pages = tabs(
+    "The card",
+    [
+      { id: "overview", title: "Overview" },
+      {
+        id: "checks",
+        title: "Checks",
+        count: checkCard(card).filter(({ level }) => level === "bad" || level === "warn").length || undefined,
+      },
+      { id: "raw", title: "Raw" },
+    ],
+    query.tab,
+    (id, panel) => {
+      if (id === "checks") panel.append(checks(card));
+      else if (id === "raw")
+        panel.append(h("div", { class: "stack" }, copyAs(cardCall), raw(card, { name: "agent-card.json" })));
+      else panel.append(overview(card, me));
+    },
+  );
+  replace(
+    main,
+    h(
+      "div",
+      { class: "hero" },
       h("div", { class: "row" }, h("h1", {}, card.name), tag(`version ${card.version}`)),
       h("p", { class: "lead" }, card.description),
-      h("div", { class: "row" },
+      h(
+        "div",
+        { class: "row" },
         h("a", { class: "button primary", href: link(["try"]) }, "Try it"),
-        h("a", { class: "button", href: link(["tasks"]) }, "See its tasks"))),
-    pages.element);
+        h("a", { class: "button", href: link(["tasks"]) }, "See its tasks"),
+      ),
+    ),
+    pages.element,
+  );
   pages.start();
 }
 
 function overview(card, me) {
   const capabilities = card.capabilities ?? {};
-  const can = [["streaming", "Streams"], ["pushNotifications", "Webhooks"], ["stateTransitionHistory", "State history"], ["extendedAgentCard", "Extended card"]];
-  return h("div", { class: "columns" },
-    h("div", { class: "stack" },
+  const can = [
+    ["streaming", "Streams"],
+    ["pushNotifications", "Webhooks"],
+    ["stateTransitionHistory", "State history"],
+    ["extendedAgentCard", "Extended card"],
+  ];
+  return h(
+    "div",
+    { class: "columns" },
+    h(
+      "div",
+      { class: "stack" },
       h("h2", {}, plural(card.skills?.length ?? 0, "skill")),
       (card.skills ?? []).map(skill),
-      !card.skills?.length && h("p", { class: "dim" }, "The card names no skills; write to the agent all the same.")),
-    h("div", { class: "stack" },
+      !card.skills?.length && h("p", { class: "dim" }, "The card names no skills; write to the agent all the same."),
+    ),
+    h(
+      "div",
+      { class: "stack" },
       signing(card, me),
-      box("What it can do",
-        h("div", { class: "row tight" }, can.map(([name, label]) => tag(`${capabilities[name] ? "✓" : "–"} ${label}`, capabilities[name] ? "good" : "still"))),
-        facts([["Takes", (card.defaultInputModes ?? []).join(", ")], ["Gives", (card.defaultOutputModes ?? []).join(", ")]])),
-      box("Where it is",
-        h("ul", { class: "plain" }, (card.supportedInterfaces ?? []).map((each) => h("li", {},
-          tag(`${each.protocolBinding} ${each.protocolVersion}`, "busy"), " ", h("code", { class: "break" }, each.url))))),
-      capabilities.extensions?.length > 0 && box("Extensions", h("ul", { class: "plain" }, capabilities.extensions.map((each) => h("li", {},
-        h("code", { class: "break" }, each.uri), each.required && tag("required", "ask"), each.description && h("p", { class: "dim" }, each.description))))),
-      (card.provider || card.documentationUrl) && box("Who runs it", facts([
-        ["Provider", card.provider?.organization], ["Address", card.provider?.url], ["Documentation", card.documentationUrl]]))));
+      box(
+        "What it can do",
+        h(
+          "div",
+          { class: "row tight" },
+          can.map(([name, label]) =>
+            tag(`${capabilities[name] ? "✓" : "–"} ${label}`, capabilities[name] ? "good" : "still"),
+          ),
+        ),
+        facts([
+          ["Takes", (card.defaultInputModes ?? []).join(", ")],
+          ["Gives", (card.defaultOutputModes ?? []).join(", ")],
+        ]),
+      ),
+      box(
+        "Where it is",
+        h(
+          "ul",
+          { class: "plain" },
+          (card.supportedInterfaces ?? []).map((each) =>
+            h(
+              "li",
+              {},
+              tag(`${each.protocolBinding} ${each.protocolVersion}`, "busy"),
+              " ",
+              h("code", { class: "break" }, each.url),
+            ),
+          ),
+        ),
+      ),
+      capabilities.extensions?.length > 0 &&
+        box(
+          "Extensions",
+          h(
+            "ul",
+            { class: "plain" },
+            capabilities.extensions.map((each) =>
+              h(
+                "li",
+                {},
+                h("code", { class: "break" }, each.uri),
+                each.required && tag("required", "ask"),
+                each.description && h("p", { class: "dim" }, each.description),
+              ),
+            ),
+          ),
+        ),
+      (card.provider || card.documentationUrl) &&
+        box(
+          "Who runs it",
+          facts([
+            ["Provider", card.provider?.organization],
+            ["Address", card.provider?.url],
+            ["Documentation", card.documentationUrl],
+          ]),
+        ),
+    ),
+  );
 }
 
 function skill(each) {
-  return h("article", { class: "card skill" },
+  return h(
+    "article",
+    { class: "card skill" },
     h("div", { class: "row" }, h("h3", {}, each.name), h("code", { class: "dim" }, each.id)),
     h("p", {}, each.description),
-    h("div", { class: "row tight" }, (each.tags ?? []).map((name) => tag(name))),
-    each.examples?.length > 0 && h("div", { class: "examples" }, each.examples.map((text) => h("a", {
-      class: "example", href: link(["try"], { skill: each.id, text }), title: "Try this",
-    }, text))),
-    (each.inputModes || each.outputModes) && facts([["Takes", (each.inputModes ?? []).join(", ")], ["Gives", (each.outputModes ?? []).join(", ")]]),
-    h("div", { class: "row" }, h("a", { href: link(["try"], { skill: each.id }) }, `Try ${each.name}`)));
+    h(
+      "div",
+      { class: "row tight" },
+      (each.tags ?? []).map((name) => tag(name)),
+    ),
+    each.examples?.length > 0 &&
+      h(
+        "div",
+        { class: "examples" },
+        each.examples.map((text) =>
+          h(
+            "a",
+            {
+              class: "example",
+              href: link(["try"], { skill: each.id, text }),
+              title: "Try this",
+            },
+            text,
+          ),
+        ),
+      ),
+    (each.inputModes || each.outputModes) &&
+      facts([
+        ["Takes", (each.inputModes ?? []).join(", ")],
+        ["Gives", (each.outputModes ?? []).join(", ")],
+      ]),
+    h("div", { class: "row" }, h("a", { href: link(["try"], { skill: each.id }) }, `Try ${each.name}`)),
+  );
 }
 
 // ------------------------------------------------------------------------------------------------------ checks
@@ -77,10 +179,29 @@ const TONES = { good: "good", bad: "bad", warn: "ask", note: "still" };
 function checks(card) {
   const found = checkCard(card).sort((one, other) => ORDER[one.level] - ORDER[other.level]);
   const bad = found.filter(({ level }) => level === "bad").length;
-  return h("div", { class: "stack" },
-    h("p", { class: "lead" }, bad ? `${plural(bad, "thing")} in this card will keep clients away.` : "Every client of the specification can use this card."),
-    h("ul", { class: "checks" }, found.map(({ level, title, hint }) => h("li", {},
-      tag(WORDS[level], TONES[level]), h("div", {}, h("strong", {}, title), hint && h("p", { class: "dim" }, hint))))));
+  return h(
+    "div",
+    { class: "stack" },
+    h(
+      "p",
+      { class: "lead" },
+      bad
+        ? `${plural(bad, "thing")} in this card will keep clients away.`
+        : "Every client of the specification can use this card.",
+    ),
+    h(
+      "ul",
+      { class: "checks" },
+      found.map(({ level, title, hint }) =>
+        h(
+          "li",
+          {},
+          tag(WORDS[level], TONES[level]),
+          h("div", {}, h("strong", {}, title), hint && h("p", { class: "dim" }, hint)),
+        ),
+      ),
+    ),
+  );
 }
 
 // -------------------------------------------------------------------------------------------------- signing in
@@ -96,24 +217,51 @@ function headerOf(card) {
 function signing(card, me) {
   const schemes = Object.entries(card.securitySchemes ?? {});
   if (!schemes.length && !me?.authentication) {
-    return box("Who you are", h("p", {}, me?.operator
-      ? "You sit at this agent's machine: you are its operator, and see everybody's tasks."
-      : "This agent has no authentication: everybody is the same caller."));
+    return box(
+      "Who you are",
+      h(
+        "p",
+        {},
+        me?.operator
+          ? "You sit at this agent's machine: you are its operator, and see everybody's tasks."
+          : "This agent has no authentication: everybody is the same caller.",
+      ),
+    );
   }
   const known = credentials();
   const header = headerOf(card);
-  const token = h("input", { type: "password", autocomplete: "off", spellcheck: "false", placeholder: known ? "•••••••• (kept for this tab)" : "Paste it here" });
+  const token = h("input", {
+    type: "password",
+    autocomplete: "off",
+    spellcheck: "false",
+    placeholder: known ? "•••••••• (kept for this tab)" : "Paste it here",
+  });
   const result = h("div", {});
-  const form = h("form", { class: "stack", onsubmit: (event) => {
-    event.preventDefault();
-    const value = token.value.trim();
-    if (value) signIn(header, header === "Authorization" && !/^\w+ /.test(value) ? `Bearer ${value}` : value);
-  } },
-  field(header === "Authorization" ? "Bearer token" : `Key, sent as ${header}`, token, `It is kept in this tab until you close it, and sent to ${BASE} alone.`),
-  h("div", { class: "row" }, h("button", { class: "primary" }, "Use it"),
-    known && h("button", { type: "button", onclick: () => signIn("", "") }, "Forget it"),
-    card.capabilities?.extendedAgentCard && h("button", { type: "button", onclick: extended }, "Show the extended card")),
-  result);
+  const form = h(
+    "form",
+    {
+      class: "stack",
+      onsubmit: (event) => {
+        event.preventDefault();
+        const value = token.value.trim();
+        if (value) signIn(header, header === "Authorization" && !/^\w+ /.test(value) ? `Bearer ${value}` : value);
+      },
+    },
+    field(
+      header === "Authorization" ? "Bearer token" : `Key, sent as ${header}`,
+      token,
+      `It is kept in this tab until you close it, and sent to ${BASE} alone.`,
+    ),
+    h(
+      "div",
+      { class: "row" },
+      h("button", { class: "primary" }, "Use it"),
+      known && h("button", { type: "button", onclick: () => signIn("", "") }, "Forget it"),
+      card.capabilities?.extendedAgentCard &&
+        h("button", { type: "button", onclick: extended }, "Show the extended card"),
+    ),
+    result,
+  );
   async function extended() {
     try {
       replace(result, tree(await send(rpc("GetExtendedAgentCard", {})), { open: 1 }));
@@ -121,6 +269,15 @@ function signing(card, me) {
       replace(result, problem(error));
     }
   }
-  const state = me?.failed ? me.failed.message : me?.owner ? `You are ${me.owner}${me.tenant ? ` of ${me.tenant}` : ""}${me.operator ? ", an operator" : ""}.` : "You are not signed in.";
-  return box("Who you are", h("p", {}, state), h("p", { class: "dim" }, `It takes: ${schemes.map(([name]) => name).join(", ")}`), form);
+  const state = me?.failed
+    ? me.failed.message
+    : me?.owner
+      ? `You are ${me.owner}${me.tenant ? ` of ${me.tenant}` : ""}${me.operator ? ", an operator" : ""}.`
+      : "You are not signed in.";
+  return box(
+    "Who you are",
+    h("p", {}, state),
+    h("p", { class: "dim" }, `It takes: ${schemes.map(([name]) => name).join(", ")}`),
+    form,
+  );
 }

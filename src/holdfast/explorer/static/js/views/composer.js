@@ -2,60 +2,139 @@
 
 import { h, replace } from "../dom.js";
 import { inputSchema } from "../agent_card.js";
-import { bytes, shortId } from "../format.js";
+import { attachments } from "../attachments.js";
+import { shortId } from "../format.js";
 import { field } from "../pieces.js";
 import { schemaForm, validate } from "../schema.js";
 
-const FILE_BYTES = 5_000_000;
-
 export function composer(card, { start, onSend }) {
-  const files = [];
   let schema = null;
   let form = null;
-  const skill = h("select", { onchange: choose }, h("option", { value: "" }, "Let the agent choose"), (card.skills ?? []).map((each) => h("option", { value: each.id, selected: each.id === start.skill }, each.name)));
-  const text = h("textarea", { rows: "4", placeholder: "Write to the agent", value: start.text ?? "", onkeydown: (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
-  } });
+  const skill = h(
+    "select",
+    { onchange: choose },
+    h("option", { value: "" }, "Let the agent choose"),
+    (card.skills ?? []).map((each) => h("option", { value: each.id, selected: each.id === start.skill }, each.name)),
+  );
+  const text = h("textarea", {
+    rows: "4",
+    placeholder: "Write to the agent",
+    value: start.text ?? "",
+    onkeydown: (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
+    },
+  });
   const examples = h("div", { class: "examples" });
   const json = h("textarea", { rows: "5", class: "mono", spellcheck: "false", placeholder: "{ }", oninput: check });
   const formPlace = h("div", {});
   const problems = h("ul", { class: "problems", "aria-live": "polite" });
-  const jsonBox = h("details", { class: "more" }, h("summary", {}, "JSON"), h("div", { class: "stack" }, formPlace, field("As JSON", json), problems));
-  const chooser = h("input", { type: "file", multiple: true, class: "sr-only", onchange: () => { add(chooser.files); chooser.value = ""; } });
-  const fileList = h("ul", { class: "plain files" });
+  const jsonBox = h(
+    "details",
+    { class: "more" },
+    h("summary", {}, "JSON"),
+    h("div", { class: "stack" }, formPlace, field("As JSON", json), problems),
+  );
   const task = h("input", { value: start.task ?? "", spellcheck: "false", class: "mono", oninput: say });
   const context = h("input", { value: start.context ?? "", spellcheck: "false", class: "mono", oninput: say });
-  const wait = h("select", { "aria-label": "How" }, h("option", { value: "stream", selected: card.capabilities?.streaming }, "Stream the answer"), h("option", { value: "send", selected: !card.capabilities?.streaming }, "Wait for the answer"), h("option", { value: "now" }, "Only send; look later"));
+  const wait = h(
+    "select",
+    { "aria-label": "How" },
+    h("option", { value: "stream", selected: card.capabilities?.streaming }, "Stream the answer"),
+    h("option", { value: "send", selected: !card.capabilities?.streaming }, "Wait for the answer"),
+    h("option", { value: "now" }, "Only send; look later"),
+  );
   const messageId = h("input", { placeholder: "made anew for each message", spellcheck: "false", class: "mono" });
   const metadata = h("textarea", { rows: "2", class: "mono", placeholder: "{ }", spellcheck: "false" });
   const modes = h("input", { placeholder: "text/plain, application/json", spellcheck: "false" });
   const going = h("div", { class: "going" });
   const wrong = h("p", { class: "bad-ink", role: "alert" });
+  const files = attachments((words) => {
+    wrong.textContent = words;
+  });
   const button = h("button", { class: "primary" }, "Send");
 
-  const element = h("form", { class: "card composer", onsubmit: submit, ondragover: (event) => event.preventDefault(), ondrop: (event) => { event.preventDefault(); add(event.dataTransfer.files); } },
+  const element = h(
+    "form",
+    {
+      class: "card composer",
+      onsubmit: submit,
+      ondragover: (event) => event.preventDefault(),
+      ondrop: (event) => {
+        event.preventDefault();
+        files.add(event.dataTransfer.files);
+      },
+    },
     h("h2", {}, "Message"),
     going,
     (card.skills ?? []).length > 0 && field("Skill", skill),
-    field("Text", text), examples,
+    field("Text", text),
+    examples,
     jsonBox,
-    h("div", { class: "field" }, h("label", { class: "button small", tabindex: "0", onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); chooser.click(); } } }, "Add files", chooser), fileList),
-    h("details", { class: "more", open: Boolean(start.task || start.context) }, h("summary", {}, "More"), h("div", { class: "stack" },
-      field("Go on with task", task), field("In context", context), field("Message id", messageId, "The same id sent twice is one task."),
-      field("Accepted output modes", modes), field("Metadata of the request", metadata))),
-    h("div", { class: "send" }, wrong,
-      h("div", { class: "row" }, h("div", { class: "how" }, wait), button, h("span", { class: "dim small" }, "Ctrl + Enter"))));
+    files.element,
+    h(
+      "details",
+      { class: "more", open: Boolean(start.task || start.context) },
+      h("summary", {}, "More"),
+      h(
+        "div",
+        { class: "stack" },
+        field("Go on with task", task),
+        field("In context", context),
+        field("Message id", messageId, "The same id sent twice is one task."),
+        field("Accepted output modes", modes),
+        field("Metadata of the request", metadata),
+      ),
+    ),
+    h(
+      "div",
+      { class: "send" },
+      wrong,
+      h(
+        "div",
+        { class: "row" },
+        h("div", { class: "how" }, wait),
+        button,
+        h("span", { class: "dim small" }, "Ctrl + Enter"),
+      ),
+    ),
+  );
 
   function choose() {
     schema = inputSchema(card, skill.value);
     const found = (card.skills ?? []).find(({ id }) => id === skill.value);
-    replace(examples, (found ? found.examples ?? [] : (card.skills ?? []).flatMap((each) => each.examples ?? []).slice(0, 6)).map((each) => h("button", { type: "button", class: "example", onclick: () => { text.value = each; text.focus(); } }, each)));
+    replace(
+      examples,
+      (found ? (found.examples ?? []) : (card.skills ?? []).flatMap((each) => each.examples ?? []).slice(0, 6)).map(
+        (each) =>
+          h(
+            "button",
+            {
+              type: "button",
+              class: "example",
+              onclick: () => {
+                text.value = each;
+                text.focus();
+              },
+            },
+            each,
+          ),
+      ),
+    );
     useSchema(schema);
   }
 
   function useSchema(given) {
     schema = given;
-    form = schema ? schemaForm(schema, () => { json.value = JSON.stringify(form.read(), null, 2); check(); }, start.data) : null;
+    form = schema
+      ? schemaForm(
+          schema,
+          () => {
+            json.value = JSON.stringify(form.read(), null, 2);
+            check();
+          },
+          start.data,
+        )
+      : null;
     replace(formPlace, form?.element);
     if (form) {
       jsonBox.open = true;
@@ -66,40 +145,51 @@ export function composer(card, { start, onSend }) {
 
   function check() {
     const { value, error } = data();
-    const found = error ? [{ path: "JSON", text: error }] : value !== undefined && schema ? validate(value, schema) : [];
-    replace(problems, found.map((each) => h("li", {}, h("code", {}, each.path), ` ${each.text}`)));
+    const found = error
+      ? [{ path: "JSON", text: error }]
+      : value !== undefined && schema
+        ? validate(value, schema)
+        : [];
+    replace(
+      problems,
+      found.map((each) => h("li", {}, h("code", {}, each.path), ` ${each.text}`)),
+    );
     return found;
   }
 
   function data() {
     if (json.value.trim() === "") return {};
-    try { return { value: JSON.parse(json.value) }; } catch (error) { return { error: error.message }; }
-  }
-
-  async function add(list) {
-    for (const file of list) {
-      if (file.size > FILE_BYTES) {
-        wrong.textContent = `${file.name} has ${bytes(file.size)}; send files of more than ${bytes(FILE_BYTES)} by URL.`;
-        continue;
-      }
-      const url = await new Promise((resolve) => {
-        const reader = new FileReader();
-        reader.onload = () => resolve(reader.result);
-        reader.readAsDataURL(file);
-      });
-      files.push({ raw: url.slice(url.indexOf(",") + 1), mediaType: file.type || "application/octet-stream", filename: file.name, size: file.size });
+    try {
+      return { value: JSON.parse(json.value) };
+    } catch (error) {
+      return { error: error.message };
     }
-    drawFiles();
-  }
-
-  function drawFiles() {
-    replace(fileList, files.map((file, index) => h("li", {}, file.filename, h("span", { class: "dim" }, ` ${bytes(file.size)} `),
-      h("button", { type: "button", class: "quiet small", "aria-label": `Remove ${file.filename}`, onclick: () => { files.splice(index, 1); drawFiles(); } }, "Remove"))));
   }
 
   function say() {
-    const words = task.value ? `Goes on with task ${shortId(task.value)}` : context.value ? `In the conversation ${shortId(context.value)}` : "";
-    replace(going, words && [h("span", {}, words), h("button", { type: "button", class: "quiet small", onclick: () => { task.value = context.value = ""; say(); } }, "Start a new one")]);
+    const words = task.value
+      ? `Goes on with task ${shortId(task.value)}`
+      : context.value
+        ? `In the conversation ${shortId(context.value)}`
+        : "";
+    replace(
+      going,
+      words && [
+        h("span", {}, words),
+        h(
+          "button",
+          {
+            type: "button",
+            class: "quiet small",
+            onclick: () => {
+              task.value = context.value = "";
+              say();
+            },
+          },
+          "Start a new one",
+        ),
+      ],
+    );
   }
 
   // The parameters of SendMessage, or null and the reason on the page.
@@ -115,7 +205,7 @@ export function composer(card, { start, onSend }) {
     }
     const { value } = data();
     if (value !== undefined && !(form && Object.keys(value).length === 0 && parts.length)) parts.push({ data: value });
-    parts.push(...files.map(({ raw, mediaType, filename }) => ({ raw, mediaType, filename })));
+    parts.push(...files.parts());
     if (!parts.length) {
       wrong.textContent = "Write something, or add JSON or a file.";
       text.focus();
@@ -127,7 +217,11 @@ export function composer(card, { start, onSend }) {
     const given = { message };
     const configuration = {};
     if (wait.value === "now") configuration.returnImmediately = true;
-    if (modes.value.trim()) configuration.acceptedOutputModes = modes.value.split(",").map((each) => each.trim()).filter(Boolean);
+    if (modes.value.trim())
+      configuration.acceptedOutputModes = modes.value
+        .split(",")
+        .map((each) => each.trim())
+        .filter(Boolean);
     if (Object.keys(configuration).length) given.configuration = configuration;
     try {
       const more = metadata.value.trim() ? JSON.parse(metadata.value) : {};
@@ -147,8 +241,7 @@ export function composer(card, { start, onSend }) {
     onSend(given, wait.value === "stream");
     text.value = "";
     messageId.value = "";
-    files.length = 0;
-    drawFiles();
+    files.clear();
     text.focus();
   }
 
@@ -163,6 +256,8 @@ export function composer(card, { start, onSend }) {
       say();
     },
     ask: useSchema,
-    get streams() { return wait.value === "stream"; },
+    get streams() {
+      return wait.value === "stream";
+    },
   };
 }

@@ -26,35 +26,70 @@ export function exchange(params, { stream, onTask, onAnswer }) {
   const head = h("div", { class: "row" });
   const body = h("div", { class: "stack" });
   const ask = h("div", { class: "row" });
-  const requestBox = h("details", { class: "more" }, h("summary", {}, "Request"), h("div", { class: "stack" }, copyAs(call), raw(call.body, { name: "request.json" })));
+  const requestBox = h(
+    "details",
+    { class: "more" },
+    h("summary", {}, "Request"),
+    h("div", { class: "stack" }, copyAs(call), raw(call.body, { name: "request.json" })),
+  );
   const responseBody = h("div", {});
   const responseBox = h("details", { class: "more" }, h("summary", {}, "Response"), responseBody);
   responseBox.addEventListener("toggle", drawRaw);
-  const element = h("article", { class: "exchange" },
+  const element = h(
+    "article",
+    { class: "exchange" },
     h("div", { class: "bubble mine" }, h("span", { class: "sr-only" }, "You: "), parts(params.message.parts)),
     h("div", { class: "bubble theirs" }, h("span", { class: "sr-only" }, "The agent: "), head, body, ask),
-    h("div", { class: "row" }, requestBox, responseBox));
+    h("div", { class: "row" }, requestBox, responseBox),
+  );
 
   const draw = soon(() => {
-    replace(head,
+    replace(
+      head,
       task && h("a", { href: link(["tasks", task.id]), title: task.id }, `Task ${shortId(task.id)}`),
       state ? badge(state) : !answered && !failed && h("span", { class: "dim pulse" }, "Sending…"),
-      status?.timestamp && h("span", { class: "dim" }, precise(status.timestamp)));
-    replace(body,
-      status?.message && h("div", { class: stateName(state) === "failed" ? "said bad-ink" : "said" }, parts(status.message.parts)),
-      [...artifacts.values()].map((artifact) => h("section", { class: "artifact", "aria-label": `Artifact ${artifact.artifactId}` },
-        h("h3", { class: "dim small" }, artifact.name ?? artifact.artifactId), parts(artifact.parts))),
+      status?.timestamp && h("span", { class: "dim" }, precise(status.timestamp)),
+    );
+    replace(
+      body,
+      status?.message &&
+        h("div", { class: stateName(state) === "failed" ? "said bad-ink" : "said" }, parts(status.message.parts)),
+      [...artifacts.values()].map((artifact) =>
+        h(
+          "section",
+          { class: "artifact", "aria-label": `Artifact ${artifact.artifactId}` },
+          h("h3", { class: "dim small" }, artifact.name ?? artifact.artifactId),
+          parts(artifact.parts),
+        ),
+      ),
       answered && parts(answered.parts),
-      failed && problem(failed));
-    replace(ask, PAUSED.includes(stateName(state)) && proposals(status?.message).map(({ label, parts: given, tone }) => h("button", {
-      type: "button", class: tone, onclick: () => onAnswer(task, given),
-    }, label)));
+      failed && problem(failed),
+    );
+    replace(
+      ask,
+      PAUSED.includes(stateName(state)) &&
+        proposals(status?.message).map(({ label, parts: given, tone }) =>
+          h(
+            "button",
+            {
+              type: "button",
+              class: tone,
+              onclick: () => onAnswer(task, given),
+            },
+            label,
+          ),
+        ),
+    );
     if (responseBox.open) drawRaw();
   });
 
   function drawRaw() {
     if (!responseBox.open) return;
-    replace(responseBody, count > received.length && h("p", { class: "dim" }, `The last ${received.length} of ${count} events`), raw(stream ? received : received[0] ?? null, { name: "response.json" }));
+    replace(
+      responseBody,
+      count > received.length && h("p", { class: "dim" }, `The last ${received.length} of ${count} events`),
+      raw(stream ? received : (received[0] ?? null), { name: "response.json" }),
+    );
   }
 
   function heard(found) {
@@ -62,7 +97,8 @@ export function exchange(params, { stream, onTask, onAnswer }) {
     if (found.task) {
       task = found.task;
       artifacts.clear();
-      for (const artifact of task.artifacts ?? []) artifacts.set(artifact.artifactId, { ...artifact, parts: [...(artifact.parts ?? [])] });
+      for (const artifact of task.artifacts ?? [])
+        artifacts.set(artifact.artifactId, { ...artifact, parts: [...(artifact.parts ?? [])] });
       move(task.status);
       onTask(task, state, status);
     } else if (found.statusUpdate) move(found.statusUpdate.status);
@@ -105,7 +141,8 @@ export function exchange(params, { stream, onTask, onAnswer }) {
       await follow({
         signal,
         // Sent again with the same id it is the same task; once that is known, its stream is continued where it broke.
-        call: (after) => (task ? { ...rpc("SubscribeToTask", { id: task.id }, { stream: true }), after } : { ...call, after }),
+        call: (after) =>
+          task ? { ...rpc("SubscribeToTask", { id: task.id }, { stream: true }), after } : { ...call, after },
         over: () => Boolean(answered) || [...ENDED, ...PAUSED].includes(stateName(state)),
         onEvent: (frame) => {
           keep(frame);

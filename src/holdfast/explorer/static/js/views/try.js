@@ -12,7 +12,12 @@ import { exchange } from "./exchange.js";
 export const tryView = { id: "try", title: "Try", open };
 
 // What was said in this tab stays while one looks at other views; streams go on meanwhile.
-const talk = { compose: null, list: h("div", { class: "talk", role: "log", "aria-label": "Conversation" }), running: new AbortController(), going: null };
+const talk = {
+  compose: null,
+  list: h("div", { class: "talk", role: "log", "aria-label": "Conversation" }),
+  running: new AbortController(),
+  going: null,
+};
 
 async function open({ main, query, signal }) {
   const card = await agentCard();
@@ -22,13 +27,29 @@ async function open({ main, query, signal }) {
 
   talk.compose = compose;
 
-  replace(main,
-    h("div", { class: "view-head" }, h("h1", {}, "Try"),
-      h("div", { class: "row" },
-        copyAs(() => rpc(compose.streams ? "SendStreamingMessage" : "SendMessage", compose.params() ?? {}, { stream: compose.streams })),
-        h("button", { type: "button", class: "quiet small", onclick: clear }, "Clear"))),
-    h("div", { class: "columns try" }, compose.element, talk.list));
-  if (!talk.list.childElementCount) talk.list.append(empty("Nothing said yet", "Choose an example, or write what you like. Answers grow here while the agent works."));
+  replace(
+    main,
+    h(
+      "div",
+      { class: "view-head" },
+      h("h1", {}, "Try"),
+      h(
+        "div",
+        { class: "row" },
+        copyAs(() =>
+          rpc(compose.streams ? "SendStreamingMessage" : "SendMessage", compose.params() ?? {}, {
+            stream: compose.streams,
+          }),
+        ),
+        h("button", { type: "button", class: "quiet small", onclick: clear }, "Clear"),
+      ),
+    ),
+    h("div", { class: "columns try" }, compose.element, talk.list),
+  );
+  if (!talk.list.childElementCount)
+    talk.list.append(
+      empty("Nothing said yet", "Choose an example, or write what you like. Answers grow here while the agent works."),
+    );
 
   function clear() {
     talk.running.abort();
@@ -50,7 +71,18 @@ function say(params, stream) {
       if (PAUSED.includes(stateName(state)) && schemaOf(status?.message)) talk.compose.ask(schemaOf(status.message));
     },
     onAnswer(task, parts) {
-      say({ message: { messageId: crypto.randomUUID(), role: "ROLE_USER", parts, taskId: task.id, contextId: task.contextId } }, stream);
+      say(
+        {
+          message: {
+            messageId: crypto.randomUUID(),
+            role: "ROLE_USER",
+            parts,
+            taskId: task.id,
+            contextId: task.contextId,
+          },
+        },
+        stream,
+      );
     },
   });
   talk.list.append(one.element);

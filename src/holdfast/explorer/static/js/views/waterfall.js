@@ -35,7 +35,15 @@ export function bars(entries, webhooks, now) {
         step.tone = "bad";
         close(step, at, "never reported: in doubt");
       }
-      attempt = { lane: "attempt", label: `Turn ${data.turn}, attempt ${data.attempt}`, about: processName(data.worker), from: at, to: null, tone: "busy", seq };
+      attempt = {
+        lane: "attempt",
+        label: `Turn ${data.turn}, attempt ${data.attempt}`,
+        about: processName(data.worker),
+        from: at,
+        to: null,
+        tone: "busy",
+        seq,
+      };
       found.push(attempt);
       steps = new Map();
     } else if (kind === "step") {
@@ -44,9 +52,18 @@ export function bars(entries, webhooks, now) {
         steps.set(data.step, step);
         found.push(step);
       } else {
-        const step = steps.get(data.step) ?? { lane: "step", label: stepName(data.step), about: "step", from: at, to: null, tone: "ask", seq };
+        const step = steps.get(data.step) ?? {
+          lane: "step",
+          label: stepName(data.step),
+          about: "step",
+          from: at,
+          to: null,
+          tone: "ask",
+          seq,
+        };
         if (!steps.has(data.step)) found.push(step);
-        step.tone = data.state === "done" ? "good" : ["failed", "asked", "refused"].includes(data.state) ? "bad" : "ask";
+        step.tone =
+          data.state === "done" ? "good" : ["failed", "asked", "refused"].includes(data.state) ? "bad" : "ask";
         close(step, at, data.state);
       }
     } else if (kind === "artifact") {
@@ -57,17 +74,42 @@ export function bars(entries, webhooks, now) {
         before.count += 1;
         before.about = plural(before.count, "chunk");
       } else {
-        const bar = { lane: "artifact", label: data.artifact.name ?? id, about: "1 chunk", count: 1, from: at, to: at, tone: "violet", seq };
+        const bar = {
+          lane: "artifact",
+          label: data.artifact.name ?? id,
+          about: "1 chunk",
+          count: 1,
+          from: at,
+          to: at,
+          tone: "violet",
+          seq,
+        };
         artifacts.set(id, bar);
         found.push(bar);
       }
     } else if (kind === "steer") {
-      found.push({ lane: "steer", label: data.kind, about: [data.source, data.reason].filter(Boolean).join(": ") || "steering", from: at, to: at, tone: "violet", seq });
+      found.push({
+        lane: "steer",
+        label: data.kind,
+        about: [data.source, data.reason].filter(Boolean).join(": ") || "steering",
+        from: at,
+        to: at,
+        tone: "violet",
+        seq,
+      });
     } else if (kind === "status" || kind === "said") {
       const state = stateName(data.status.state);
       if (PAUSED.includes(state)) {
         close(attempt, at, "asked");
-        waits = { lane: "wait", label: "Waits for an answer", about: state.replace("_", " "), from: at, to: null, tone: "waits", seq };
+        waits = {
+          lane: "wait",
+          label: "Waits for an answer",
+          about: state.replace("_", " "),
+          from: at,
+          to: null,
+          tone: "waits",
+          seq,
+        };
         found.push(waits);
       } else if (ENDED.includes(state)) {
         close(attempt, at, state);
@@ -84,7 +126,20 @@ export function bars(entries, webhooks, now) {
     const told = entries.findLast(({ seq }) => seq <= hook.cursor);
     const first = entries[0];
     if (!first) continue;
-    found.push({ lane: "webhook", label: `Webhook ${hook.id}`, about: hook.status === "failed" ? `given up: ${hook.error}` : hook.error ? `failing: ${hook.error}` : `told up to #${hook.cursor}`, from: Date.parse(first.at), to: Date.parse((told ?? first).at), tone: hook.error ? "bad" : "still", seq: told?.seq ?? first.seq });
+    found.push({
+      lane: "webhook",
+      label: `Webhook ${hook.id}`,
+      about:
+        hook.status === "failed"
+          ? `given up: ${hook.error}`
+          : hook.error
+            ? `failing: ${hook.error}`
+            : `told up to #${hook.cursor}`,
+      from: Date.parse(first.at),
+      to: Date.parse((told ?? first).at),
+      tone: hook.error ? "bad" : "still",
+      seq: told?.seq ?? first.seq,
+    });
   }
   return found;
 }
@@ -96,23 +151,72 @@ export function waterfall({ log, webhooks, onEvent }) {
   const end = Math.max(start + 1, ...list.map(({ to }) => to));
   const place = (at) => ((at - start) / (end - start)) * 100;
   const processes = new Set(log.entries.filter(({ kind }) => kind === "attempt").map(({ data }) => data.worker));
-  return h("div", { class: "stack" },
-    h("p", { class: "dim" }, `${duration(end - start)} in all, ${plural(list.filter(({ lane }) => lane === "attempt").length, "attempt")} in ${plural(processes.size, "process", "processes")}.`),
-    h("div", { class: "waterfall" },
-      h("div", { class: "axis", "aria-hidden": "true" }, Array.from({ length: TICKS }, (_, index) => h("span", { style: { left: `${(index / (TICKS - 1)) * 100}%` } }, index ? `+${duration(((end - start) * index) / (TICKS - 1))}` : precise(start)))),
-      h("ol", {}, list.slice(0, ROWS).map((bar) => h("li", { class: `lane lane-${bar.lane}` },
-        h("button", { type: "button", class: "lane-label", onclick: () => onEvent(bar.seq), title: `Entry ${bar.seq}` },
-          h("span", { class: "lane-name" }, bar.label), h("span", { class: "dim small" }, bar.about)),
-        h("div", { class: "track" },
-          h("div", { class: `bar ${bar.tone} ${bar.open ? "open" : ""}`, style: { left: `${place(bar.from)}%`, width: `${place(bar.silent ?? bar.to) - place(bar.from)}%` } }),
-          bar.silent && h("div", { class: "bar silent bad", title: "Nothing was heard of the process any more", style: { left: `${place(bar.silent)}%`, width: `${place(bar.to) - place(bar.silent)}%` } }),
-          took(bar, place(bar.from), place(bar.to))))))),
-    list.length > ROWS && h("p", { class: "dim" }, `The first ${ROWS} of ${list.length}; the timeline has them all.`));
+  return h(
+    "div",
+    { class: "stack" },
+    h(
+      "p",
+      { class: "dim" },
+      `${duration(end - start)} in all, ${plural(list.filter(({ lane }) => lane === "attempt").length, "attempt")} in ${plural(processes.size, "process", "processes")}.`,
+    ),
+    h(
+      "div",
+      { class: "waterfall" },
+      h(
+        "div",
+        { class: "axis", "aria-hidden": "true" },
+        Array.from({ length: TICKS }, (_, index) =>
+          h(
+            "span",
+            { style: { left: `${(index / (TICKS - 1)) * 100}%` } },
+            index ? `+${duration(((end - start) * index) / (TICKS - 1))}` : precise(start),
+          ),
+        ),
+      ),
+      h(
+        "ol",
+        {},
+        list.slice(0, ROWS).map((bar) =>
+          h(
+            "li",
+            { class: `lane lane-${bar.lane}` },
+            h(
+              "button",
+              { type: "button", class: "lane-label", onclick: () => onEvent(bar.seq), title: `Entry ${bar.seq}` },
+              h("span", { class: "lane-name" }, bar.label),
+              h("span", { class: "dim small" }, bar.about),
+            ),
+            h(
+              "div",
+              { class: "track" },
+              h("div", {
+                class: `bar ${bar.tone} ${bar.open ? "open" : ""}`,
+                style: { left: `${place(bar.from)}%`, width: `${place(bar.silent ?? bar.to) - place(bar.from)}%` },
+              }),
+              bar.silent &&
+                h("div", {
+                  class: "bar silent bad",
+                  title: "Nothing was heard of the process any more",
+                  style: { left: `${place(bar.silent)}%`, width: `${place(bar.to) - place(bar.silent)}%` },
+                }),
+              took(bar, place(bar.from), place(bar.to)),
+            ),
+          ),
+        ),
+      ),
+    ),
+    list.length > ROWS && h("p", { class: "dim" }, `The first ${ROWS} of ${list.length}; the timeline has them all.`),
+  );
 }
 
 // How long it took: inside its bar, or beside it where there is room.
 function took(bar, from, to) {
   const text = bar.open ? "…" : bar.to > bar.from ? duration(bar.to - bar.from) : "";
-  if (to - from > 15) return h("span", { class: `bar-time inside ${bar.silent ? "silent" : bar.tone}`, style: { right: `${100 - to}%` } }, text);
+  if (to - from > 15)
+    return h(
+      "span",
+      { class: `bar-time inside ${bar.silent ? "silent" : bar.tone}`, style: { right: `${100 - to}%` } },
+      text,
+    );
   return h("span", { class: "bar-time dim", style: to < 85 ? { left: `${to}%` } : { right: `${100 - from}%` } }, text);
 }
