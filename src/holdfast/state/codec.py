@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from operator import attrgetter
 from typing import Any
 
 from pydantic import BaseModel
@@ -101,7 +102,19 @@ def dump_fields(value: Any) -> dict[str, Any]:
     if isinstance(value, BaseModel):
         fields = {name: getattr(value, name) for name in type(value).model_fields}
         return {**fields, **(value.model_extra or {})}
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    names, values_of = _shapes.get(type(value)) or _shape(type(value))
+    return dict(zip(names, values_of(value), strict=True))
+
+
+_shapes: dict[type[Any], tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]] = {}
+
+
+def _shape(kind: type[Any]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """The names of the fields of a dataclass, and what reads them all at once."""
+    names = tuple(field.name for field in dataclasses.fields(kind))
+    getter = attrgetter(*names)
+    _shapes[kind] = names, getter if len(names) > 1 else lambda value: (getter(value),)
+    return _shapes[kind]
 
 
 def _long(digits: str) -> int:

@@ -6,13 +6,12 @@ when the history is read: on the way of a flow, telling it from the others would
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
-from operator import attrgetter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.errors import InvalidState
+from holdfast.state.codec import dump_fields
 from holdfast.state.desk import Desk
 from holdfast.state.families import EVENTS
 from holdfast.state.names import GLOBAL, name
@@ -67,27 +66,16 @@ class Events:
         return [self._desk.types.make("StoredEvent", fields) for fields in stored]
 
     def _draft(self, event: Any) -> tuple[str, Draft]:
-        names, values_of = _shapes.get(type(event)) or _shape(type(event))
         try:
-            fields = dict(zip(names, values_of(event), strict=True))
+            fields = dump_fields(event)
             payload = fields["payload"]
-        except (AttributeError, KeyError):
+        except (TypeError, KeyError):
             raise InvalidState(f"a StoredEvent is wanted, not a {type(event).__name__}") from None
         if type(payload) is not dict:
             if not isinstance(payload, Mapping):
                 raise InvalidState(f"the payload of an event must be a mapping, not a {type(payload).__name__}")
             fields["payload"] = dict(payload)
         return name(fields["trace_id"] or GLOBAL), Draft(ONE, self._desk.encode(fields))
-
-
-_shapes: dict[type[Any], tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]] = {}
-
-
-def _shape(kind: type[Any]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    """The names of the fields of such events, and what reads them all at once."""
-    names = tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else _PRINTED
-    _shapes[kind] = names, attrgetter(*names)
-    return _shapes[kind]
 
 
 def _when(fields: dict[str, Any]) -> float:
