@@ -48,7 +48,7 @@ class Unit:
         self.where = where
         self._clocks = clocks
         self._now = now
-        self._slots: dict[tuple[Kind, str], _Slot] = {}
+        self._slots: dict[tuple[Kind, str], _Slot] = {}  # in the order of storing
         self._entries: dict[str, Entry] = {}  # conduit bytes that get an owner
         self._also: list[Operation] = []
 
@@ -81,8 +81,11 @@ class Unit:
             change.apply(base)
             self._slots[kind, key] = _Slot(base, [change])
         else:
-            change.apply(fold(slot.base, slot.changes))
+            before = fold(slot.base, slot.changes)
+            after = change.apply(before)
             slot.changes.append(change)
+            if after is not None and not after.seq and (before is None or before.deleted):
+                self._slots[kind, key] = self._slots.pop((kind, key))  # stored anew: after all that came before
 
     def own(self, entry: Entry) -> None:
         """These conduit bytes belong to a record of this unit: no longer staged, they are not reaped."""
@@ -134,8 +137,8 @@ class Unit:
             if state is None or state is slot.base:
                 continue
             collection = COLLECTIONS[kind]
-            if state.deleted:
-                if slot.base is not None and not slot.base.deleted:
+            if state.deleted and slot.base is not None:
+                if not slot.base.deleted:
                     operations.append(Patch(collection, key, self._tombstone(state), slot.base.version))
                 continue
             if not state.seq and state.owner not in ticks:
@@ -143,6 +146,8 @@ class Unit:
                 seqs[state.owner] = itertools.count(tick.first_seq)
                 operations.append(tick.operation)
             body, fields = state.body(), state.fields(state.seq or next(seqs[state.owner]))
+            if state.deleted:  # stored and deleted at once leaves a tombstone, as if it had been two commits
+                fields |= self._tombstone(state)
             if slot.base is None:
                 operations.append(Insert(collection, key, body, fields))
             else:

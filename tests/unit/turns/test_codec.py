@@ -1,0 +1,89 @@
+"""Primitives as JSON and back, without any storage."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from holdfast.errors import InvalidValue, NoReaderResolver, ReaderNotDescribable
+from holdfast.turns import ArtifactTypes, Codec, Media, Message, Resolvers, Retrievable, SpooledArtifact, Tokenizable
+from holdfast.turns.codec import kind_of
+from holdfast.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
+from holdfast.turns.readers import Descriptor
+
+AT = "2026-01-31T12:00:00Z"
+
+
+class Named(InMemoryMediaReader):
+    """A reader that can be found again."""
+
+    def describe(self) -> Descriptor:
+        return Descriptor(tag="media:test", locator={"text": self._data.decode()})
+
+
+class Table(SpooledArtifact):
+    """A kind of artifact."""
+
+
+def picture(reader: InMemoryMediaReader) -> Message:
+    media = Media.user_attachment(kind="image", mime_type="image/png", filename="x.png", reader=reader)
+    return Message(id="m", role="user", attachments=[media], created_at=AT, updated_at=AT)
+
+
+def text(artifact: SpooledArtifact) -> Retrievable:
+    return Retrievable(id="r", content=artifact, trust_tier="first-party", created_at=AT, updated_at=AT)
+
+
+async def test_readers_travel_as_descriptors() -> None:
+    """The last registration of a tag counts; bytes are not in the JSON."""
+    resolvers = Resolvers()
+    codec = Codec(resolvers)
+    data = json.loads(json.dumps(codec.encode(picture(Named(b"here")))))
+    with pytest.raises(NoReaderResolver, match="media:test") as raised:
+        codec.decode("message", data)
+    assert (raised.value.code, raised.value.status) == ("E_NO_READER_RESOLVER", 422)
+    resolvers.spool("media:test", lambda _locator: None)
+    with pytest.raises(NoReaderResolver):
+        codec.decode("message", data)
+    resolvers.media("media:test", lambda _locator: None)
+    resolvers.media("media:test", lambda locator: Named(locator["text"].encode()))
+    [found] = codec.decode("message", data).attachments
+    assert await found.as_bytes() == b"here"
+
+
+def test_what_can_not_be_described_is_refused() -> None:
+    with pytest.raises(ReaderNotDescribable) as raised:
+        Codec().encode(picture(InMemoryMediaReader(b"")))
+    assert (raised.value.code, raised.value.status) == ("E_READER_NOT_DESCRIBABLE", 422)
+
+
+def test_artifacts_are_named_by_the_program() -> None:
+    """A class is known by its registered name, never by where it is imported from."""
+    artifacts = ArtifactTypes()
+    codec = Codec(artifacts=artifacts)
+
+    def describe(_reader: object) -> Descriptor:
+        return Descriptor(tag="spool:test", locator=None)
+
+    with pytest.raises(InvalidValue, match="Table"):
+        codec.encode(text(Table(InMemorySpoolReader(b""))), describe)
+    artifacts.register("table", Table)
+    data = codec.encode(text(Table(InMemorySpoolReader(b""))), describe)
+    assert data["content"]["artifact"] == "table"
+    codec.resolvers.spool("spool:test", lambda _locator: InMemorySpoolReader(b""))
+    assert type(codec.decode("retrievable", data).content) is Table
+    with pytest.raises(NoReaderResolver, match="table"):
+        Codec(codec.resolvers).decode("retrievable", data)
+
+
+def test_instructions_are_their_text() -> None:
+    codec = Codec()
+    assert codec.encode("be kind") == {"text": "be kind"}
+    found = codec.decode("standing_instruction", codec.encode(Tokenizable("be brief", key="style")))
+    assert (str(found), found.key) == ("be brief", "style")
+
+
+def test_nothing_else_is_kept_of_a_turn() -> None:
+    with pytest.raises(InvalidValue):
+        kind_of(7)
