@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
+from holdfast.errors import BlobNotFound
 from holdfast.storage import Kernel, Query
 from holdfast.turns.durable import DurableStorage
 from holdfast.turns.durable.families import COLLECTIONS
 from holdfast.turns.durable.scope import partition_of
+from holdfast.turns.memory_bytes import InMemorySpoolReader
 from holdfast.turns.primitives import SpooledArtifact
 from tests.integration.turns.stage import MAKE, PLAIN, Calls, Turn, image, message, one_of_each, retrievable
 
@@ -36,6 +40,27 @@ async def test_check_46_reap_takes_what_nobody_took(storage: DurableStorage, cal
     [found], [text] = await calls.fetch("message"), await calls.fetch("retrievable")
     assert await found.attachments[0].as_bytes() == b"kept"
     assert await text.content.tail(2) == ["text", ""]
+
+
+async def test_records_hold_their_bytes(storage: DurableStorage, calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the kernel sweeps are bytes that nobody holds, and a record holds its own: drained ones and conduits'."""
+    stage = storage.kernel.stage_blob
+    monkeypatch.setattr(storage.kernel, "stage_blob", functools.partial(stage, keep_seconds=0.0))
+    text = SpooledArtifact(InMemorySpoolReader(b"drained\n" * 50_000))
+    await calls.store_retrievable(retrievable("r", text))
+    reader = await calls.store_media_bytes("x", b"bytes")
+    await storage.kernel.sweep()
+    await calls.store_message(message("m", attachments=[image(reader)]))
+    await storage.blobs.media(Turn()).delete("x")
+    await calls.mutate_message((await calls.fetch("message"))[0])
+    lost = await storage.kernel.stage_blob(partition_of("acme"), b"nobody's")
+    while (await storage.kernel.sweep()).blobs:
+        pass
+    with pytest.raises(BlobNotFound):
+        await storage.kernel.open_blob(partition_of("acme"), lost.digest)
+    [found], [spooled] = await calls.fetch("message"), await calls.fetch("retrievable")
+    assert await found.attachments[0].as_bytes() == b"bytes"
+    assert await spooled.content.tail(2) == ["drained", ""]
 
 
 async def test_purge_removes_tombstones_with_their_bytes(storage: DurableStorage, calls: Calls) -> None:
