@@ -132,6 +132,11 @@ async def test_several_change_the_context(shared_url: str) -> None:
             assert session.context_version == 12
             assert len(session.get_background_results()) == 12
             assert session.get_context() == ({"turn": 3}, {"turn": 3})
+        await processes[0].update_context(llm_context={"seen": "by all"})
+        await processes[1].spawn_task(forever, task_id="t")
+        task = await processes[1].get_task("t")
+        assert task is not None
+        assert task.context_snapshot.llm_context["seen"] == "by all"
 
 
 async def test_a_patch_is_decided_once(shared_url: str) -> None:
@@ -175,12 +180,13 @@ async def test_tasks_of_a_dead_process_have_failed(shared_url: str) -> None:
         for task_id in ("a", "b"):
             await dead.spawn_task(pipeline, task_id=task_id, task_type=BACKGROUND)
         handles = list(dead._core.handles.values())
-        async with sessions(shared_url, 1, limits=SHORT) as (early,):
-            assert await early.recover() == [], "it is alive"
+        async with sessions(shared_url, 2, limits=SHORT) as (one, two):
+            assert await one.recover() == [], "it is alive"
             await die(dead)
-            async with sessions(shared_url, 2, limits=SHORT) as (one, two):
-                for session in (one, two, early):
-                    await session.recover()
+            recovered = await asyncio.gather(one.recover(), two.recover())
+            assert sum(map(len, recovered)) == 2
+            async with sessions(shared_url, 1, limits=SHORT) as (late,):
+                for session in (one, two, late):
                     found = [(task.status, task.error) for task in await session.list_tasks()]
                     assert found == [(TaskStatus.FAILED, PROCESS_DIED)] * 2
                 gate.set()
@@ -215,6 +221,7 @@ async def test_tasks_of_a_dead_process_can_be_run_again(file_url: str) -> None:
             assert asked == ["again", "not"]
             assert [task.status for task in await alive.list_tasks()] == [TaskStatus.COMPLETE, TaskStatus.FAILED]
             assert alive.get_background_results()["again"].payload == "again"
+            assert alive._patches.context.background_result is not None, "it replaces, as it was to"
             assert await alive.recover() == []
 
 

@@ -12,6 +12,7 @@ from penguiflow.state.models import SteeringEvent, SteeringEventType, TaskStatus
 
 from holdfast.state import StateStore
 from holdfast.state.sessions import PROCESS_DIED, OwnedTasks, StreamingSession
+from holdfast.state.sessions.process import Process
 from tests.integration.state.session_parts import SHORT, demand
 
 ROOT = Path(__file__).parents[3]
@@ -137,5 +138,7 @@ async def test_penguiflow_s_session_is_cancelled_with_its_children(file_url: str
         assert await session.cancel_task("parent", reason="stop")
         await session.close()
         assert [task.status for task in await store.list_tasks("s")] == [TaskStatus.CANCELLED] * 2
+        process = Process.of(store, lease_seconds=15.0)
+        assert not await store.host.ask(lambda kernel: process.runs(kernel, "s"))
         told = [found.payload for found in await store.list_steering("s", task_id="child")]
         assert told == [{"reason": "stop", "confirmed": True, "propagated_from": "parent"}]

@@ -146,6 +146,41 @@ async def test_a_cancel_reaches_the_children(session: StreamingSession, store: S
         assert event.payload == {"reason": "stop", "confirmed": True, "propagated_from": "t"}
 
 
+async def test_what_somebody_waits_for_ends_in_its_own_way(session: StreamingSession) -> None:
+    """It is told by its inbox, also while it is paused, and may tidy up."""
+    tidied = []
+
+    async def pipeline(runtime: TaskRuntime) -> None:
+        await session.steer(demand(Kind.PAUSE))
+        caller = asyncio.create_task(session.cancel_task("t", reason="stop"))
+        await runtime.steering.wait_if_paused()
+        await caller
+        tidied.append(runtime.steering.cancelled)
+
+    with pytest.raises(SteeringCancelled, match="stop"):
+        await session.run_task(pipeline, task_id="t")
+    assert tidied == [True]
+
+
+async def test_who_is_paused_before_its_turn_waits(store: StateStore) -> None:
+    """Its pipeline is not started until it may go on."""
+    started = asyncio.Event()
+
+    async def pipeline(_runtime: TaskRuntime) -> None:
+        started.set()
+
+    async with StreamingSession("s", state_store=store) as session:
+        spawning = asyncio.create_task(session.spawn_task(pipeline, task_id="t"))
+        while "t" not in session._core.inboxes:  # noqa: ASYNC110  (before its first step)
+            await asyncio.sleep(0)
+        session._core.inboxes["t"].put(demand(Kind.PAUSE))
+        await spawning
+        await session.list_updates()
+        assert not started.is_set()
+        await session.steer(demand(Kind.RESUME))
+        await started.wait()
+
+
 async def test_hard_stops_also_what_somebody_waits_for(session: StreamingSession) -> None:
     """Otherwise a task in front ends in its own way."""
     updates = await session.subscribe(update_types=[UpdateType.STATUS_CHANGE])

@@ -87,6 +87,15 @@ async def test_a_task_in_front(session: StreamingSession) -> None:
     ]
 
 
+async def test_nobody_runs_what_is_over(session: StreamingSession, store: StateStore) -> None:
+    """Nothing is left of a task that has ended but the task."""
+    await session.run_task(quick, task_id="t")
+    await session.spawn_task(forever, task_id="b")
+    process = session._core.process
+    runs = await store.host.ask(lambda kernel: process.runs(kernel, "s"))
+    assert [run.task_id for run in runs] == ["b"]
+
+
 async def test_a_task_that_fails(session: StreamingSession, caplog: pytest.LogCaptureFixture) -> None:
     """The caller gets the error; the task keeps it. In the background the user is told."""
 

@@ -68,6 +68,7 @@ async def test_a_hanging_sink_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -
     line = Telemetry(sink, waiting=3)
     for _ in range(10):
         line.emit(Event.of(task(), "spawned"))
+    assert line.dropped == 7
     await line.close()
     assert sink.events == []
     assert (line.dropped, line.failed) == (9, 1)
