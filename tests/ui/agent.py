@@ -51,7 +51,13 @@ def card(*, evil: bool) -> AgentCardConfig:
                 tags=[text("streaming", "tag")],
                 examples=[text("count to 3", "example")],
             ),
-            SkillConfig(id="book", name="Book a table", description="By a form.", tags=["forms"]),
+            SkillConfig(
+                id="book",
+                name="Book a table",
+                description="By a form.",
+                tags=["forms"],
+                examples=['{"city": "Oulu", "guests": 2}'],
+            ),
         ],
         extensions=[ExtensionConfig(uri="https://holdfast.dev/schemas", params={"inputSchemas": {"book": SCHEMA}})],
         input_modes=["*/*"],
@@ -153,14 +159,14 @@ def people(key: str) -> dict[str, Principal | str]:
     return {key: "alice", f"{key}-operator": Principal(owner="olga", roles=frozenset({"operator"}))}
 
 
-def server(storage: str, folder: Path, *, evil: bool = False, key: str = "") -> A2AServer:
+def server(storage: str, folder: Path, *, evil: bool = False, key: str = "", attempts: int = 5) -> A2AServer:
     options: dict[str, Any] = {"auth": APIKeyAuthenticator.of(people(key))} if key else {}
     return A2AServer(
         worker=Actor(folder).handle,
         agent_card=card(evil=evil),
         storage=storage,
         settings=ServerSettings.of({}, operators="loopback", webhook_loopback=True, heartbeat_stream_seconds=2),
-        task_settings=TaskSettings.of({}, lease_seconds=2, drain_seconds=0.2),
+        task_settings=TaskSettings.of({}, lease_seconds=2, drain_seconds=0.2, max_attempts=attempts),
         retention=RetentionPolicy(completed=days(30), log=days(1)),
         **options,
     )
@@ -173,10 +179,9 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--evil", action="store_true")
     parser.add_argument("--key", default="")
-    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--attempts", type=int, default=5)
     given = parser.parse_args()
-    made = server(given.storage, given.folder, evil=given.evil, key=given.key)
-    made.run(port=given.port, processes=given.processes)
+    server(given.storage, given.folder, evil=given.evil, key=given.key, attempts=given.attempts).run(port=given.port)
 
 
 if __name__ == "__main__":

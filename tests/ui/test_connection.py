@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 from playwright.async_api import expect
 
 from tests.ui.conftest import OpenPage
-from tests.ui.stage import Stage
+from tests.ui.stage import PREFIX, Stage
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -69,6 +70,24 @@ async def test_a_step_in_doubt_is_loud_and_answered(own_agent: Stage, open_page:
     assert [entry["data"]["state"] for entry in entries if entry["kind"] == "step"] == ["started", "asked", "done"]
 
 
+async def test_a_dead_letter_is_told_and_requeued(tmp_path: Path, open_page: OpenPage) -> None:
+    async with Stage(tmp_path, "--attempts", "1") as agent:
+        task_id = await agent.send("die", now=True)
+        await agent.gone()
+        await agent.start()
+        page = await open_page(agent.at("system"))
+        letters = page.locator(".letters")
+        await expect(letters).to_contain_text("Dead letters (1)", timeout=15_000)
+        await expect(page.locator(".tile").filter(has_text="Dead letters").locator(".tile-value")).to_have_text("1")
+        await letters.get_by_role("button", name="Requeue").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Requeue", exact=True).click()
+        await agent.gone()  # the new task does the same
+        await agent.start()
+        dead = (await agent.client.get(f"{PREFIX}/dead")).json()["dead"]
+        assert task_id not in [letter["taskId"] for letter in dead]
+        assert (await agent.show(task_id))["task"]["status"]["state"] == "TASK_STATE_FAILED"
+
+
 async def test_a_tab_that_nobody_sees_gives_its_connection_back(agent: Stage, open_page: OpenPage) -> None:
     """Browsers have six connections for all tabs of an origin: a seventh tab must not wait for ever."""
     page = await open_page(agent.at("agent"))
@@ -96,9 +115,7 @@ async def test_offline_is_said_and_nothing_is_missed(own_agent: Stage, open_page
     await expect(page.locator("#connection")).to_have_text("Connection lost, trying again…")
     await agent.start()
     for word in ("one", "two", "three"):
-        await agent.client.post(
-            f"/holdfast/v1/tasks/{task_id}/steer", json={"kind": "inject", "payload": {"text": word}}
-        )
+        await agent.client.post(f"{PREFIX}/tasks/{task_id}/steer", json={"kind": "inject", "payload": {"text": word}})
     await page.context.set_offline(False)
     await expect(page.locator(".vrow").filter(has_text="three")).to_have_count(1, timeout=20_000)
     shown = [int(text) for text in await page.locator(".vrow .seq").all_inner_texts()]

@@ -63,6 +63,15 @@ async def test_a_form_is_made_from_the_schema_of_the_skill_and_checked(agent: St
     await expect(last.locator(".artifact")).to_contain_text("guests: 4")
 
 
+async def test_an_example_that_is_json_fills_in_the_form(agent: Stage, open_page: OpenPage) -> None:
+    page = await open_page(agent.at())
+    await page.get_by_role("link", name='{"city": "Oulu", "guests": 2}').click()
+    await expect(page.get_by_label("city (required)")).to_have_value("Oulu")
+    await expect(page.get_by_label("Text", exact=True)).to_have_value("")
+    await page.get_by_role("button", name="Send").click()
+    await expect(page.locator(".exchange .artifact")).to_contain_text("guests: 2")
+
+
 async def test_what_looks_like_a_secret_is_hidden_until_it_is_asked_for(agent: Stage, open_page: OpenPage) -> None:
     page = await open_page(agent.at("try?skill=book"))
     await page.get_by_label("city (required)").fill("Turku")

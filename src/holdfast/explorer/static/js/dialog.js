@@ -18,7 +18,11 @@ export function ask({ title, text, fields = [], submit = "Do it", danger = false
       "div",
       { class: "stack" },
       command,
-      copyButton(() => command.textContent),
+      h(
+        "div",
+        { class: "row" },
+        copyButton(() => command.textContent),
+      ),
     ),
   );
   const button = h("button", { class: danger ? "danger" : "primary" }, submit);

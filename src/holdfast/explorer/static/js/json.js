@@ -5,12 +5,14 @@ import { bytes, shorten } from "./format.js";
 import { copyButton, download } from "./pieces.js";
 
 const SECRET =
-  /(^|[_\-.])(token|secret|password|passwd|authorization|credentials?|api[_-]?key|private[_-]?key|cookie)s?$|(Token|Secret|Password|ApiKey|Credentials?)$/;
+  /(^|[_\-.])(token|secret|password|passwd|authorization|credential|api[_-]?key|private[_-]?key|cookie)s?$/;
 const STRING_CHARACTERS = 600;
 const MEMBERS = 100;
 const RAW_CHARACTERS = 100_000;
 
-export const isSecret = (name, value) => typeof value === "string" && value !== "" && SECRET.test(name);
+const words = (name) => name.replace(/([a-z0-9])([A-Z])/g, "$1_$2").toLowerCase(); // apiKey is api_key
+
+export const isSecret = (name, value) => typeof value === "string" && value !== "" && SECRET.test(words(name));
 
 // The value with what looks like a secret taken out.
 export function masked(value, name = "") {
@@ -23,44 +25,43 @@ export function masked(value, name = "") {
 }
 
 export function tree(value, { open = 2 } = {}) {
-  return h("div", { class: "json", role: "group", "aria-label": "JSON" }, node("", value, open));
+  const box = h("div", { class: "json", role: "group", "aria-label": "JSON" });
+  if (nested(value)) fill(box, value, open);
+  else box.append(node("", value, open));
+  return box;
 }
 
-function node(name, value, open) {
-  const label = name === "" ? null : h("span", { class: "key" }, name, ": ");
-  if (value === null || typeof value !== "object") return h("div", { class: "leaf" }, label, leaf(name, value));
-  const list = Array.isArray(value);
+const nested = (value) => value !== null && typeof value === "object" && Object.keys(value).length > 0;
+
+// Members, some at a time.
+function fill(body, value, open) {
   const entries = Object.entries(value);
-  const about = list ? `[${entries.length}]` : `{${entries.length}}`;
-  if (!entries.length) return h("div", { class: "leaf" }, label, list ? "[]" : "{}");
-  const body = h("div", { class: "members" });
-  const details = h(
-    "details",
-    {},
-    h("summary", {}, label, h("span", { class: "about" }, about, open > 0 ? "" : ` ${preview(value)}`)),
-    body,
-  );
   let shown = 0;
   const more = () => {
     const next = entries.slice(shown, shown + MEMBERS);
     body.querySelector(":scope > .more")?.remove();
     body.append(...next.map(([key, each]) => node(key, each, open - 1)));
     shown += next.length;
-    if (shown < entries.length) {
-      body.append(
-        h(
-          "button",
-          { type: "button", class: "quiet small more", onclick: more },
-          `Show ${Math.min(MEMBERS, entries.length - shown)} more of ${entries.length}`,
-        ),
-      );
-    }
+    if (shown === entries.length) return;
+    const words = `Show ${Math.min(MEMBERS, entries.length - shown)} more of ${entries.length}`;
+    body.append(h("button", { type: "button", class: "quiet small more", onclick: more }, words));
   };
-  details.addEventListener("toggle", () => {
-    if (details.open && !shown) more();
-  });
+  more();
+}
+
+function node(name, value, open) {
+  const label = name === "" ? null : h("span", { class: "key" }, name, ": ");
+  if (value === null || typeof value !== "object") return h("div", { class: "leaf" }, label, leaf(name, value));
+  const list = Array.isArray(value);
+  if (!nested(value)) return h("div", { class: "leaf" }, label, list ? "[]" : "{}");
+  const count = Object.keys(value).length;
+  const about = `${list ? `[${count}]` : `{${count}}`}${open > 0 ? "" : ` ${preview(value)}`}`;
+  const body = h("div", { class: "members" });
+  const details = h("details", {}, h("summary", {}, label, h("span", { class: "about" }, about)), body);
+  const once = () => !body.childElementCount && fill(body, value, open);
+  details.addEventListener("toggle", () => details.open && once());
   if (open > 0) {
-    more();
+    once();
     details.open = true;
   }
   return details;

@@ -82,7 +82,7 @@ async function show() {
     await view.open({ main, parts, query, signal, me });
   } catch (error) {
     if (signal.aborted) return;
-    if (!main.querySelector("h1")) main.append(h("h1", { class: "view-title" }, view.title));
+    if (!main.querySelector("h1")) replace(main, h("div", { class: "view-head" }, h("h1", {}, view.title)));
     main.append(problem(error, show));
   }
 }

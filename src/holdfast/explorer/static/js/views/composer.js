@@ -100,47 +100,43 @@ export function composer(card, { start, onSend }) {
   );
 
   function choose() {
-    schema = inputSchema(card, skill.value);
-    const found = (card.skills ?? []).find(({ id }) => id === skill.value);
-    replace(
-      examples,
-      (found ? (found.examples ?? []) : (card.skills ?? []).flatMap((each) => each.examples ?? []).slice(0, 6)).map(
-        (each) =>
-          h(
-            "button",
-            {
-              type: "button",
-              class: "example",
-              onclick: () => {
-                text.value = each;
-                text.focus();
-              },
-            },
-            each,
-          ),
-      ),
-    );
-    useSchema(schema);
+    const skills = card.skills ?? [];
+    const found = skills.find(({ id }) => id === skill.value);
+    const proposed = found ? (found.examples ?? []) : skills.flatMap((each) => each.examples ?? []).slice(0, 6);
+    const example = (each) => h("button", { type: "button", class: "example", onclick: () => use(each) }, each);
+    replace(examples, proposed.map(example));
+    useSchema(inputSchema(card, skill.value));
   }
 
-  function useSchema(given) {
+  // An example may be words, or JSON.
+  function use(example) {
+    const value = objectIn(example);
+    if (value === null) {
+      text.value = example;
+      text.focus();
+      return;
+    }
+    text.value = "";
+    useSchema(schema, value);
+    json.value = JSON.stringify(value, null, 2);
+    jsonBox.open = true;
+    check();
+  }
+
+  function useSchema(given, value = {}) {
     schema = given;
-    form = schema
-      ? schemaForm(
-          schema,
-          () => {
-            json.value = JSON.stringify(form.read(), null, 2);
-            check();
-          },
-          start.data,
-        )
-      : null;
+    form = schema ? schemaForm(schema, filled, value) : null;
     replace(formPlace, form?.element);
     if (form) {
       jsonBox.open = true;
       json.value = JSON.stringify(form.read(), null, 2);
     }
     problems.replaceChildren();
+  }
+
+  function filled() {
+    json.value = JSON.stringify(form.read(), null, 2);
+    check();
   }
 
   function check() {
@@ -246,6 +242,7 @@ export function composer(card, { start, onSend }) {
   }
 
   choose();
+  if (objectIn(start.text)) use(start.text);
   say();
   return {
     element,
@@ -260,4 +257,14 @@ export function composer(card, { start, onSend }) {
       return wait.value === "stream";
     },
   };
+}
+
+// The JSON object that a text is; null: it is none.
+function objectIn(text) {
+  try {
+    const value = JSON.parse(text);
+    return value && typeof value === "object" && !Array.isArray(value) ? value : null;
+  } catch {
+    return null;
+  }
 }

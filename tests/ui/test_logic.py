@@ -1,0 +1,98 @@
+"""What the page decides by itself: schemas, differences, commands, whose a partition is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Page
+
+from tests.ui.conftest import OpenPage
+from tests.ui.stage import Stage
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(agent: Stage, open_page: OpenPage) -> Page:
+    return await open_page(agent.at())
+
+
+async def called(page: Page, module: str, name: str, *arguments: Any) -> Any:
+    """What a function of a module answers."""
+    program = "async ([module, name, given]) => (await import(`./js/${module}.js`))[name](...given)"
+    return await page.evaluate(program, [module, name, list(arguments)])
+
+
+async def test_values_are_checked_against_schemas(page: Page) -> None:
+    cases: list[tuple[Any, dict[str, Any], list[str]]] = [
+        ({"a": 1}, {"type": "object", "properties": {"a": {"type": "string"}}}, ["a is integer, and should be string"]),
+        ({}, {"type": "object", "required": ["a"]}, ["a is required"]),
+        ({"b": 1}, {"type": "object", "additionalProperties": False}, ["b is not known"]),
+        (None, {"anyOf": [{"type": "integer"}, {"type": "null"}]}, []),
+        (3, {"anyOf": [{"type": "integer", "maximum": 2}, {"type": "null"}]}, ["the input is more than 2"]),
+        ([1, "x"], {"type": "array", "items": {"type": "integer"}}, ["[1] is string, and should be integer"]),
+        ("abc", {"type": "string", "pattern": "^[0-9]+$"}, ["the input does not match ^[0-9]+$"]),
+        (
+            {"c": {"d": 1}},
+            {"properties": {"c": {"$ref": "#/$defs/C"}}, "$defs": {"C": {"required": ["e"]}}},
+            ["c.e is required"],
+        ),
+        (2.0, {"type": "integer"}, []),
+        (1, {"type": "number"}, []),
+        ("x", {"enum": ["y", 1]}, ['the input is none of "y", 1']),
+        ("x", {"pattern": "("}, []),  # what is no pattern refuses nothing
+    ]
+    for value, schema, wanted in cases:
+        found = await called(page, "schema", "validate", value, schema)
+        assert [f"{each['path']} {each['text']}" for each in found] == wanted, (value, schema)
+
+
+async def test_differences_are_named_by_their_paths(page: Page) -> None:
+    before = {"same": 1, "gone": 2, "list": [1, 2], "deep": {"x": "old"}}
+    after = {"same": 1, "new": 3, "list": [1, 2, 3], "deep": {"x": "new"}}
+    found = await called(page, "diff", "diff", before, after)
+    assert {(each["path"], each["kind"]) for each in found} == {
+        ("gone", "removed"),
+        ("new", "added"),
+        ("list[2]", "added"),
+        ("deep.x", "changed"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("partition", "query"),
+    [
+        ("alice", {"owner": "alice"}),
+        ("acme/alice", {"tenant": "acme", "owner": "alice"}),
+        ("acme/", {"tenant": "acme", "owner": ""}),
+        ("alice//acme", {"owner": "alice", "askedTenant": "acme"}),
+        ("%C3%A5ke", {"owner": "åke"}),
+        ("~anonymous", None),
+        ("~state/acme", None),
+    ],
+)
+async def test_partitions_are_those_of_their_owners(page: Page, partition: str, query: dict[str, str] | None) -> None:
+    assert (await called(page, "whose", "parsePartition", partition))["query"] == query
+
+
+async def test_secrets_are_known_by_their_names(page: Page) -> None:
+    value = {
+        "token": "a",
+        "access_token": "b",
+        "apiKey": "c",
+        "tokens": 5,
+        "nested": [{"clientSecret": "d"}],
+        "text": "e",
+    }
+    masked = await called(page, "json", "masked", value)
+    dots = "••••••••"
+    assert masked == {
+        "token": dots,
+        "access_token": dots,
+        "apiKey": dots,
+        "tokens": 5,
+        "nested": [{"clientSecret": dots}],
+        "text": "e",
+    }
