@@ -16,6 +16,9 @@ from holdfast.storage.redis.failures import Disconnected
 
 Reply = Any
 
+# uvloop raises RuntimeError where something is written to a connection that was reset.
+_BROKEN = (RedisError, OSError, RuntimeError)
+
 
 class Wire:
     """An open connection. After any failure it is of no use any more."""
@@ -75,7 +78,7 @@ class Wire:
                         replies.append(await connection.read_response(disable_decoding=True))
                     except ResponseError as error:
                         replies.append(error)
-        except (RedisError, OSError, TimeoutError) as error:
+        except (*_BROKEN, TimeoutError) as error:
             await self.close()
             raise Disconnected(f"the connection to the server at {self.address} broke") from error
         except BaseException:
@@ -96,7 +99,7 @@ class Wire:
             raise Disconnected
         try:
             await self._connection.send_packed_command([_packed([[_word(word) for word in words]])], check_health=False)
-        except (RedisError, OSError) as error:
+        except _BROKEN as error:
             raise Disconnected from error
 
     async def hear(self) -> Reply:
@@ -105,7 +108,7 @@ class Wire:
             raise Disconnected
         try:
             return await self._connection.read_response(disable_decoding=True)
-        except (RedisError, OSError) as error:
+        except _BROKEN as error:
             raise Disconnected from error
 
     async def close(self) -> None:
@@ -115,7 +118,7 @@ class Wire:
 
 
 async def _closed(connection: AbstractConnection) -> None:
-    with contextlib.suppress(RedisError, OSError, asyncio.TimeoutError):
+    with contextlib.suppress(*_BROKEN, asyncio.TimeoutError):
         await connection.disconnect(nowait=True)
 
 
