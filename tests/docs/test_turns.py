@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pytest
 
+from holdfast.turns import durable_storage
 from holdfast.turns.callbacks import CALLBACKS
 from holdfast.turns.events import FUNCTIONAL, OBSERVED, WRITTEN
 from holdfast.turns.runner import TurnRunnerConfig
@@ -22,3 +24,8 @@ def test_every_callback_is_shown_with_its_shape() -> None:
     lines = PAGE.splitlines()
     for callback in CALLBACKS.values():
         assert any(f"`{callback.name}`" in line and f"`{callback.shape}`" in line for line in lines), callback.name
+
+
+@pytest.mark.parametrize("name", list(inspect.signature(durable_storage).parameters)[1:])
+def test_every_option_of_durable_storage_is_documented(name: str) -> None:
+    assert f"`{name}`" in PAGE.split("## durable_storage")[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import subprocess
 import sys
@@ -16,17 +15,14 @@ from holdfast.errors import (
     StorageClosed,
     TurnStorageDuplicateId,
     TurnStorageNotFound,
-    TurnStorageScopeMissing,
 )
 from holdfast.storage import open_storage
 from holdfast.turns.codec import ArtifactTypes, Resolvers
-from holdfast.turns.durable import DurableStorage, Scope, durable_storage
+from holdfast.turns.durable import DurableStorage, durable_storage
 from holdfast.turns.durable.families import FAMILIES
 from holdfast.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
 from holdfast.turns.primitives import SpooledArtifact, Tokenizable
 from holdfast.turns.readers import Descriptor
-from holdfast.turns.registry import Registry
-from holdfast.turns.windows import FetchPolicy, TopK, Window
 from tests.integration.turns.stage import (
     FETCHES,
     MAKE,
@@ -187,103 +183,6 @@ async def test_groups_are_replaced_at_once(storage: DurableStorage, calls: Calls
     assert await calls.ids("tool_call") == ["call_2", "call_3", "summary"]
 
 
-# ------------------------------------------------------------------------------------------------------------ 42: scope
-
-
-async def test_check_42_nobody_sees_anothers(storage: DurableStorage) -> None:
-    """Equal ids of two tenants, and of two threads, are different things."""
-    here, elsewhere, thread = (
-        Calls(storage.callbacks(), turn) for turn in (Turn(), Turn(tenant="a/b%~"), Turn(thread="another"))
-    )
-    for kind, value in one_of_each():
-        await here.do("store", kind, value)
-    shared = {"memory", "standing_instruction"}
-    for kind in FETCHES:
-        assert await elsewhere.ids(kind) == []
-        assert bool(await thread.ids(kind)) == (kind in shared)
-    for kind in PLAIN:
-        await elsewhere.do("store", kind, MAKE[kind]("x"))
-        for calls in (here, thread):
-            assert "x" not in await calls.ids(kind)
-            await calls.do("delete", kind, "x")
-        assert await elsewhere.ids(kind) == ["x"]
-    assert await Calls(storage.callbacks(), Turn(agent="other")).ids("memory") == []
-
-
-@pytest.mark.parametrize(
-    "scope", [None, "acme", {"tenant": "acme"}, {"tenant": "", "thread": "t"}, {"tenant": 1, "thread": "t"}]
-)
-async def test_check_42_no_scope_no_storage(storage: DurableStorage, scope: object) -> None:
-    """Nothing is ever stored for nobody."""
-    turn = Turn()
-    turn.stash = Registry({"scope": scope} if scope is not None else {})
-    calls = Calls(storage.callbacks(), turn)
-    for call in (calls.fetch_messages(), calls.store_message(message()), calls.store_media_bytes("x", b"")):
-        with pytest.raises(TurnStorageScopeMissing) as raised:
-            await call
-        assert (raised.value.code, raised.value.status) == ("E_STORAGE_SCOPE_MISSING", 400)
-    with pytest.raises(TurnStorageScopeMissing):
-        async with storage.unit_of_work(turn):
-            pass
-
-
-async def test_scope_of_ones_own(url: str) -> None:
-    async with durable_storage(url, scope=lambda ctx: Scope("acme", ctx.id), memories="thread") as storage:
-        await Calls(storage.callbacks(), Turn("a")).store_memory(memory())
-        assert await Calls(storage.callbacks(), Turn("a")).ids("memory") == ["f1"]
-        assert await Calls(storage.callbacks(), Turn("b")).ids("memory") == []
-
-
-# --------------------------------------------------------------------------------------------------- units of work
-
-
-async def test_a_unit_of_work_is_all_or_nothing(storage: DurableStorage, calls: Calls) -> None:
-    await calls.store_message(message("before"))
-    await calls.store_message(message("gone"))
-
-    async def leave_early() -> None:
-        async with storage.unit_of_work(Turn()):
-            await calls.store_message(message("m1"))
-            await calls.mutate_message(message("before", "changed"))
-            raise RuntimeError
-
-    async def find_it_taken() -> None:
-        async with storage.unit_of_work(Turn()):
-            await calls.store_message(message("m1"))
-            await calls.store_message(message("before", "other"))
-
-    with pytest.raises(RuntimeError):
-        await leave_early()
-    with pytest.raises(TurnStorageDuplicateId):
-        await find_it_taken()
-    assert [str(found.content) for found in await calls.fetch("message")] == ["hello", "hello"]
-    async with storage.unit_of_work(Turn()):
-        await calls.store_message(message("m1"))
-        await calls.store_message(message("m1"))
-        await calls.mutate_message(message("m1", "changed"))
-        await calls.delete_message("gone")
-        await calls.store_thought(thought("t"))
-        await calls.delete_thought("t")
-        await calls.store_memory(memory("f"))
-        with pytest.raises(TurnStorageNotFound):
-            await calls.mutate_message(message("gone"))
-        assert await calls.ids() == ["before", "gone"], "not before its end"
-    assert [(found.id, str(found.content)) for found in await calls.fetch("message")] == [
-        ("before", "hello"),
-        ("m1", "changed"),
-    ]
-    assert await calls.ids("thought") == []
-    assert await calls.ids("memory") == ["f"]
-
-
-async def test_many_at_once_in_one_process(storage: DurableStorage, calls: Calls) -> None:
-    """Stores of one thread that overlap are neither lost nor doubled."""
-    await asyncio.gather(*(calls.store_message(message(f"m{number}")) for number in range(50)))
-    assert sorted(await calls.ids()) == sorted(f"m{number}" for number in range(50))
-    seqs = [row["seq"] async for row in storage.export("acme")]
-    assert seqs == sorted(set(seqs))
-
-
 # --------------------------------------------------------------------------------------------------- 45: instructions
 
 
@@ -306,31 +205,6 @@ async def test_check_45_instructions_are_known_by_key_or_text(calls: Calls) -> N
     assert await calls.ids("standing_instruction") == ["c", "e", "f"], "by text, though it has a key"
     await calls.store_standing_instruction("a")
     assert await calls.ids("standing_instruction") == ["c", "e", "f", "a"]
-
-
-# ----------------------------------------------------------------------------------------------------- limits of fetch
-
-
-async def test_windows_and_the_most_important(url: str) -> None:
-    fetch = FetchPolicy(messages=Window(last=3), memories=TopK(2))
-    async with durable_storage(url, fetch=fetch) as storage:
-        calls = Calls(storage.callbacks(), Turn())
-        async with storage.unit_of_work(Turn()):
-            for number in range(10):
-                await calls.store_message(message(f"m{number}"))
-            for number, importance in enumerate((0.1, 1, 0, 0.9, 0.5)):
-                await calls.store_memory(memory(f"f{number}", importance))
-        await calls.delete_message("m8")
-        assert await calls.ids() == ["m6", "m7", "m9"]
-        assert await calls.ids("memory") == ["f1", "f3"]
-        await calls.delete_memory("f1")
-        await calls.mutate_memory(memory("f2", 0.95))
-        assert await calls.ids("memory") == ["f2", "f3"]
-
-
-async def test_tools_are_those_given(url: str) -> None:
-    async with durable_storage(url, tools=lambda ctx: [ctx.id]) as storage:
-        assert await Calls(storage.callbacks(), Turn()).fetch_tools() == ["turn-1"]
 
 
 # ------------------------------------------------------------------------------------------------- readers of ones own

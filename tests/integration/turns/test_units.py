@@ -1,0 +1,67 @@
+"""Several writes as one, and several writers at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.errors import (
+    TurnStorageDuplicateId,
+    TurnStorageNotFound,
+)
+from holdfast.turns.durable import DurableStorage
+from tests.integration.turns.stage import (
+    Calls,
+    Turn,
+    memory,
+    message,
+    thought,
+)
+
+
+async def test_a_unit_of_work_is_all_or_nothing(storage: DurableStorage, calls: Calls) -> None:
+    await calls.store_message(message("before"))
+    await calls.store_message(message("gone"))
+
+    async def leave_early() -> None:
+        async with storage.unit_of_work(Turn()):
+            await calls.store_message(message("m1"))
+            await calls.mutate_message(message("before", "changed"))
+            raise RuntimeError
+
+    async def find_it_taken() -> None:
+        async with storage.unit_of_work(Turn()):
+            await calls.store_message(message("m1"))
+            await calls.store_message(message("before", "other"))
+
+    with pytest.raises(RuntimeError):
+        await leave_early()
+    with pytest.raises(TurnStorageDuplicateId):
+        await find_it_taken()
+    assert [str(found.content) for found in await calls.fetch("message")] == ["hello", "hello"]
+    async with storage.unit_of_work(Turn()):
+        await calls.store_message(message("m1"))
+        await calls.store_message(message("m1"))
+        await calls.mutate_message(message("m1", "changed"))
+        await calls.delete_message("gone")
+        await calls.store_thought(thought("t"))
+        await calls.delete_thought("t")
+        await calls.store_memory(memory("f"))
+        with pytest.raises(TurnStorageNotFound):
+            await calls.mutate_message(message("gone"))
+        assert await calls.ids() == ["before", "gone"], "not before its end"
+    assert [(found.id, str(found.content)) for found in await calls.fetch("message")] == [
+        ("before", "hello"),
+        ("m1", "changed"),
+    ]
+    assert await calls.ids("thought") == []
+    assert await calls.ids("memory") == ["f"]
+
+
+async def test_many_at_once_in_one_process(storage: DurableStorage, calls: Calls) -> None:
+    """Stores of one thread that overlap are neither lost nor doubled."""
+    await asyncio.gather(*(calls.store_message(message(f"m{number}")) for number in range(50)))
+    assert sorted(await calls.ids()) == sorted(f"m{number}" for number in range(50))
+    seqs = [row["seq"] async for row in storage.export("acme")]
+    assert seqs == sorted(set(seqs))
