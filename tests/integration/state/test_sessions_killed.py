@@ -21,12 +21,12 @@ ROOT = Path(__file__).parents[3]
 async def killed(url: str, kind: str) -> None:
     """Let a process work on the session until its tasks run, and kill it."""
     command = [sys.executable, "-m", "tests.integration.state.session_process", url, kind]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    with process.stdout as output:
-        assert await asyncio.to_thread(output.readline) == b"ready\n"
-        process.kill()
-        process.wait()
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert await asyncio.to_thread(process.stdout.readline) == b"ready\n"
+        finally:
+            process.kill()
     await asyncio.sleep(SHORT.lease_seconds)
 
 
