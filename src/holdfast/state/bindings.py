@@ -81,7 +81,7 @@ class Bindings:
 
     def _fields(self, stored: dict[str, Any]) -> Fields:
         session, skill = stored.get("router_session_id"), stored.get("remote_skill")
-        fields: dict[str, Any] = {"saved": self._desk.tick()}
+        fields: dict[str, Any] = {"trace": name(stored["trace_id"]), "saved": self._desk.tick()}
         if session is not None:
             fields["session"] = name(session)
         if session is not None and skill is not None and not stored.get("is_terminal"):

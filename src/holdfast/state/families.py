@@ -43,13 +43,18 @@ FAMILIES = (
     Collection(MEMORY, fields={"saved": int}, indexes=(Index("saved", order="saved"),)),
     Collection(
         TRAJECTORIES,
-        fields={"session": str, "saved": int},
-        indexes=(Index("session", equal=("session",), order="saved"),),
+        fields={"session": str, "trace": str, "saved": int},
+        indexes=(
+            Index("session", equal=("session",), order="saved"),
+            Index("trace", equal=("trace",), order="saved"),
+            Index("saved", order="saved"),
+        ),
     ),
     Collection(
         BINDINGS,
-        fields={"session": str, "conversation": str, "saved": int},
+        fields={"session": str, "trace": str, "conversation": str, "saved": int},
         indexes=(
+            Index("trace", equal=("trace",), order="saved"),
             Index("session", equal=("session",), order="saved"),
             Index("conversation", equal=("conversation",), order="saved"),
         ),

@@ -25,7 +25,7 @@ class Trajectories:
         """Keep a trajectory; its trace is now the session's newest."""
         wanted(trajectory, "Trajectory", "serialise")
         body = self._desk.encode({"trace_id": trace_id, "session_id": session_id, "trajectory": trajectory.serialise()})
-        fields: Fields = {"session": name(session_id), "saved": self._desk.tick()}
+        fields: Fields = {"session": name(session_id), "trace": name(trace_id), "saved": self._desk.tick()}
         kept = Put(TRAJECTORIES, joined(trace_id, session_id), body, fields)
         notes = self._desk.note(session_id=session_id, trace_id=trace_id)
         return self._desk.save("save_trajectory", (kept, *notes), len(body), trace_id=trace_id, behind=True)

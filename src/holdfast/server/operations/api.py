@@ -21,6 +21,7 @@ from holdfast.server.local import at_this_machine
 from holdfast.server.operations.call import OPERATOR, OpsCall, acting
 from holdfast.server.operations.files import FileOperations, send_file
 from holdfast.server.operations.openapi import document
+from holdfast.server.operations.state import StateOperations
 from holdfast.server.operations.system import SystemOperations
 from holdfast.server.operations.table import PREFIX, ROUTES, OpsRoute
 from holdfast.server.operations.tasks import TaskOperations
@@ -40,8 +41,12 @@ class OperationsApi:
         self._limits = service.settings.limits
         self._local = local  # who sits at this machine is an operator
         self._routes = [(route, route.pattern) for route in ROUTES]
-        self._files = FileOperations(service)
-        self._handlers = (TaskOperations(service), SystemOperations(health, authenticates=gate.authenticates))
+        self._handlers = (
+            TaskOperations(service),
+            FileOperations(service),
+            SystemOperations(health, authenticates=gate.authenticates),
+            StateOperations(service),
+        )
 
     def takes(self, path: str) -> bool:
         return path.startswith(f"{PREFIX}/")
@@ -62,8 +67,8 @@ class OperationsApi:
                     failed=lambda error: rest_v1(explain(error)),
                     who=principal,
                 )
-            elif route.name == "read_file":
-                await send_file(scope, send, *await self._files.read_file(call))
+            elif route.file:
+                await send_file(scope, send, *await self._handler(route)(call))
             else:
                 await respond(send, 200, await self._handler(route)(call))
         except ClientGone:

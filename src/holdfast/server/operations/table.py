@@ -36,6 +36,8 @@ _WHOSE = (
     ("askedTenant", "what was sent under this tenant, for which nobody vouches"),
 )
 _PAGE = (("pageSize", "1 to 100 (default 50)"), ("pageToken", "from the page before"))
+_STATE = (("tenant", "the tenant of the state store (default: default)"),)
+_PART = (("after", "the last seq known"), ("limit", "1 to 500 (default 100)"))
 
 ROUTES: tuple[OpsRoute, ...] = (
     OpsRoute("openapi", "GET", "/openapi.json", "This API, described by OpenAPI 3.1"),
@@ -152,5 +154,119 @@ ROUTES: tuple[OpsRoute, ...] = (
     ),
     OpsRoute(
         "partitions", "GET", "/partitions", "Whose tasks are kept here", (("after", "from this one on"),), operator=True
+    ),
+    OpsRoute(
+        "state_tenants",
+        "GET",
+        "/state/tenants",
+        "The tenants whose state agents keep in this storage",
+        (("after", "from this one on"),),
+        operator=True,
+    ),
+    OpsRoute(
+        "state_sessions",
+        "GET",
+        "/state/sessions",
+        "Sessions of a state store, the last noted first",
+        (*_PAGE, *_STATE),
+        operator=True,
+    ),
+    OpsRoute(
+        "state_session",
+        "GET",
+        "/state/sessions/{session_id}",
+        "A session with its tasks, updates, steering, traces, bindings, artifacts and context",
+        _STATE,
+        operator=True,
+    ),
+    OpsRoute(
+        "state_task",
+        "GET",
+        "/state/sessions/{session_id}/tasks/{state_task_id}",
+        "A task of a session, with the context that it was started with",
+        _STATE,
+        operator=True,
+    ),
+    OpsRoute(
+        "state_updates",
+        "GET",
+        "/state/sessions/{session_id}/updates",
+        "The updates of a session; without after, the last",
+        (*_PART, *_STATE),
+        operator=True,
+    ),
+    OpsRoute(
+        "state_steering",
+        "GET",
+        "/state/sessions/{session_id}/steering",
+        "The steering events of a session; without after, the last",
+        (*_PART, *_STATE),
+        operator=True,
+    ),
+    OpsRoute(
+        "state_traces",
+        "GET",
+        "/state/traces",
+        "Traces of a state store, the last noted first",
+        (*_PAGE, *_STATE),
+        operator=True,
+    ),
+    OpsRoute(
+        "state_trace",
+        "GET",
+        "/state/traces/{trace_id}",
+        "A trace with its events, its planner's, its trajectories and bindings",
+        (("session", "the trajectory of this session alone"), *_STATE),
+        operator=True,
+    ),
+    OpsRoute(
+        "state_events",
+        "GET",
+        "/state/traces/{trace_id}/events",
+        "The events of a flow, as they came",
+        (*_PART, *_STATE),
+        operator=True,
+    ),
+    OpsRoute(
+        "state_planner_events",
+        "GET",
+        "/state/traces/{trace_id}/planner-events",
+        "The events of a planner, as they came",
+        (*_PART, *_STATE),
+        operator=True,
+    ),
+    OpsRoute(
+        "state_memories",
+        "GET",
+        "/state/memory",
+        "The keys of memory states, the last saved first",
+        (*_PAGE, *_STATE),
+        operator=True,
+    ),
+    OpsRoute("state_memory", "GET", "/state/memory/{memory_key}", "A memory state", _STATE, operator=True),
+    OpsRoute(
+        "state_artifacts",
+        "GET",
+        "/state/artifacts",
+        "Artifacts of a session, the last used first; or of all, what stays longest first",
+        (("session", "of this session alone"), *_PAGE, *_STATE),
+        operator=True,
+    ),
+    OpsRoute(
+        "state_artifact",
+        "GET",
+        "/state/artifacts/{artifact_id}",
+        "An artifact, and how it begins where that is text",
+        _STATE,
+        operator=True,
+    ),
+    OpsRoute(
+        "state_artifact_content",
+        "GET",
+        "/state/artifacts/{artifact_id}/content",
+        "The bytes of an artifact; Range and If-None-Match are understood",
+        _STATE,
+        operator=True,
+        file=True,
     ),
 )
