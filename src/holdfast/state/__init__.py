@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from holdfast.state.artifacts import ArtifactStore, ScopedArtifacts, discover_artifact_store
 from holdfast.state.factory import create_store
+from holdfast.state.health import StateHealth
 from holdfast.state.hybrid import HybridStateStore
-from holdfast.state.policy import Counters, StateHealth
+from holdfast.state.policy import Counters
 from holdfast.state.protocols import (
     SupportsArtifacts,
     SupportsConversationBindings,

@@ -11,8 +11,6 @@ import logging
 from dataclasses import dataclass
 from typing import Literal
 
-from holdfast.state.breaker import BreakerState
-
 logger = logging.getLogger("holdfast.state")
 
 PolicyName = Literal["strict", "resilient"]
@@ -29,23 +27,6 @@ class Counters:
     lost: int = 0
     loaded: int = 0
     load_failures: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StateHealth:
-    """How a store is. ``waiting``: handed over and not committed yet; ``in_spool``: to be replayed. ``detail`` is for
-    people.
-    """
-
-    engine: str
-    policy: PolicyName
-    reads: bool
-    writes: bool
-    detail: str
-    breaker: BreakerState
-    waiting: int
-    in_spool: int
-    counters: Counters
 
 
 def tell_save_failed(method: str, trace_id: str | None, error: BaseException, *, kept: bool = False) -> None:

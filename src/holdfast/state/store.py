@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,12 +18,13 @@ from holdfast.state.desk import Desk
 from holdfast.state.directory import Directory
 from holdfast.state.events import Events
 from holdfast.state.families import partition_of
+from holdfast.state.health import StateHealth, counters_of, health_of
 from holdfast.state.host import Host, LoopHost
 from holdfast.state.link import Link
 from holdfast.state.memory_state import MemoryStates
 from holdfast.state.pauses import PAUSE_SECONDS, Pauses
 from holdfast.state.planner_events import PlannerEvents
-from holdfast.state.policy import Counters, PolicyName, StateHealth
+from holdfast.state.policy import Counters, PolicyName
 from holdfast.state.saving import Saved, handed_over
 from holdfast.state.spool import FileSpool
 from holdfast.state.tasks import Tasks
@@ -33,7 +32,7 @@ from holdfast.state.thread_host import ThreadHost
 from holdfast.state.trajectories import Trajectories
 from holdfast.state.updates import Steering, Updates
 from holdfast.state.writer import Writer
-from holdfast.storage import Durability, Health, Kernel, Operation, open_storage
+from holdfast.storage import Durability, Kernel, Operation, open_storage
 
 
 class StateStore:
@@ -166,35 +165,12 @@ class StateStore:
 
     async def health(self) -> StateHealth:
         """How the store is; never raises."""
-
-        async def look(kernel: Kernel) -> Health:
-            return await kernel.health()
-
-        try:
-            async with asyncio.timeout(self._desk.timeout_seconds):
-                found = await self._desk.host.ask(look)
-            engine, reads, writes, detail = found.engine, found.reads, found.writes, found.detail
-        except Exception as error:  # noqa: BLE001  (health is an answer, whatever is wrong)
-            engine, reads, writes, detail = "", False, False, str(error) or repr(error)
-        writer = self._desk.host.writer
-        return StateHealth(
-            engine=engine,
-            policy=self._desk.policy,
-            reads=reads,
-            writes=writes,
-            detail=detail,
-            breaker=writer.breaker.state if writer is not None else "closed",
-            waiting=writer.waiting if writer is not None else 0,
-            in_spool=len(writer.recovery.spool) if writer is not None else 0,
-            counters=self.counters,
-        )
+        return await health_of(self._desk)
 
     @property
     def counters(self) -> Counters:
         """What has happened since the store was made."""
-        writer, loads = self._desk.host.writer, self._desk.counters
-        saves = writer.counters if writer is not None else Counters()
-        return replace(saves, loaded=loads.loaded, load_failures=loads.load_failures)
+        return counters_of(self._desk)
 
     @property
     def artifact_store(self) -> ArtifactStore:
