@@ -133,6 +133,11 @@ class TaskContext:
         """The artifacts of earlier turns."""
         return [Artifact.model_validate_json(text) for text in self._artifacts]
 
+    @property
+    def artifact_ids(self) -> dict[str, bool]:
+        """The artifacts of the task so far, those of this turn too; True: it is finished."""
+        return {key: artifact.sealed for key, artifact in self._run.journal.task.view.artifacts.items()}
+
     # --------------------------------------------------------------------------------------------- who and where
 
     @property
@@ -216,6 +221,10 @@ class TaskContext:
     async def reject(self, reason: str | None = None, *, data: Any = None) -> None:
         """The agent does not do this; ``data`` says why to programs."""
         await self._end(TaskState.rejected, reason, data=data)
+
+    async def give_up(self, reason: str | None = None) -> None:
+        """The work is stopped on purpose: the task is canceled, though nobody asked for that."""
+        await self._end(TaskState.canceled, reason)
 
     async def request_input(self, question: str | None = None, *, data: Any = None) -> None:
         """Ask the user. The turn ends; the answer is the message of the next one, in whatever process."""

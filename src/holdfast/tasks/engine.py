@@ -10,7 +10,7 @@ from typing import Any, Self
 from holdfast.observability.metrics import Metrics
 from holdfast.observability.tracing import Tracing
 from holdfast.storage import Clock, Kernel
-from holdfast.tasks.dependencies import Dependencies
+from holdfast.tasks.dependencies import Dependencies, Dependency
 from holdfast.tasks.events import Events
 from holdfast.tasks.families import FAMILIES
 from holdfast.tasks.hooks import LifecycleHooks
@@ -53,7 +53,7 @@ class TaskEngine:
         self.settings = settings or TaskSettings.of()
         self.store = TaskStore(kernel, clock=clock) if mirror is None else mirror.store
         self.events = Events(self.store)
-        self.dependencies = Dependencies(dependencies)
+        self.dependencies = Dependencies(_with_worker(dependencies, worker))
         self.runner: Runner | None = None
         if worker is not None:
             self.runner = Runner(
@@ -126,3 +126,11 @@ class TaskEngine:
                 await self.runner.stop()
                 if self._mirror is not None:
                     await self._mirror.give_up_the_rest()
+
+
+def _with_worker(dependencies: Mapping[Any, Any] | None, worker: AnyWorker | None) -> dict[Any, Any]:
+    """A worker that is a Dependency too is started and shut down as one, after those that it may need."""
+    found = dict(dependencies or {})
+    if isinstance(worker, Dependency):
+        found.setdefault(type(worker), worker)
+    return found

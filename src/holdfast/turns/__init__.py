@@ -8,7 +8,7 @@ from holdfast.turns.codec import ArtifactTypes, Codec, Resolvers
 from holdfast.turns.context import TurnContext, TurnInput
 from holdfast.turns.dispatch import DispatchRunner, Executor
 from holdfast.turns.dispatch_context import DispatchContext
-from holdfast.turns.durable import DurableStorage, Scope, durable_storage
+from holdfast.turns.durable import DurableGates, DurableStorage, Scope, StoredGate, durable_storage
 from holdfast.turns.gates import GateStore, Settlement, TurnGate
 from holdfast.turns.helpers import ExecutorHelpers
 from holdfast.turns.hydrate import hydrate
@@ -28,6 +28,7 @@ from holdfast.turns.primitives import (
     register_encoding,
     tool_call_checksum,
 )
+from holdfast.turns.progress import Progress, ProgressStore
 from holdfast.turns.queue import Persistence
 from holdfast.turns.raw_dispatch import RawDispatch
 from holdfast.turns.readers import ByteStore, ListableByteStore, MediaReader, RangeReader, SpoolReader
@@ -37,6 +38,7 @@ from holdfast.turns.sets import InstructionSet, PrimitiveSet
 from holdfast.turns.tool_registry import ToolRegistry
 from holdfast.turns.tools import Tool
 from holdfast.turns.windows import FetchPolicy, TopK, Window
+from holdfast.turns.worker import TurnWorker, turn_worker
 
 __all__ = [
     "CALLBACKS",
@@ -48,6 +50,7 @@ __all__ = [
     "Codec",
     "DispatchContext",
     "DispatchRunner",
+    "DurableGates",
     "DurableStorage",
     "Executor",
     "ExecutorHelpers",
@@ -66,6 +69,8 @@ __all__ = [
     "Next",
     "Persistence",
     "PrimitiveSet",
+    "Progress",
+    "ProgressStore",
     "RangeReader",
     "RawDispatch",
     "Registry",
@@ -76,6 +81,7 @@ __all__ = [
     "SpoolReader",
     "SpooledArtifact",
     "StorageCallbacks",
+    "StoredGate",
     "Thought",
     "Tokenizable",
     "Tool",
@@ -88,6 +94,7 @@ __all__ = [
     "TurnResult",
     "TurnRunner",
     "TurnRunnerConfig",
+    "TurnWorker",
     "Window",
     "durable_storage",
     "hydrate",
@@ -95,4 +102,5 @@ __all__ = [
     "noop_storage",
     "register_encoding",
     "tool_call_checksum",
+    "turn_worker",
 ]

@@ -97,7 +97,7 @@ class TurnRunner:
         self._input = tuple(given.get("turn_input_pipeline", ()))
         self._output = Pipeline("turn-output", given.get("turn_output_pipeline", ()))
         self.gate_store: GateStore | None = given.get("gate_store")
-        self._progress: ProgressStore | None = given.get("progress_store")
+        self.progress_store: ProgressStore | None = given.get("progress_store")
         self._timeout: float | None = given.get("listener_timeout_seconds", 30.0)
         self._dispatcher = DispatchRunner(
             executor_callback=given["executor_callback"],
@@ -159,7 +159,7 @@ class TurnRunner:
             tools=ToolRegistry(self._tools),
             emitter=emitter,
             gate_store=self.gate_store,
-            progress_store=self._progress,
+            progress_store=self.progress_store,
         )
         turn = _Turn(ctx, emitter, self._dispatcher, now())
         emitter.emit("turn_start", TurnStart(turn_id=ctx.id, started_at=turn.started_at))

@@ -28,6 +28,7 @@ from holdfast.turns.durable.scope import Reach, ScopeOf, Turn, as_scope, name, p
 from holdfast.turns.durable.shelves import TurnBlobs
 from holdfast.turns.durable.store import TurnStore, Where
 from holdfast.turns.durable.unit import current
+from holdfast.turns.primitives import Message
 from holdfast.turns.readers import answer
 from holdfast.turns.runner import TurnRunner
 from holdfast.turns.windows import FetchPolicy
@@ -96,8 +97,8 @@ class DurableStorage:
         blobs = Blobs(self.kernel, self._now, eager_bytes=eager_bytes)
         self._store = TurnStore(self.kernel, codec, blobs, policy, self._now)
         self.blobs = TurnBlobs(blobs, self._shelf)
-        self.gates = DurableGates(self.kernel, self._place)
-        self.progress = DurableProgress(self.kernel, self._place, self._now)
+        self.gates = DurableGates(self.kernel, self.place)
+        self.progress = DurableProgress(self.kernel, self.place, self._now)
         self._open = False
 
     async def __aenter__(self) -> Self:
@@ -166,6 +167,14 @@ class DurableStorage:
         Fetches see it afterwards. A callback that you replaced by one of your own has no part in it.
         """
         return self._store.unit(self._where(ctx), ctx)
+
+    async def messages_of(self, ctx: Turn) -> list[Message]:
+        """The messages that this very turn has stored, among the last 500 of its thread."""
+        return await self._store.fetch_of_turn(self._where(ctx), "message")
+
+    @property
+    def is_open(self) -> bool:
+        return self._open
 
     def _fetching(self, kind: Kind) -> Callback:
         async def fetch(ctx: Turn) -> list[Any]:
@@ -236,7 +245,8 @@ class DurableStorage:
             return where
         return self._store.where(as_scope(self._scope(ctx)), ctx.id, self.progress.run_of(ctx))
 
-    def _place(self, ctx: Turn) -> Place:
+    def place(self, ctx: Turn) -> Place:
+        """Where this turn lies in the kernel."""
         where, scope = self._where(ctx), as_scope(self._scope(ctx))
         owner = where.owners["message"]
         return Place(where.partition, owner, under(owner, ctx.id), where.run, scope.tenant, scope.thread)

@@ -22,7 +22,7 @@ from holdfast.turns.durable.records import Mutate, Remove, Store, Stored, read
 from holdfast.turns.durable.scope import Scope, owner_of, partition_of, under
 from holdfast.turns.durable.unit import Unit, current
 from holdfast.turns.primitives import Tokenizable
-from holdfast.turns.windows import Limit, TopK, asked
+from holdfast.turns.windows import Limit, TopK, Window, asked
 
 PAGE = 500
 _PER_TURN: frozenset[Kind] = frozenset({"thought", "tool_call"})  # providers begin anew with call_0 in every turn
@@ -152,6 +152,13 @@ class TurnStore:
         resolvers = self.blobs.resolvers(where.partition, self.codec.resolvers)
         found = sorted((read(kind, record) for record in records), key=lambda stored: stored.seq)
         return [decoded(self.codec, stored, resolvers) for stored in found]
+
+    async def fetch_of_turn(self, where: Where, kind: Kind, *, among: int = PAGE) -> list[Any]:
+        """What this very turn has stored, among the last of its thread."""
+        records = await self._records(where, kind, Window(among))
+        resolvers = self.blobs.resolvers(where.partition, self.codec.resolvers)
+        found = [stored for stored in (read(kind, record) for record in records) if stored.turn == where.turn]
+        return [decoded(self.codec, stored, resolvers) for stored in sorted(found, key=lambda stored: stored.seq)]
 
     async def _records(self, where: Where, kind: Kind, limit: Limit) -> list[Record]:
         wanted = limit.k if isinstance(limit, TopK) else limit.last
