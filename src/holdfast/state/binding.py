@@ -15,7 +15,7 @@ from typing import Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 
-from holdfast.errors import InvalidState, MissingExtra
+from holdfast.errors import InvalidState
 from holdfast.state import types as own
 
 Choice = Literal["auto", "own", "penguiflow"]
@@ -41,7 +41,7 @@ class Types:
             raise InvalidState(f"types is 'auto', 'own' or 'penguiflow', not {choice!r}")
         installed = choice != "own" and find_spec("penguiflow") is not None
         if choice == "penguiflow" and not installed:
-            raise MissingExtra("penguiflow", "penguiflow")
+            raise InvalidState("types='penguiflow', but penguiflow is not installed: pip install penguiflow")
         self.name = "penguiflow" if installed else "own"
         self._found: dict[str, Any] = {}
 

@@ -11,7 +11,7 @@ import penguiflow.state
 import pytest
 from pydantic import ConfigDict
 
-from holdfast.errors import InvalidState, MissingExtra
+from holdfast.errors import InvalidState
 from holdfast.state import binding, types
 from holdfast.state.binding import Types, made
 from holdfast.state.codec import dump_fields
@@ -26,7 +26,7 @@ def test_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
         Types("both")  # type: ignore[arg-type]
     monkeypatch.setattr(binding, "find_spec", lambda _name: None)
     assert Types("auto").name == "own"
-    with pytest.raises(MissingExtra, match="penguiflow is not installed"):
+    with pytest.raises(InvalidState, match="penguiflow is not installed"):
         Types("penguiflow")
 
 
