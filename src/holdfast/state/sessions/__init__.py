@@ -32,6 +32,7 @@ from holdfast.state.sessions.telemetry import (
     TaskTelemetrySink,
 )
 from holdfast.state.sessions.telemetry_exports import OpenTelemetryTaskTelemetrySink, PrometheusTaskTelemetrySink
+from holdfast.state.sessions.transport import SessionConnection, Transport
 
 __all__ = [
     "PROCESS_DIED",
@@ -46,6 +47,7 @@ __all__ = [
     "OwnedTasks",
     "PendingContextPatch",
     "PrometheusTaskTelemetrySink",
+    "SessionConnection",
     "SessionContext",
     "SessionLimitReached",
     "SessionLimits",
@@ -60,6 +62,7 @@ __all__ = [
     "TaskRuntime",
     "TaskTelemetryEvent",
     "TaskTelemetrySink",
+    "Transport",
     "has_diverged",
     "hash_context",
 ]

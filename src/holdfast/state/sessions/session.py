@@ -25,6 +25,7 @@ from holdfast.state.sessions.recovery import Recover, Recovery, fail_orphans
 from holdfast.state.sessions.registry import TaskRegistry, is_over
 from holdfast.state.sessions.results import TaskPipeline, TaskResult, TaskRuntime
 from holdfast.state.sessions.telemetry import TaskTelemetrySink, Telemetry
+from holdfast.state.sessions.transport import SessionConnection, Transport
 from holdfast.state.store import StateStore
 from holdfast.state.types.planner import BackgroundTaskResult
 from holdfast.state.types.steering import SteeringEvent, SteeringEventType
@@ -279,6 +280,10 @@ class StreamingSession:
         An id that is not known (any more) starts with the oldest update that is kept.
         """
         return await self._core.feed.subscribe(task_ids, update_types, since_id)
+
+    async def connect(self, transport: Transport, *, since_id: str | None = None) -> SessionConnection:
+        """A client: it gets the updates, and what it demands is taken."""
+        return SessionConnection(self, transport, since_id=since_id)
 
     async def list_updates(
         self, *, task_id: str | None = None, since_id: str | None = None, limit: int = 500

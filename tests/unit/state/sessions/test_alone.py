@@ -1,0 +1,26 @@
+"""Sessions without penguiflow."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import asyncio, sys
+sys.modules["penguiflow"] = None  # not installed
+from holdfast.state.sessions import StreamingSession
+
+async def main():
+    async def pipeline(runtime):
+        return type(runtime.state).__module__
+    async with StreamingSession("s") as session:
+        print((await session.run_task(pipeline)).payload)
+
+asyncio.run(main())
+"""
+
+
+def test_penguiflow_is_not_needed() -> None:
+    """Nothing of it is imported, and our own classes are used."""
+    found = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    assert (found.stdout, found.stderr) == ("holdfast.state.types.tasks\n", "")

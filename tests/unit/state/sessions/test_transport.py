@@ -1,0 +1,65 @@
+"""A client at the other end of a wire."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.state.sessions import StreamingSession, TaskRuntime
+from holdfast.state.types import StateUpdate, SteeringEvent, SteeringEventType
+
+
+class Wire:
+    """Two queues."""
+
+    def __init__(self) -> None:
+        self.out: asyncio.Queue[StateUpdate] = asyncio.Queue()
+        self.back: asyncio.Queue[SteeringEvent | None] = asyncio.Queue()
+        self.closed = False
+
+    async def send(self, update: StateUpdate) -> None:
+        if self.closed:
+            raise ConnectionError("gone")
+        await self.out.put(update)
+
+    async def receive(self) -> SteeringEvent | None:
+        return await self.back.get()
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+async def patient(runtime: TaskRuntime) -> Any:
+    return (await runtime.steering.next()).payload["text"]
+
+
+async def test_updates_go_out_and_demands_come_in(session: StreamingSession) -> None:
+    """Until the client is gone; one that comes back is shown what it missed."""
+    wire = Wire()
+    async with await session.connect(wire) as connection:
+        running = asyncio.create_task(session.run_task(patient, task_id="t"))
+        first = await wire.out.get()
+        assert first.content["reason"] == "created"
+        demand = SteeringEvent(
+            session_id="s", task_id="t", event_type=SteeringEventType.USER_MESSAGE, payload={"text": "hello"}
+        )
+        wire.back.put_nowait(demand)
+        assert (await running).payload == "hello"
+        wire.back.put_nowait(None)
+        await connection.wait()
+    assert wire.closed
+    again = Wire()
+    async with await session.connect(again, since_id=first.update_id):
+        assert (await again.out.get()).content["reason"] == "running"
+
+
+async def test_a_broken_wire_is_told(session: StreamingSession) -> None:
+    """Whoever waits for the connection hears why it ended."""
+    wire = Wire()
+    async with await session.connect(wire) as connection:
+        wire.closed = True
+        session._core.notify("t", "info", "title", "body")
+        with pytest.raises(ConnectionError, match="gone"):
+            await connection.wait()
