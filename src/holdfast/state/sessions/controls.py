@@ -7,7 +7,7 @@ process and after a restart. Whoever runs the task acts; another process passes 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.errors import CommitRefused, SteeringValidationError
@@ -18,12 +18,15 @@ from holdfast.state.sessions.policy import ControlPolicy
 from holdfast.state.sessions.registry import is_over
 from holdfast.state.steering import sanitize_steering_event, validate_steering_event
 from holdfast.state.types.steering import SteeringEvent, SteeringEventType
-from holdfast.state.types.tasks import TaskStatus, UpdateType
+from holdfast.state.types.tasks import TaskState, TaskStatus, UpdateType
 from holdfast.storage import Kernel, Put, Query, Record, Take, new_id
 
 if TYPE_CHECKING:
     from holdfast.state.sessions.core import SessionCore
     from holdfast.state.sessions.merging import PatchDesk
+
+Look = Callable[[str], Awaitable[TaskState | None]]
+"""Takes the task as it is stored now into the registry."""
 
 DECISIONS = (SteeringEventType.APPROVE, SteeringEventType.REJECT)
 APPROVED = ":approved"
@@ -38,8 +41,9 @@ _STATUS = {
 class Controls:
     """The steering of one session."""
 
-    def __init__(self, core: SessionCore, patches: PatchDesk, policy: ControlPolicy) -> None:
+    def __init__(self, core: SessionCore, patches: PatchDesk, policy: ControlPolicy, look: Look) -> None:
         self._core = core
+        self._look = look
         self._patches = patches
         self._policy = policy
         self._seen: dict[str, deque[str]] = {}
@@ -69,8 +73,10 @@ class Controls:
     async def act(self, event: SteeringEvent) -> bool:
         """Do what is asked, here or where the task runs."""
         core = self._core
-        if not core.runs_here(event.task_id) and await core.process.pass_on(event):
-            return True
+        if not core.runs_here(event.task_id):
+            if await core.process.pass_on(event):
+                return True
+            await self._look(event.task_id)  # whoever ran it has stored how it ended
         task = core.registry.get(event.task_id)
         if task is None:
             return False

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
-from holdfast.errors import CommitRefused, HoldfastError, InvalidRequest, InvalidState, StateStoreError
+from holdfast.errors import CommitRefused, HoldfastError, InvalidRequest, InvalidState, StateStoreError, StateTimeout
 from holdfast.state.policy import tell_load_failed, tell_save_failed
 from holdfast.state.saving import Saved
 from holdfast.state.store import StateStore
@@ -66,7 +66,12 @@ class Ground:
 
     async def call(self, work: Work[T]) -> T:
         """Do this with the kernel, on its loop, after everything that was saved before."""
-        return await self._desk.host.ask(work)
+        seconds = self._desk.timeout_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._desk.host.ask(work)
+        except TimeoutError:
+            raise StateTimeout(f"the storage did not answer within {seconds:g} seconds") from None
 
     def begin(self, work: Work[T], method: str) -> Begun[T]:
         """Start this now; it is finished before the store is closed. ``method`` names it where it fails."""
@@ -97,7 +102,7 @@ class Ground:
 
         while True:
             try:
-                return await self.call(look)
+                return await self._desk.host.ask(look)
             except HoldfastError as error:
                 if not error.retryable:
                     raise
@@ -111,4 +116,4 @@ def _error(done: Future[T]) -> HoldfastError | None:
 
 def may_come_back(error: HoldfastError) -> bool:
     """Whether the same work may succeed when the storage can be used again."""
-    return not isinstance(error, InvalidRequest | CommitRefused | StateStoreError)
+    return error.retryable or not isinstance(error, InvalidRequest | CommitRefused | StateStoreError)

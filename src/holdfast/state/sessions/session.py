@@ -57,7 +57,7 @@ class StreamingSession:
         self.session_id = session_id
         self._core = SessionCore(session_id, store, limits or SessionLimits(), Telemetry(telemetry_sink))
         self._patches = PatchDesk(self._core)
-        self._controls = Controls(self._core, self._patches, control_policy or ControlPolicy())
+        self._controls = Controls(self._core, self._patches, control_policy or ControlPolicy(), self.get_task)
         self._launcher = Launcher(self._core, self._patches, self._runtime)
         self._recovery = Recovery(self._core, recover, self._launcher.start)
         self._hydrating = asyncio.Lock()
@@ -236,8 +236,6 @@ class StreamingSession:
     async def steer(self, event: SteeringEvent) -> bool:
         """Take a demand on a task; whether it was accepted. A repeat, an invalid one, and one that waits are not."""
         await self.hydrate()
-        if event.task_id not in self._core.inboxes:
-            await self.get_task(event.task_id)
         return await self._controls.steer(event)
 
     async def broadcast_steer(
