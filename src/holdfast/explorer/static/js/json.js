@@ -43,8 +43,8 @@ function fill(body, value, open) {
     body.append(...next.map(([key, each]) => node(key, each, open - 1)));
     shown += next.length;
     if (shown === entries.length) return;
-    const words = `Show ${Math.min(MEMBERS, entries.length - shown)} more of ${entries.length}`;
-    body.append(h("button", { type: "button", class: "quiet small more", onclick: more }, words));
+    const label = `Show ${Math.min(MEMBERS, entries.length - shown)} more of ${entries.length}`;
+    body.append(h("button", { type: "button", class: "quiet small more", onclick: more }, label));
   };
   more();
 }

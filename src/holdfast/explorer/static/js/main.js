@@ -11,11 +11,23 @@ import { agentView } from "./views/agent.js";
 import { tryView } from "./views/try.js";
 import { tasksView } from "./views/tasks.js";
 import { taskView } from "./views/task.js";
+import { sessionsView } from "./views/sessions.js";
+import { sessionView } from "./views/session.js";
+import { traceView } from "./views/trace.js";
+import { artifactView, memoryView } from "./views/kept.js";
 import { systemView } from "./views/system.js";
 
 // A view: its place in the address, its name, and `open({main, parts, query, signal, me})`.
-const VIEWS = [agentView, tryView, tasksView, systemView];
-const DETAIL = { tasks: taskView }; // #/tasks/<id>
+// An `operator` view is shown to those who may see what belongs to nobody in particular.
+const VIEWS = [agentView, tryView, tasksView, sessionsView, systemView];
+const DETAIL = {
+  tasks: taskView,
+  sessions: sessionView,
+  traces: traceView,
+  memory: memoryView,
+  artifacts: artifactView,
+};
+const offered = () => VIEWS.filter(({ operator }) => !operator || me?.operator);
 
 let leaving = new AbortController();
 let me = null;
@@ -44,7 +56,7 @@ async function whoami() {
 function nav(current) {
   replace(
     document.getElementById("nav"),
-    VIEWS.map(({ id, title }) =>
+    offered().map(({ id, title }) =>
       h(
         "a",
         {
@@ -65,7 +77,7 @@ async function show() {
   const view = (parts.length > 1 && DETAIL[parts[0]]) || VIEWS.find(({ id }) => id === parts[0]);
   const main = document.getElementById("main");
   main.replaceChildren();
-  nav(parts[0]);
+  nav(view?.id);
   if (!view) {
     replace(main, h("h1", {}, "There is nothing here"), empty(`The address names no view: ${location.hash}`));
     return;
@@ -89,7 +101,7 @@ async function show() {
 
 function showKeys() {
   const keys = [
-    ...VIEWS.map(({ title }, index) => [String(index + 1), title]),
+    ...offered().map(({ title }, index) => [String(index + 1), title]),
     ["/", "Search the tasks"],
     ["j, k", "Next and previous task"],
     ["↑, ↓", "Through the entries of a log"],
@@ -123,7 +135,7 @@ document.addEventListener("keydown", (event) => {
   if (event.target.closest?.("input, textarea, select, dialog") || event.ctrlKey || event.metaKey || event.altKey)
     return;
   if (event.key === "?") return showKeys();
-  const view = VIEWS[Number(event.key) - 1];
+  const view = offered()[Number(event.key) - 1];
   if (view) location.hash = link([view.id]);
   return undefined;
 });

@@ -77,7 +77,7 @@ function file({ raw, mediaType = "application/octet-stream", filename = "file" }
 
 // It is not fetched: an agent must not learn who looks, nor where. What this agent keeps itself is, by a click.
 function address({ url, mediaType, filename }) {
-  if (url.startsWith(`${BASE}${OPS}/tasks/`)) return kept({ url, mediaType, filename });
+  if (url.startsWith(`${BASE}${OPS}/tasks/`)) return keptFile({ url, mediaType, filename });
   const safe = /^https?:\/\//i.test(url);
   return h(
     "div",
@@ -89,7 +89,8 @@ function address({ url, mediaType, filename }) {
   );
 }
 
-function kept({ url, mediaType = "application/octet-stream", filename = "file" }) {
+// A file that this agent keeps: fetched with our credentials when somebody asks for it.
+export function keptFile({ url, mediaType = "application/octet-stream", filename = "file" }) {
   const box = h("div", { class: "part file" });
   const fetched = async () => {
     const answer = await fetch(url, { headers: headers({}), credentials: "same-origin" });

@@ -1,0 +1,70 @@
+// One memory state, and one artifact with how it begins.
+
+import { h, replace } from "../dom.js";
+import { address, send } from "../api.js";
+import { bytes, shorten } from "../format.js";
+import { raw, tree } from "../json.js";
+import { keptFile } from "../parts.js";
+import { card, copyAs, facts, time } from "../pieces.js";
+import { named, state } from "../state_calls.js";
+import { crumbs } from "./session.js";
+
+export const memoryView = { id: "sessions", title: "Memory", open: openMemory };
+export const artifactView = { id: "sessions", title: "Artifact", open: openArtifact };
+
+async function openMemory({ main, parts: [, ref], signal }) {
+  const call = state(`/memory/${named(ref)}`);
+  const found = await send(call, { signal });
+  replace(
+    main,
+    h(
+      "div",
+      { class: "stack task-head" },
+      crumbs("memory", found.key),
+      h("h1", {}, shorten(found.key, 100)),
+      facts([
+        ["Saved", found.saved && time(found.saved)],
+        ["Size", bytes(found.size)],
+      ]),
+      h("div", {}, copyAs(call)),
+    ),
+    card("What is remembered", tree(found.state, { open: 3 })),
+  );
+}
+
+async function openArtifact({ main, parts: [, ref], signal }) {
+  const call = state(`/artifacts/${named(ref)}`);
+  const found = await send(call, { signal });
+  const content = state(`/artifacts/${named(ref)}/content`);
+  replace(
+    main,
+    h(
+      "div",
+      { class: "stack task-head" },
+      crumbs("artifacts", found.id),
+      h("h1", {}, shorten(found.filename ?? found.id, 100)),
+      facts([
+        ["Type", found.mediaType],
+        ["Size", bytes(found.size)],
+        ["Made", found.created && time(found.created)],
+        ["Kept until", found.expires ? time(found.expires) : "for ever"],
+        ["Session", found.scope?.session_id],
+        ["SHA-256", h("code", { class: "break" }, found.sha256)],
+      ]),
+      h("div", {}, copyAs(call)),
+    ),
+    card(
+      "Content",
+      keptFile({
+        url: address(content),
+        mediaType: found.mediaType ?? undefined,
+        filename: found.filename ?? found.id,
+      }),
+      found.preview &&
+        raw(found.preview.whole ? found.preview.text : `${found.preview.text}…`, {
+          name: found.filename ?? "preview.txt",
+        }),
+    ),
+    h("details", { class: "more" }, h("summary", {}, "Everything known of it"), tree(found, { open: 2 })),
+  );
+}

@@ -1,0 +1,118 @@
+// One trace: what its flow did, what its planner thought, and the trajectories that came of it.
+
+import { h, replace } from "../dom.js";
+import { send } from "../api.js";
+import { entryList } from "../entry_list.js";
+import { bytes, plural, shorten } from "../format.js";
+import { raw, tree } from "../json.js";
+import { card, copyAs, empty, facts, tabs, time } from "../pieces.js";
+import { link, setQuery } from "../router.js";
+import { named, state, tenant } from "../state_calls.js";
+import { crumbs } from "./session.js";
+
+export const traceView = { id: "sessions", title: "Trace", open };
+
+const PAGE = 500;
+
+async function open({ main, parts: [, ref], query, signal }) {
+  const call = state(`/traces/${named(ref)}`, { session: query.session });
+  const trace = await send(call, { signal });
+  if (signal.aborted) return;
+  const count = (name) => trace[name].length || undefined;
+  const start = trace.trajectories.length && !trace.events.length ? "trajectories" : "events";
+  const pages = tabs(
+    "The trace",
+    [
+      { id: "events", title: "Events", count: count("events") },
+      { id: "planner", title: "Planner", count: count("plannerEvents") },
+      { id: "trajectories", title: "Trajectories", count: count("trajectories") },
+      { id: "bindings", title: "Remote tasks", count: count("bindings") },
+      { id: "raw", title: "Raw" },
+    ],
+    query.tab ?? start,
+    (id, panel) => {
+      setQuery({ tab: id === start ? "" : id });
+      panel.append(page(id, trace, panel, signal));
+    },
+  );
+  replace(
+    main,
+    h(
+      "div",
+      { class: "stack task-head" },
+      crumbs("traces", trace.id),
+      h("h1", {}, shorten(trace.id, 100)),
+      facts([["First seen", trace.seen && time(trace.seen)]]),
+      h("div", {}, copyAs(call)),
+    ),
+    pages.element,
+  );
+  pages.start();
+}
+
+function page(id, trace, panel, signal) {
+  const log = (name, path, label, nothing) =>
+    entryList(trace[name], {
+      label,
+      nothing,
+      more: trace.more.includes(name),
+      all: () => everything(trace, path, { label, nothing }, panel, signal),
+    });
+  switch (id) {
+    case "events":
+      return log("events", "events", "Events of the flow", "The flow said nothing");
+    case "planner":
+      return log("plannerEvents", "planner-events", "Events of the planner", "No planner was at work");
+    case "trajectories":
+      return trace.trajectories.length
+        ? h("div", { class: "stack" }, trace.trajectories.map(trajectory))
+        : empty("No trajectories");
+    case "bindings":
+      return trace.bindings.length ? tree(trace.bindings, { open: 2 }) : empty("No remote tasks");
+    default:
+      return raw(trace, { name: "trace.json" });
+  }
+}
+
+function trajectory({ session, sessionRef, saved, size, trajectory: told }) {
+  const steps = Array.isArray(told?.steps) ? told.steps : [];
+  return card(
+    shorten(String(told?.query ?? "Trajectory"), 120),
+    facts([
+      ["Session", h("a", { href: link(["sessions", sessionRef], { tenant: tenant() }) }, session)],
+      ["Saved", saved && time(saved)],
+      ["Size", bytes(size)],
+      ["Steps", plural(steps.length, "step")],
+    ]),
+    h("ol", { class: "steps" }, steps.map(step)),
+    h("details", { class: "more" }, h("summary", {}, "All of it"), tree(told, { open: 1 })),
+  );
+}
+
+function step(each, index) {
+  const action = each?.action ?? {};
+  const name = action.next_node ?? action.tool ?? action.name ?? `Step ${index + 1}`;
+  return h(
+    "li",
+    {},
+    h("strong", {}, String(name)),
+    (action.thought ?? each?.thought) && h("p", { class: "dim" }, String(action.thought ?? each.thought)),
+    each?.error && h("p", { class: "bad-ink" }, String(each.error)),
+    h("details", { class: "more" }, h("summary", {}, "What it saw"), tree(each, { open: 2 })),
+  );
+}
+
+async function everything(trace, path, options, panel, signal) {
+  const entries = [];
+  let after = 0;
+  for (;;) {
+    const found = await send(state(`/traces/${named(trace.ref)}/${path}`, { after, limit: PAGE }), {
+      signal,
+      quiet: after > 0,
+    });
+    entries.push(...found.entries);
+    if (!found.more) break;
+    after = found.next;
+  }
+  replace(panel, entryList(entries, options));
+}
