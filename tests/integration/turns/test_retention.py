@@ -63,6 +63,17 @@ async def test_records_hold_their_bytes(storage: DurableStorage, calls: Calls, m
     assert await spooled.content.tail(2) == ["drained", ""]
 
 
+async def test_reaping_too_early_harms_no_turn_under_way(storage: DurableStorage, calls: Calls) -> None:
+    """Bytes that were let go of before their record was stored are taken back by it, within the kernel's grace."""
+    reader = await calls.store_media_bytes("x", b"bytes")
+    assert (await storage.reap(older_than=0)).blobs == 1
+    await calls.store_message(message("m", attachments=[image(reader)]))
+    [found] = await calls.fetch("message")
+    assert await found.attachments[0].as_bytes() == b"bytes"
+    await calls.delete_message("m")
+    assert (await storage.purge()).records == 1
+
+
 async def test_purge_removes_tombstones_with_their_bytes(storage: DurableStorage, calls: Calls) -> None:
     reader = await calls.store_media_bytes("x", b"bytes")
     for kind, make in MAKE.items():
