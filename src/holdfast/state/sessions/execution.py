@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import LeaseLost, SteeringCancelled
-from holdfast.state.sessions.notifications import NotificationAction, NotificationPayload
+from holdfast.state.sessions.notifications import NotificationAction, NotificationPayload, Severity
 from holdfast.state.sessions.patches import MergeStrategy
 from holdfast.state.sessions.registry import is_over
 from holdfast.state.sessions.results import TaskPipeline, TaskResult, TaskRuntime
@@ -139,8 +139,8 @@ class Execution:
     def _in_background(self) -> bool:
         return self._task.task_type == TaskType.BACKGROUND
 
-    def _notify(self, severity: str, title: str, body: str) -> None:
-        self._core.notify(self._task.task_id, severity, title, body, trace_id=self._task.trace_id)
+    def _notify(self, severity: Severity, title: str, body: str) -> None:
+        self._runtime.notify(NotificationPayload(severity=severity, title=title, body=body))
 
     def _tell(self, outcome: Outcome, **extra: Any) -> None:
         took = None if self._began is None else (time.monotonic() - self._began) * 1000

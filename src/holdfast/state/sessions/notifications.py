@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+Severity = Literal["info", "warning", "error"]
+
 
 class NotificationAction(BaseModel):
     """A button: ``payload`` comes back to the caller when it is pressed."""
@@ -18,7 +20,7 @@ class NotificationAction(BaseModel):
 class NotificationPayload(BaseModel):
     """A message for the user."""
 
-    severity: Literal["info", "warning", "error"] = "info"
+    severity: Severity = "info"
     title: str
     body: str
     actions: list[NotificationAction] = Field(default_factory=list)

@@ -6,12 +6,13 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast.state.sessions.notifications import NotificationPayload
 from holdfast.state.sessions.owner import Run
 from holdfast.state.sessions.patches import MergeStrategy
 from holdfast.state.sessions.registry import is_over
 from holdfast.state.sessions.results import TaskPipeline
 from holdfast.state.sessions.telemetry import TaskTelemetryEvent
-from holdfast.state.types.tasks import TaskState, TaskStatus, TaskType
+from holdfast.state.types.tasks import TaskState, TaskStatus, TaskType, UpdateType
 
 if TYPE_CHECKING:
     from holdfast.state.sessions.core import SessionCore
@@ -65,5 +66,7 @@ class Recovery:
         core.report_status(task, "process_died")
         if task.task_type == TaskType.BACKGROUND:
             body = f"The process that ran task {task.task_id} died."
-            core.notify(task.task_id, "error", "Background task failed", body, trace_id=task.trace_id)
+            note = NotificationPayload(severity="error", title="Background task failed", body=body)
+            content = note.model_dump(mode="json")
+            core.report(task.task_id, UpdateType.NOTIFICATION, content, trace_id=task.trace_id)
         core.telemetry.emit(TaskTelemetryEvent.of(task, "failed", error=PROCESS_DIED))
