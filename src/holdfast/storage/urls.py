@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from holdfast.errors import InvalidValue, MissingExtra, UnknownScheme
+from holdfast.errors import InvalidValue, MissingExtra, StorageMissing, UnknownScheme
 from holdfast.storage.contract import Durability, Family, Kernel
 
 if TYPE_CHECKING:
@@ -97,6 +98,26 @@ def migrate(url: str) -> list[Migration]:
     from holdfast.storage.sqlite.schema import migrate as migrate_file
 
     return migrate_file(path)
+
+
+def run_script(url: str, scripts: Mapping[str, str]) -> None:
+    """Run a face's SQL, such as views for people, in a storage that is there; one script for each engine that has SQL.
+
+    The script is all or nothing. ``{schema}`` stands for the schema on PostgreSQL.
+    """
+    scheme, path, options = _split(url)
+    if scheme not in scripts:
+        raise InvalidValue(f"this storage has no SQL; it is one of {', '.join(sorted(scripts))} that has")
+    if scheme == "postgresql":
+        from holdfast.storage.postgres.schema import run_script as run_on_server
+
+        run_on_server(path, options.get("schema", "holdfast"), scripts[scheme])
+        return
+    from holdfast.storage.sqlite.schema import run_script as run_in_file
+
+    if not Path(path).exists():
+        raise StorageMissing
+    run_in_file(path, scripts[scheme])
 
 
 def _split(url: str) -> tuple[str, str, dict[str, str]]:

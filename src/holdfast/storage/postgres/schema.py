@@ -84,3 +84,23 @@ def migrate(url: str, schema: str, *, dry_run: bool) -> list[Migration]:
             await close_quietly(connection)
 
     return asyncio.run(run())
+
+
+def run_script(url: str, schema: str, sql: str) -> None:
+    """Run statements of a face in an existing schema, all or none."""
+
+    async def run() -> None:
+        connection = None
+        try:
+            connection = await connect(plain_url(url), pooled=True, seconds=OPEN_SECONDS)
+            if await pending(connection, schema):
+                raise CannotOpen("this storage has not this program's schema; run holdfast migrate first")
+            async with connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+                await connection.execute(sql.replace("{schema}", schema))
+        except ERRORS as error:
+            raise translate(error) from error
+        finally:
+            await close_quietly(connection)
+
+    asyncio.run(run())

@@ -54,6 +54,29 @@ def migrate(path: str) -> list[Migration]:
         connection.close()
 
 
+def run_script(path: str, sql: str) -> None:
+    """Run statements of a face in an existing file, all or none."""
+    check_place(Path(path))
+    connection = connect(path)
+    try:
+        if check_file(connection):
+            raise CannotOpen("this storage has not this program's schema; run holdfast migrate first")
+        with contextlib.closing(WriteLock(path)) as lock:
+            lock.acquire(seconds=OPEN_SECONDS)
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                for statement in _statements(sql):
+                    connection.execute(statement)
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+    except sqlite3.Error as error:
+        raise cannot_open(error) from error
+    finally:
+        connection.close()
+
+
 def check_file(connection: Connection) -> list[Migration]:
     """Refuse a file of another program, or of a newer one of ours, before anything is left beside it."""
     _check_owner(connection)
