@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from holdfast.state.sessions import (
     TaskTelemetryEvent,
 )
 from holdfast.state.types import TaskStatus, TaskType, UpdateType
+from holdfast.storage import open_storage
 
 BACKGROUND = TaskType.BACKGROUND
 
@@ -371,3 +373,18 @@ async def test_a_store_may_be_closed_first() -> None:
     await session.spawn_task(forever)
     await store.close()
     await session.close()
+
+
+async def test_on_a_kernel_that_is_open(tmp_path: Path) -> None:
+    """A store in the loop of its kernel, without a thread, has sessions too."""
+    async with open_storage(f"sqlite:///{tmp_path}/file.db") as kernel:
+        store = StateStore(kernel, types="own")
+        async with StreamingSession("s", state_store=store) as session:
+            updates = await session.subscribe(update_types=[UpdateType.RESULT])
+            session.update_context(llm_context={"a": 1})
+            await session.run_task(quick, task_id="t")
+            assert (await anext(updates)).content["payload"] == "done"
+            await gate(session)
+        async with StreamingSession("s", state_store=store) as again:
+            assert (again.context_version, len(again.pending_patches)) == (1, 1)
+        await store.close()
