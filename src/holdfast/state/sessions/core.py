@@ -11,7 +11,7 @@ from holdfast.state.sessions.inbox import SteeringInbox
 from holdfast.state.sessions.limits import SessionLimits
 from holdfast.state.sessions.owner import Run
 from holdfast.state.sessions.process import Process
-from holdfast.state.sessions.registry import TaskRegistry
+from holdfast.state.sessions.registry import TaskRegistry, is_over
 from holdfast.state.sessions.telemetry import Telemetry
 from holdfast.state.types.tasks import TaskState, TaskStatus, UpdateType
 
@@ -36,6 +36,7 @@ class SessionCore:
         self.handles: dict[str, asyncio.Task[Any]] = {}
         self.awaited: set[str] = set()  # those whose caller waits for them
         self.runs: dict[str, Run] = {}  # what is written down about those that run here
+        self._progressed: set[str] = set()  # those whose progress is about to be stored
         self.unowned: set[str] = set()  # those that were not over when the session was opened, and that nobody runs
 
     def runs_here(self, task_id: str) -> bool:
@@ -63,10 +64,17 @@ class SessionCore:
             raise LeaseLost from error
 
     def report_progress(self, task: TaskState, progress: dict[str, Any]) -> None:
-        """Store how far a task is; nobody waits for it."""
+        """Store how far a task is; nobody waits for it, and of several reports in a row the last is stored."""
         self.registry.change(task.task_id, progress=dict(progress))
+        if task.task_id not in self._progressed:
+            self._progressed.add(task.task_id)
+            asyncio.get_running_loop().call_soon(self._save_progress, task)
+
+    def _save_progress(self, task: TaskState) -> None:
+        self._progressed.discard(task.task_id)
         run = self.runs.get(task.task_id)
-        self.store.save_task(task, checks=(run.held,) if run is not None else ())
+        if not is_over(task):
+            self.store.save_task(task, checks=(run.held,) if run is not None else ())
 
     def end_run(self, task_id: str) -> None:
         """This process does not run the task any more."""
