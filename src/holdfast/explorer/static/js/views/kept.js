@@ -26,7 +26,7 @@ async function openMemory({ main, parts: [, ref], signal }) {
         ["Saved", found.saved && time(found.saved)],
         ["Size", bytes(found.size)],
       ]),
-      h("div", {}, copyAs(call)),
+      h("div", { class: "flush" }, copyAs(call)),
     ),
     card("What is remembered", tree(found.state, { open: 3 })),
   );
@@ -51,7 +51,7 @@ async function openArtifact({ main, parts: [, ref], signal }) {
         ["Session", found.scope?.session_id],
         ["SHA-256", h("code", { class: "break" }, found.sha256)],
       ]),
-      h("div", {}, copyAs(call)),
+      h("div", { class: "flush" }, copyAs(call)),
     ),
     card(
       "Content",

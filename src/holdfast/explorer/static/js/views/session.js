@@ -50,7 +50,7 @@ async function open({ main, parts: [, ref], query, signal }) {
         ["Waiting demands", session.controls.length || null],
         ["Remote tasks", session.bindings.length || null],
       ]),
-      h("div", {}, copyAs(call)),
+      h("div", { class: "flush" }, copyAs(call)),
     ),
     pages.element,
   );
@@ -130,7 +130,11 @@ export function crumbs(tab, id) {
   return h(
     "nav",
     { class: "crumbs", "aria-label": "Where" },
-    h("a", { href: link(["sessions"], { tab: tab === "sessions" ? "" : tab, tenant: tenant() }) }, tab),
+    h(
+      "a",
+      { href: link(["sessions"], { tab: tab === "sessions" ? "" : tab, tenant: tenant() }) },
+      tab[0].toUpperCase() + tab.slice(1),
+    ),
     " / ",
     h("span", { class: "mono break" }, id),
     copyButton(id, "Copy id"),

@@ -18,7 +18,8 @@ async function open({ main, parts: [, ref], query, signal }) {
   const call = state(`/traces/${named(ref)}`, { session: query.session });
   const trace = await send(call, { signal });
   if (signal.aborted) return;
-  const count = (name) => trace[name].length || undefined;
+  const count = (name) =>
+    trace[name].length ? `${trace[name].length}${trace.more.includes(name) ? "+" : ""}` : undefined;
   const start = trace.trajectories.length && !trace.events.length ? "trajectories" : "events";
   const pages = tabs(
     "The trace",
@@ -43,7 +44,7 @@ async function open({ main, parts: [, ref], query, signal }) {
       crumbs("traces", trace.id),
       h("h1", {}, shorten(trace.id, 100)),
       facts([["First seen", trace.seen && time(trace.seen)]]),
-      h("div", {}, copyAs(call)),
+      h("div", { class: "flush" }, copyAs(call)),
     ),
     pages.element,
   );
