@@ -26,6 +26,7 @@ from holdfast.state.protocols import (
     missing_capabilities,
     require_capabilities,
 )
+from holdfast.state.retention import StateRetention, StateSwept
 from holdfast.state.session_adapter import StateStoreSessionAdapter
 from holdfast.state.store import StateStore
 from holdfast.state.types import (
@@ -60,8 +61,10 @@ __all__ = [
     "RemoteBinding",
     "ScopedArtifacts",
     "StateHealth",
+    "StateRetention",
     "StateStore",
     "StateStoreSessionAdapter",
+    "StateSwept",
     "StateUpdate",
     "SteeringEvent",
     "SteeringEventType",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -29,7 +30,8 @@ from holdfast.storage import Operation, Put, Scope
 
 T = TypeVar("T")
 
-KNOWN = 4096  # sessions and traces that this process has noted, so that each is noted once
+KNOWN = 4096  # sessions and traces that this process has noted, so that each is noted once in a while
+NOTE_SECONDS = 3600.0  # that while: which of them are in use can be told from when they were noted
 
 
 class Desk:
@@ -56,7 +58,7 @@ class Desk:
         self._behind = behind
         self._fallback = fallback
         self._max_waiting = max_waiting
-        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._last_tick = 0
 
     def encode(self, value: Any) -> bytes:
@@ -127,7 +129,7 @@ class Desk:
         return default
 
     def note(self, *, session_id: str | None = None, trace_id: str | None = None) -> tuple[Put, ...]:
-        """What to write so that the session or trace can be listed; nothing when this process has noted it before."""
+        """What to write so that the session or trace can be listed; nothing when this process has noted it lately."""
         notes: tuple[Put, ...] = ()
         if session_id is not None:
             notes += self._noted(SESSIONS, session_id)
@@ -136,10 +138,10 @@ class Desk:
         return notes
 
     def _noted(self, collection: str, text: str) -> tuple[Put, ...]:
-        known = self._known
-        if (collection, text) in known:
+        known, now = self._known, time.monotonic()
+        if known.get((collection, text), -math.inf) > now - NOTE_SECONDS:
             return ()
-        known[collection, text] = None
+        known[collection, text] = now
         if len(known) > KNOWN:
             known.popitem(last=False)
         return (Put(collection, name(text), self.encode(text), {"seen": self.tick()}),)

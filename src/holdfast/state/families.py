@@ -25,6 +25,7 @@ OWNERS = "state_owners"  # process incarnation: gone when its lease is over
 RUNS = "state_runs"  # (session, task): which incarnation runs the task
 ARTIFACTS = "state_artifacts"  # id
 ARTIFACT_TOTALS = "state_artifact_totals"  # a session's or a trace's group: how much it holds
+SWEEPS = "state_sweeps"  # a collection: how far a sweep of it came
 INBOXES = "state_inboxes"  # stream = process incarnation: demands for the tasks that it runs
 
 _BY_ARRIVAL = (Index("session", equal=("session",), order="arrived"),)
@@ -57,6 +58,7 @@ FAMILIES = (
             Index("trace", equal=("trace",), order="saved"),
             Index("session", equal=("session",), order="saved"),
             Index("conversation", equal=("conversation",), order="saved"),
+            Index("saved", order="saved"),
         ),
     ),
     Collection(SESSIONS, fields={"seen": int}, indexes=(Index("seen", order="seen"),)),
@@ -80,6 +82,7 @@ FAMILIES = (
         ),
     ),
     Collection(ARTIFACT_TOTALS),
+    Collection(SWEEPS),
 )
 
 

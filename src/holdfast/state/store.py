@@ -25,6 +25,7 @@ from holdfast.state.memory_state import MemoryStates
 from holdfast.state.pauses import PAUSE_SECONDS, Pauses
 from holdfast.state.planner_events import PlannerEvents
 from holdfast.state.policy import Counters, PolicyName
+from holdfast.state.retention import StateRetention, StateSwept, sweep_state
 from holdfast.state.saving import Saved, handed_over
 from holdfast.state.spool import FileSpool
 from holdfast.state.tasks import Tasks
@@ -147,6 +148,10 @@ class StateStore:
         loss = writer.loss() if writer is not None else None
         if loss is not None and self._desk.policy == "strict":
             raise loss
+
+    async def sweep(self, retention: StateRetention) -> StateSwept:
+        """Remove what this policy lets go, and what has expired; answers what went."""
+        return await self._desk.host.ask(lambda kernel: sweep_state(kernel.scoped(self.partition), retention))
 
     async def close(self) -> None:
         """Finish everything, and let go of the storage."""

@@ -60,7 +60,7 @@ class Lists:
 
 
 def noted(record: Record) -> dict[str, Any]:
-    """A session or trace: its id, the name that stands in paths, and when a process first saw it."""
+    """A session or trace: its id, the name that stands in paths, and when it was in use, within an hour."""
     return {"id": decode(record.body), "ref": record.key, "seen": when(record.fields.get("seen"))}
 
 

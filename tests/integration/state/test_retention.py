@@ -1,0 +1,178 @@
+"""Sweeps remove what a policy lets go, on every engine, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.errors import InvalidValue
+from holdfast.state import ArtifactRetentionConfig, ArtifactScope, StateRetention, StateStore, StateSwept, TaskStatus
+from holdfast.state.families import SESSIONS, SWEEPS, TRACES
+from holdfast.state.retention import sweep, sweep_state
+from holdfast.state.retention.logs import trim
+from holdfast.storage import Kernel
+from tests.integration.state.things import binding, event, planned, steering, task, trajectory, update
+
+DAY = 86400.0
+LONG_AGO = datetime.now(UTC) - timedelta(days=400)
+
+
+async def swept(store: StateStore, *, later: float = 0.0, **policy: Any) -> StateSwept:
+    """A sweep, as if so many seconds had gone by."""
+
+    async def run(kernel: Kernel) -> StateSwept:
+        scope = kernel.scoped(store.partition)
+        return await sweep_state(scope, StateRetention(**policy), clock=lambda: time.time() + later)
+
+    return await store.host.ask(run)
+
+
+async def fill(store: StateStore) -> None:
+    for number in range(10):
+        store.save_event(event(float(number), n=number))
+        store.save_planner_event("trace", planned(number))
+        store.save_update(update(number))
+        store.save_steering(steering(number))
+        await store.save_trajectory(f"trace-{number}", "session", trajectory())
+        await store.flush()  # each is an entry of its own
+        if number == 4:
+            for word in ("kv:v1:t:u:session:session:ns:key", "memory"):
+                await store.save_memory_state(word, {})
+    await store.save_task(task(1, status=TaskStatus.COMPLETE, updated_at=LONG_AGO))
+    await store.save_task(task(2, status=TaskStatus.RUNNING, updated_at=LONG_AGO))
+    await store.save_task(task(3, status=TaskStatus.COMPLETE))
+    await store.save_remote_binding(binding(router_session_id="session"))
+    for number in range(3):
+        await store.artifact_store.put_text(f"{number}", scope=ArtifactScope(session_id="session"))
+
+
+async def counts(store: StateStore) -> dict[str, int]:
+    return {
+        "events": len(await store.load_history("trace")),
+        "planner_events": len(await store.list_planner_events("trace")),
+        "updates": len(await store.list_updates("session")),
+        "steering": len(await store.list_steering("session")),
+        "tasks": len(await store.list_tasks("session")),
+        "trajectories": len(await store.list_traces("session")),
+        "bindings": len(await store.list_bindings(router_session_id="session")),
+        "artifacts": len(await store.artifact_store.list()),
+    }
+
+
+async def test_nothing_goes_unless_it_is_asked_for(store: StateStore) -> None:
+    await fill(store)
+    before = await counts(store)
+    assert not await store.sweep(StateRetention())
+    assert not await swept(store, **dict.fromkeys(("events", "updates", "trajectories", "artifacts"), DAY))
+    assert await counts(store) == before
+
+
+async def test_the_newest_stay(store: StateStore) -> None:
+    await fill(store)
+    gone = await store.sweep(
+        StateRetention(
+            max_events=3, max_planner_events=4, max_updates=2, max_steering=1, max_trajectories=2, max_artifacts=1
+        )
+    )
+    left = await counts(store)
+    assert (left["events"], left["planner_events"], left["updates"], left["steering"]) == (3, 4, 2, 1)
+    assert (left["trajectories"], left["artifacts"]) == (2, 1)
+    assert [found.payload["n"] for found in await store.load_history("trace")] == [7, 8, 9]
+    assert await store.list_traces("session") == ["trace-9", "trace-8"]
+    assert (gone.events, gone.updates, gone.trajectories, gone.artifacts) == (7, 8, 8, 2)
+
+
+async def test_events_that_came_together_go_together(store: StateStore) -> None:
+    store.save_events(event(float(number)) for number in range(10))
+    await store.flush()
+    store.save_events(event(float(number)) for number in range(10, 20))
+    await store.flush()
+    await store.sweep(StateRetention(max_events=12))
+    assert len(await store.load_history("trace")) == 20
+    await store.sweep(StateRetention(max_events=10))
+    assert len(await store.load_history("trace")) == 10
+
+
+async def test_what_is_old_goes(store: StateStore) -> None:
+    """Tasks that run stay, and so do values that tools keep; cursors and new entries work as before."""
+    await fill(store)
+    assert (await swept(store, tasks=DAY)).tasks == 1
+    assert [found.task_id for found in await store.list_tasks("session")] == ["task-2", "task-3"]
+    ages = ("events", "planner_events", "updates", "steering", "trajectories", "bindings", "memory", "artifacts")
+    await swept(store, later=2 * DAY, **dict.fromkeys(ages, DAY))
+    left = await counts(store)
+    assert left == dict.fromkeys(left, 0) | {"tasks": 2}
+    assert await store.load_memory_state("memory") is None
+    assert await store.load_memory_state("kv:v1:t:u:session:session:ns:key") == {}
+    await store.save_update(update(11))
+    assert [found.update_id for found in await store.list_updates("session", since_id="update-3")] == ["update-11"]
+
+
+async def test_traces_and_sessions_that_are_over_are_forgotten(store: StateStore) -> None:
+    """And can be used again, by the process that knew them too."""
+    await fill(store)
+    gone = await swept(store, later=2 * DAY, events=DAY, planner_events=DAY, bindings=DAY, trajectories=DAY)
+    assert gone.traces == 0  # its binding went after the traces were looked at
+    gone = await swept(store, later=2 * DAY, events=DAY, sessions=DAY)
+    assert (gone.traces, gone.sessions) == (11, 1)
+    assert await left_of(store, TRACES) == await left_of(store, SESSIONS) == 0
+    assert dict.fromkeys(await counts(store), 0) == await counts(store)
+    await store.save_update(update(1))
+    assert len(await store.list_updates("session")) == 1
+
+
+async def left_of(store: StateStore, collection: str) -> int:
+    from holdfast.storage import Query
+
+    found = await store.host.ask(
+        lambda kernel: kernel.find(store.partition, Query(collection, order="seen"), limit=100)
+    )
+    return len(found.records)
+
+
+async def test_a_sweep_that_was_interrupted_goes_on(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "PAGE", 2)
+    for number in range(6):
+        await store.save_update(update(1, session=f"s{number}"))
+        await store.flush()
+    looked: list[str] = []
+
+    async def failing(scope: Any, log: str, stream: str, **limits: Any) -> int:
+        looked.append(stream)
+        if looked.count(stream) == 1 and stream == "s3":
+            raise ConnectionError
+        return await trim(scope, log, stream, **limits)
+
+    monkeypatch.setattr(sweep, "trim", failing)
+    with pytest.raises(ConnectionError):
+        await swept(store, max_updates=0)
+    assert looked == ["s0", "s1", "s2", "s3"]
+    assert (await swept(store, max_updates=0)).updates == 3
+    assert looked[4:] == ["s1", "s2", "s3", "s4", "s5"]
+    assert await store.host.ask(lambda kernel: kernel.get(store.partition, SWEEPS, SESSIONS)) is None
+
+
+async def test_expired_artifacts_always_go(file_url: str) -> None:
+    retention = ArtifactRetentionConfig(ttl_seconds=60)
+    async with StateStore(file_url, types="own", artifact_retention=retention) as store:
+        await store.artifact_store.put_text("text")
+        assert (await swept(store, later=61.0)).artifacts == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["events", "events=", "events=x", "nothing=3d", "tasks=3", "events=-3", "max_events=3d"]
+)
+def test_what_is_no_policy_is_told(text: str) -> None:
+    with pytest.raises(InvalidValue):
+        StateRetention.parse([text])
+
+
+def test_policies_as_people_write_them() -> None:
+    policy = StateRetention.parse(["events=30d,events=1000", "updates=12h", ""])
+    assert policy == StateRetention(events=30 * DAY, max_events=1000, updates=DAY / 2)
+    for wrong in ({"events": -1}, {"max_events": 1.5}, {"events": float("nan")}, {"updates": True}):
+        with pytest.raises(InvalidValue):
+            StateRetention(**wrong)
