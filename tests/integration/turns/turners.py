@@ -1,0 +1,120 @@
+"""Processes that run turns, some of which kill themselves.
+
+python turners.py turn URL WHERE     one turn of three iterations under the id turn-1; WHERE is where it dies: before-N,
+                                     in-N, after-N of an iteration, or never. Prints a line for each iteration that runs
+python turners.py many URL NAME COUNT  so many turns on one thread; prints a line when ready, begins when given one
+python turners.py serve URL WHERE    an agent whose turns are those of *turn*, and wait at a gate in iteration 1
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
+from holdfast.tasks import TaskEngine, TaskSettings
+from holdfast.turns import (
+    DispatchContext,
+    DurableStorage,
+    ExecutorHelpers,
+    Scope,
+    TurnInput,
+    TurnRunner,
+    durable_storage,
+    hydrate,
+    turn_worker,
+)
+from tests.integration.turns.stage import memory, message, thought, tool_call
+
+LEASE_SECONDS = 1.0
+
+
+def die() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def three_iterations(storage: DurableStorage, where: str, *, gate: bool = False) -> TurnRunner:
+    """Each iteration stores a message, a thought and a call under ids of its own; the last one acknowledges."""
+
+    async def execute(ctx: DispatchContext, helpers: ExecutorHelpers) -> None:
+        number = ctx.iteration
+        print(f"iteration {number}", flush=True)
+        if where == f"before-{number}":
+            die()
+        if gate and number == 1:
+            print(f"answer {await ctx.wait_for(reason='Go on?')}", flush=True)
+        helpers.report_message(f"m{number}", "half ")
+        await ctx.store_message(message(f"m{number}", f"half {number}", role="assistant"))
+        await ctx.store_tool_call(tool_call("call_0" if number == 0 else f"call_{number}"))
+        await ctx.checkpoint()  # stored, though the iteration is repeated: the same again is no error
+        if where == f"in-{number}":
+            die()
+        helpers.report_message(f"m{number}", str(number), is_complete=True)
+        await ctx.store_thought(thought(f"t{number}"))
+        await ctx.store_memory(memory(f"f{number}"))
+        if number == 2:
+            ctx.ack()
+
+    runner = storage.runner(
+        executor_callback=execute, turn_input_pipeline=[hydrate("messages", "thoughts", "tool_calls")]
+    )
+
+    def ended(end: Any) -> None:
+        if where == f"after-{getattr(end, 'iteration', 2)}":
+            die()
+
+    runner.observe("iteration_end", ended)
+    runner.observe("dispatch_end", ended)
+    return runner
+
+
+async def turn(url: str, where: str) -> None:
+    async with durable_storage(url) as storage:
+        runner = three_iterations(storage, where)
+        given = TurnInput(system_prompt="Go.", stash={"scope": Scope("acme", "thread-1")}, turn_id="turn-1")
+        result = await runner.run_result(given)
+        assert result.ok, result.errors
+        print(f"{result.status} {result.context.iterations_done}+{result.iterations}", flush=True)
+
+
+async def many(url: str, name: str, count: int) -> None:
+    async with durable_storage(url) as storage:
+
+        async def execute(ctx: DispatchContext, _helpers: Any) -> None:
+            await ctx.store_message(message(f"{ctx.turn_id}.{ctx.iteration}"))
+            await ctx.store_tool_call(tool_call())
+            if ctx.iteration == 1:
+                ctx.ack()
+
+        runner = storage.runner(executor_callback=execute, turn_input_pipeline=[hydrate("messages")])
+        print("ready", flush=True)
+        sys.stdin.readline()
+        for number in range(count):
+            given = TurnInput(
+                system_prompt="Go.", stash={"scope": Scope("acme", "thread-1")}, turn_id=f"{name}{number}"
+            )
+            result = await runner.run_result(given)
+            assert result.ok, result.errors
+
+
+async def serve(url: str, where: str) -> None:
+    storage = durable_storage(url)
+    worker = turn_worker(three_iterations(storage, where, gate=True), storage, system_prompt="Go.")
+    async with TaskEngine.on(url, worker, settings=TaskSettings.of(lease_seconds=LEASE_SECONDS)):
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    match sys.argv[1]:
+        case "turn":
+            asyncio.run(turn(*sys.argv[2:]))
+        case "many":
+            asyncio.run(many(sys.argv[2], sys.argv[3], int(sys.argv[4])))
+        case _:
+            asyncio.run(serve(*sys.argv[2:]))
