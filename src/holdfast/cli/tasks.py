@@ -162,7 +162,7 @@ def send(
 async def _send(url: str, principal: Principal, message: dict[str, Any], wait: float) -> bytes:
     from holdfast.protocol.types import Message, Part, Role
     from holdfast.storage import new_id
-    from holdfast.tasks.manager import Envelope
+    from holdfast.tasks.envelope import Envelope
 
     words = Message(message_id=new_id(), role=Role.user, parts=[Part(text=message.pop("text"))], **message)
     async with engine_at(url, create=True) as engine:

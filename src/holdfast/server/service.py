@@ -39,9 +39,9 @@ from holdfast.server.caller import Caller
 from holdfast.server.settings import ServerSettings
 from holdfast.storage import Entry
 from holdfast.tasks.engine import TaskEngine
+from holdfast.tasks.envelope import Envelope, Sent
 from holdfast.tasks.events import Snapshot
 from holdfast.tasks.families import INBOX
-from holdfast.tasks.manager import Envelope, Sent
 from holdfast.tasks.notes import WIRE_KINDS
 from holdfast.tasks.queries import ListTasksQuery
 from holdfast.tasks.record import EXTENSIONS, REQUEST_METADATA

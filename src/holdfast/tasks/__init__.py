@@ -14,10 +14,11 @@ from holdfast.protocol.types import Artifact, Message, Part, Role, Task, TaskSta
 from holdfast.tasks.context import FileInfo, TaskContext
 from holdfast.tasks.dependencies import Dependencies, Dependency
 from holdfast.tasks.engine import TaskEngine
+from holdfast.tasks.envelope import Envelope, Sent
 from holdfast.tasks.events import Snapshot
 from holdfast.tasks.hooks import LifecycleHooks
 from holdfast.tasks.inbox import Steering
-from holdfast.tasks.manager import Envelope, Sent, TaskManager
+from holdfast.tasks.manager import TaskManager
 from holdfast.tasks.retention import RetentionPolicy, days, hours, minutes
 from holdfast.tasks.settings import TaskSettings
 from holdfast.tasks.steps import Done

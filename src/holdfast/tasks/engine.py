@@ -15,7 +15,8 @@ from holdfast.tasks.events import Events
 from holdfast.tasks.families import FAMILIES
 from holdfast.tasks.hooks import LifecycleHooks
 from holdfast.tasks.manager import TaskManager
-from holdfast.tasks.mirror import Mirror, MirrorManager
+from holdfast.tasks.mirror import Mirror
+from holdfast.tasks.mirror_manager import MirrorManager
 from holdfast.tasks.retention import RetentionPolicy
 from holdfast.tasks.runner import Runner
 from holdfast.tasks.settings import TaskSettings

@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 
 from pydantic_core import to_json
 
-from holdfast.auth.principal import ANONYMOUS, Principal
+from holdfast.auth.principal import ANONYMOUS
 from holdfast.errors import (
     HoldfastError,
     StorageUnreachable,
@@ -30,7 +30,6 @@ from holdfast.errors import (
     TaskTerminalStateError,
     UnsupportedOperationError,
 )
-from holdfast.protocol.requests import TaskPage
 from holdfast.protocol.types import TERMINAL, Message, Role, Task, TaskState
 from holdfast.storage import (
     Clock,
@@ -43,11 +42,9 @@ from holdfast.storage import (
     Record,
     Remove,
     Trim,
-    new_id,
 )
 from holdfast.storage.memory import MemoryKernel
 from holdfast.tasks.context import agent_message, text_part
-from holdfast.tasks.events import Events
 from holdfast.tasks.families import (
     CONTEXTS,
     EVENTS,
@@ -60,7 +57,6 @@ from holdfast.tasks.families import (
     TASKS,
     WEBHOOKS,
 )
-from holdfast.tasks.manager import Envelope, Sent, TaskManager
 from holdfast.tasks.mirrored import (
     OWNER,
     ListsOwned,
@@ -76,11 +72,8 @@ from holdfast.tasks.mirrored import (
 )
 from holdfast.tasks.mirrored_pushes import KeepsPushConfigs, pushes_adopted, pushes_written
 from holdfast.tasks.notes import OtherNote, append_notes
-from holdfast.tasks.queries import ListTasksQuery, moment
+from holdfast.tasks.queries import moment
 from holdfast.tasks.record import TaskRecord, Turn
-from holdfast.tasks.runner import Runner
-from holdfast.tasks.sends import Send
-from holdfast.tasks.settings import TaskSettings
 from holdfast.tasks.storage.contract import Storage, overrides
 from holdfast.tasks.store import StoredTask, TaskStore, snapshot_operations
 from holdfast.tasks.view import TaskView
@@ -140,32 +133,32 @@ class Mirror:
         # A storage knows no owners: without its name in the key, one owner would be answered another one's task.
         owner = "" if partition == ANONYMOUS.partition else f"{partition}/"
         key = f"{owner}{message.message_id}" if once else None
-        task: Task = await _asked(self.storage.create_task(context_id, message, idempotency_key=key), self)
+        task: Task = await asked(self.storage.create_task(context_id, message, idempotency_key=key), self)
         if partition != ANONYMOUS.partition and not (task.metadata or {}).get(OWNER):
-            await _asked(self.storage.update_task(task.id, task_metadata={OWNER: partition}), self)
+            await asked(self.storage.update_task(task.id, task_metadata={OWNER: partition}), self)
         return task
 
     async def write(self, subject: str, operations: tuple[Operation, ...]) -> None:
         """Write what this commit is about to write."""
         if (context := context_written(operations)) is not None:
             if overrides(self.storage, "update_context"):
-                await _asked(self.storage.update_context(*context), self)
+                await asked(self.storage.update_context(*context), self)
             return
         if deleted(operations):
             if not overrides(self.storage, "delete_task"):
                 raise UnsupportedOperationError(f"{type(self.storage).__name__} can't delete tasks")
-            await _asked(self.storage.delete_task(subject), self)
+            await asked(self.storage.delete_task(subject), self)
             return
         if isinstance(self.storage, KeepsPushConfigs):
             for push in pushes_written(operations):
-                await _asked(self.storage.keep_push_config(*push), self)
+                await asked(self.storage.keep_push_config(*push), self)
         change = written(operations)
         if inserted(operations):
             change = created(change, self.making.get(subject, ""))
         if change:
             # No version is expected: this process is the only one that runs the task, and an end that somebody else
             # wrote is guarded by the storage.
-            await _asked(
+            await asked(
                 self.storage.update_task(
                     subject,
                     change.state,
@@ -181,7 +174,7 @@ class Mirror:
 
     async def stored(self, partition: str, task_id: str) -> Task | None:
         """The task in the storage, if it is this owner's."""
-        task: Task | None = await _asked(self.storage.load_task(task_id), self)
+        task: Task | None = await asked(self.storage.load_task(task_id), self)
         if task is None or partition_of(task) != partition:
             return None
         return task
@@ -190,7 +183,7 @@ class Mirror:
         """Who is to be told about a stored task, as far as the storage keeps it."""
         if not isinstance(self.storage, KeepsPushConfigs):
             return {}
-        found: Mapping[str, Any] = await _asked(self.storage.load_push_configs(task_id), self)
+        found: Mapping[str, Any] = await asked(self.storage.load_push_configs(task_id), self)
         return found
 
     async def give_up_the_rest(self) -> None:
@@ -213,10 +206,10 @@ class Mirror:
             text = agent_message(task_id, task.record.context_id, text_part(STOPPED))
             said = Message.model_validate_json(text)
             change = self.storage.update_task(task_id, TaskState.failed, status_message=said, messages=[said])
-            await _asked(change, self)
+            await asked(change, self)
 
 
-async def _asked(call: Awaitable[Any], mirror: Mirror) -> Any:
+async def asked(call: Awaitable[Any], mirror: Mirror) -> Any:
     """What the storage answers; its own errors become one of ours, the whole of them goes to the log."""
     try:
         return await call
@@ -314,7 +307,7 @@ class MirrorKernel(MemoryKernel):
         found = await super().get(partition, collection, key)
         if found is None and collection == CONTEXTS and overrides(self._mirror.storage, "load_context"):
             async with self.lock(f"{CONTEXTS}/{key}"):
-                value = await _asked(self._mirror.storage.load_context(key), self._mirror)
+                value = await asked(self._mirror.storage.load_context(key), self._mirror)
                 if value is not None and await super().get(partition, collection, key) is None:
                     await self.commit_here(partition, Put(CONTEXTS, key, to_json(value)))
             found = await super().get(partition, collection, key)
@@ -399,47 +392,3 @@ class MirrorStore(TaskStore):
         record.state, record.status, record.metadata = view.state, view.status, view.metadata
         record.updated = self.clock.wall()
         await self._here.commit_here(known.partition, record.replace(), append_notes(view.task_id, notes))
-
-
-class MirrorManager(TaskManager):
-    """The operations of the engine where the storage gives out the ids."""
-
-    def __init__(self, mirror: Mirror, events: Events, *, settings: TaskSettings, runner: Runner | None = None) -> None:
-        super().__init__(mirror.store, events, settings=settings, runner=runner)
-        self.mirror = mirror
-
-    async def _create(
-        self, partition: str, message: Message, send: Send, envelope: Envelope, ids: tuple[str, str] | None = None
-    ) -> Sent:
-        mirror, name = self.mirror, f"{partition}/{send.key}"
-        async with mirror.kernel.lock(name):
-            if await send.reached(self.kernel, partition) is not None:
-                return await self._repeated(partition, send)
-            # If this fails half-way, the message that is sent again must find the task that it made.
-            context_id = message.context_id or mirror.contexts.setdefault(name, new_id())
-            task = await mirror.create(partition, context_id, message, once=send.once)
-            known = await TaskStore.find(self.store, partition, task.id)
-            if known is not None or task.status.state is not TaskState.submitted:  # it was sent to an earlier process
-                return Sent(await self.store.load(partition, task.id), self._local(partition, task.id), repeated=True)
-            mirror.making[task.id] = message.message_id
-            try:
-                sent = await super()._create(partition, message, send, envelope, ids or (task.id, context_id))
-            finally:
-                del mirror.making[task.id]
-            mirror.contexts.pop(name, None)
-            return sent
-
-    async def list(self, query: ListTasksQuery, principal: Principal = ANONYMOUS) -> TaskPage:
-        storage = self.mirror.storage
-        name = type(storage).__name__
-        if isinstance(storage, ListsOwned):
-            owned = await _asked(storage.list_owned(query, principal.partition), self.mirror)
-            return TaskPage(owned.tasks, owned.next_page_token, owned.page_size, owned.total_size)
-        if not overrides(storage, "list_tasks"):
-            raise UnsupportedOperationError(f"tasks can't be listed here: {name} has no list_tasks of its own")
-        if principal.partition != ANONYMOUS.partition:
-            raise UnsupportedOperationError(f"tasks can't be listed here: {name} does not tell owners apart")
-        page = await _asked(storage.list_tasks(query), self.mirror)
-        # Tasks of named owners are nobody else's business; the storage has counted them all the same.
-        tasks = [task for task in page.tasks if OWNER not in (task.metadata or {})]
-        return TaskPage(tasks, page.next_page_token, page.page_size, page.total_size)

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from holdfast.auth.principal import Principal
 from holdfast.errors import TaskNotAcceptingMessagesError, TaskNotFoundError, TaskTerminalStateError
 from holdfast.protocol.types import Message, Part, Role
-from holdfast.tasks.manager import Envelope, TaskManager
+from holdfast.tasks.envelope import Envelope
+from holdfast.tasks.manager import TaskManager
 from holdfast.turns.durable.gate_records import StoredGate
 
 WAKE = "holdfast.gate"  # in the data of the message: the token of a gate that is settled

@@ -23,8 +23,8 @@ from holdfast.protocol.types import Message, Part, Role, Task, TaskState
 from holdfast.tasks import Snapshot, TaskContext, TaskEngine, TaskSettings
 from holdfast.tasks import mirror as mirrors
 from holdfast.tasks import run as runs
+from holdfast.tasks.envelope import Envelope
 from holdfast.tasks.erase import erase_task
-from holdfast.tasks.manager import Envelope
 from holdfast.tasks.storage import InMemoryStorage, ListTasksQuery, ListTasksResult
 from tests.conformance.three_methods import ThreeMethods
 

@@ -20,8 +20,8 @@ from holdfast.tasks.dead import dead_letters, drop
 from holdfast.tasks.erase import erase_context, erase_task
 from holdfast.tasks.events import Snapshot
 from holdfast.tasks.families import EVENTS, INBOX, QUEUE, TASKS
+from holdfast.tasks.intake import MAX_CONTEXT_ID
 from holdfast.tasks.listing import record_json
-from holdfast.tasks.manager import MAX_CONTEXT_ID
 from holdfast.tasks.queries import ListTasksQuery
 from holdfast.webhooks.overview import webhooks
 
