@@ -11,7 +11,7 @@ from holdfast.errors import StorageUnreachable, TaskNotAcceptingMessagesError
 from holdfast.protocol.types import Message, Part, Role
 from holdfast.storage import Patch, open_storage
 from holdfast.tasks import TaskContext, TaskEngine, TaskSettings, TaskState
-from holdfast.tasks import manager as manager_module
+from holdfast.tasks import intake
 from holdfast.tasks import run as run_module
 from holdfast.tasks import runner as runner_module
 from holdfast.tasks import view as view_module
@@ -168,7 +168,7 @@ async def test_a_task_that_is_prioritised_goes_first() -> None:
 
 
 async def test_only_so_many_messages_wait_for_a_running_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager_module, "MAX_WAITING", 3)
+    monkeypatch.setattr(intake, "MAX_WAITING", 3)
     go = asyncio.Event()
 
     async def worker(ctx: TaskContext) -> None:
