@@ -34,11 +34,13 @@ PLAIN = {
     "payload",
     "seq",
     "queue",
+    "answer",
+    "value",
 }
 """Parameters that name nothing of anybody. A new one must be put here, or into `reaches`."""
 
 DIGEST = "0" * 64
-STATE = dict.fromkeys(("session_id", "state_task_id", "trace_id", "memory_key", "artifact_id"), "none")
+STATE = dict.fromkeys(("session_id", "state_task_id", "trace_id", "memory_key", "artifact_id", "gate_token"), "none")
 GOOD_BODIES = {"steer_task": b'{"kind":"inject","payload":{}}', "fork_task": b'{"seq":1}'}
 
 

@@ -104,6 +104,7 @@ async def test_a_run_that_was_taken_over_stores_nothing_more(storage: DurableSto
         if ctx.iteration == 1:
             stuck.set()
             await go_on.wait()
+            ctx.ack()
 
     async def quick(ctx: DispatchContext, _helpers: Any) -> None:
         await ctx.store_message(message(f"quick-{ctx.iteration}"))

@@ -20,6 +20,7 @@ from holdfast.server.http import ClientGone, check_content_type, read_body, resp
 from holdfast.server.local import at_this_machine
 from holdfast.server.operations.call import OPERATOR, OpsCall, acting
 from holdfast.server.operations.files import FileOperations, send_file
+from holdfast.server.operations.gates import GateOperations
 from holdfast.server.operations.openapi import document
 from holdfast.server.operations.state import StateOperations
 from holdfast.server.operations.system import SystemOperations
@@ -46,6 +47,7 @@ class OperationsApi:
             FileOperations(service),
             SystemOperations(health, authenticates=gate.authenticates),
             StateOperations(service),
+            GateOperations(service),
         )
 
     def takes(self, path: str) -> bool:

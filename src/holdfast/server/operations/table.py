@@ -37,6 +37,7 @@ _WHOSE = (
 )
 _PAGE = (("pageSize", "1 to 100 (default 50)"), ("pageToken", "from the page before"))
 _STATE = (("tenant", "the tenant of the state store (default: default)"),)
+_TURNS = (("tenant", "the tenant of the turns; without it, all"),)
 _PART = (("after", "the last seq known"), ("limit", "1 to 500 (default 100)"))
 
 ROUTES: tuple[OpsRoute, ...] = (
@@ -154,6 +155,27 @@ ROUTES: tuple[OpsRoute, ...] = (
     ),
     OpsRoute(
         "partitions", "GET", "/partitions", "Whose tasks are kept here", (("after", "from this one on"),), operator=True
+    ),
+    OpsRoute(
+        "list_gates",
+        "GET",
+        "/gates",
+        "Gates at which turns wait, or waited",
+        (("state", "open (default) or settled"), ("limit", "1 to 500 (default 100)"), *_TURNS),
+        operator=True,
+    ),
+    OpsRoute("show_gate", "GET", "/gates/{gate_token}", "A gate: what it asks, and how it was settled", operator=True),
+    OpsRoute(
+        "settle_gate",
+        "POST",
+        "/gates/{gate_token}",
+        "Settle a gate, and let its task go on; the first who settles it wins",
+        body=(
+            ("answer", "resolve (default), reject or abort"),
+            ("value", "the answer, as JSON, with which it is resolved"),
+            ("reason", "why it is rejected or aborted"),
+        ),
+        operator=True,
     ),
     OpsRoute(
         "state_tenants",
