@@ -10,8 +10,7 @@ import pytest
 from holdfast.errors import StorageUnreachable, TaskNotAcceptingMessagesError
 from holdfast.protocol.types import Message, Part, Role
 from holdfast.storage import Patch, open_storage
-from holdfast.tasks import TaskContext, TaskEngine, TaskSettings, TaskState
-from holdfast.tasks import intake
+from holdfast.tasks import TaskContext, TaskEngine, TaskSettings, TaskState, intake
 from holdfast.tasks import run as run_module
 from holdfast.tasks import runner as runner_module
 from holdfast.tasks import view as view_module
