@@ -6,13 +6,15 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from holdfast.state.families import EVENTS, PLANNER_EVENTS
 from holdfast.storage import Append, Draft, Operation, Put
 
 GROUP_ENTRIES = 400
 GROUP_BYTES = 4 * 1024 * 1024
 
-# The kinds of entries in logs whose items come in bursts: one item, or a JSON list of items that came together. Ten
-# items in one entry cost a tenth of ten entries.
+# The logs whose items come in bursts, and the kinds of their entries: one item, or a JSON list of items that came
+# together. Ten items in one entry cost a tenth of ten entries.
+BURSTS = frozenset({EVENTS, PLANNER_EVENTS})
 ONE = "one"
 MANY = "many"
 
@@ -49,8 +51,8 @@ def keys_of(operations: Iterable[Operation]) -> list[tuple[str, str]]:
 
 
 def bundled(drafts: Sequence[Draft]) -> tuple[Draft, ...]:
-    """Entries of kinds ONE and MANY that come together as one entry of kind MANY, others as they are."""
-    if len(drafts) == 1 or drafts[0].kind not in (ONE, MANY):
+    """Entries of kinds ONE and MANY that come together as one entry of kind MANY. Only for the logs in BURSTS."""
+    if len(drafts) == 1:
         return tuple(drafts)
     bundles: list[list[bytes]] = []
     size = GROUP_BYTES
@@ -78,5 +80,8 @@ def merged(writes: Sequence[Write]) -> tuple[Operation, ...]:
                 entries.setdefault((operation.log, operation.stream), []).extend(operation.entries)
             elif isinstance(operation, Put):
                 puts[operation.collection, operation.key] = operation
-    appends = (Append(log, stream, bundled(drafts)) for (log, stream), drafts in entries.items())
+    appends = (
+        Append(log, stream, bundled(drafts) if log in BURSTS else tuple(drafts))
+        for (log, stream), drafts in entries.items()
+    )
     return (*appends, *puts.values())

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.state.families import EVENTS, UPDATES
 from holdfast.state.writes import GROUP_BYTES, MANY, ONE, Write, bundled, merged
 from holdfast.storage import Append, Draft, Put
 
@@ -31,9 +33,14 @@ def test_large_items_do_not_become_one_too_large_entry() -> None:
     assert [len(json.loads(entry.data)) for entry in bundled([Draft(ONE, b'"x"')] * 5)] == [5]
 
 
-def test_entries_with_names_stay_apart() -> None:
-    drafts = (Draft("task", b"1", "a"), Draft("task", b"2", "b"))
-    assert bundled(drafts) == drafts
+@pytest.mark.parametrize("kind", ["task", ONE, MANY])
+def test_entries_with_names_stay_apart(kind: str) -> None:
+    """Their kind is the id of a task, which may be any."""
+    drafts = Draft(kind, b"1", "a"), Draft(kind, b"2", "b")
+    updates = [Write("p", "m", (Append(UPDATES, "session", (draft,)),), 1) for draft in drafts]
+    assert merged(updates) == (Append(UPDATES, "session", drafts),)
+    events = [Write("p", "m", (Append(EVENTS, "trace", (Draft(ONE, b"1"),)),), 1)] * 2
+    assert merged(events) == (Append(EVENTS, "trace", (Draft(MANY, b"[1,1]"),)),)
 
 
 def test_of_one_record_the_last_is_written() -> None:
