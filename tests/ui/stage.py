@@ -101,11 +101,12 @@ class Stage:
 @contextlib.asynccontextmanager
 async def made_run(folder: Path) -> AsyncIterator[str]:
     """What `make run` starts: the address of the page, as it prints it."""
-    target = re.search(r"holdfast (serve examples\.agent:Guide .*) \$\(ARGS\)", (ROOT / "Makefile").read_text())
+    target = re.search(r"^run: .*\n\t@\$\(BIN\)/python (.*) \$\(ARGS\)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert target is not None
-    options = [*target[1].split(), "--port", "0", "--storage", f"sqlite:///{folder}/run.db", "--log-level", "error"]
+    options = ["--port", "0", "--storage", f"sqlite:///{folder}/run.db", "--log-level", "error"]
     process = await asyncio.create_subprocess_exec(
-        Path(sys.executable).with_name("holdfast"),
+        sys.executable,
+        *target[1].split(),
         *options,
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
@@ -114,7 +115,7 @@ async def made_run(folder: Path) -> AsyncIterator[str]:
     assert process.stdout is not None
     try:
         async with asyncio.timeout(30):
-            while "browser" not in (line := (await process.stdout.readline()).decode()):
+            while "in a browser" not in (line := (await process.stdout.readline()).decode()):
                 assert line, "it ended"
         yield line.split()[-1]
     finally:

@@ -50,3 +50,52 @@ async def test_a_writer_is_redirected_while_it_writes(page_address: str, open_pa
     await page.get_by_role("tab", name="Conversation").click()
     await expect(page.locator("main")).to_contain_text("the moon.")
     await expect(page.locator(".task-head .badge")).to_have_text("Completed")
+
+
+async def test_its_process_is_killed_and_another_takes_over(page_address: str, open_page: OpenPage) -> None:
+    """By a button that the agent's card declares; its call can be read before it is made."""
+    page = await open_page(f"{page_address}/#/try?text=work%20through%208%20parcels")
+    await page.get_by_role("button", name="Send").click()
+    last = page.locator(".exchange").last
+    await expect(last).to_contain_text("2 of 8, in process")
+    await last.get_by_role("link").click()
+    await page.get_by_role("button", name="Kill its process").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Reason").fill("to see what happens")
+    await dialog.get_by_text("Show the call").click()
+    await expect(dialog.locator(".command")).to_contain_text('"kill"')
+    await dialog.get_by_role("button", name="Kill its process").click()
+    await expect(page.locator("main")).to_contain_text("2 attempts in 2 processes", timeout=20_000)
+    await expect(page.locator(".task-head .badge")).to_have_text("Completed", timeout=20_000)
+    await page.get_by_role("tab", name="Conversation").click()
+    await expect(page.locator("main")).to_contain_text("8 parcels, each packed once, by 2 processes.")
+    await page.get_by_role("tab", name="Timeline").click()
+    await expect(page.locator("main")).to_contain_text("to see what happens")
+
+
+async def test_a_turn_and_a_module_ask_for_approval(page_address: str, open_page: OpenPage) -> None:
+    for name, example, said in (
+        ("Plan a trip", "plan a trip to Rome", "The train to Rome is booked."),
+        ("Shop Refund", "", "12.50 paid back"),
+    ):
+        page = await open_page(f"{page_address}/#/try")
+        await page.get_by_label("Skill", exact=True).select_option(label=name)
+        if example:
+            await page.get_by_label("Text", exact=True).fill(example)
+        else:
+            await page.get_by_label("order").fill("A-1")
+            await page.get_by_label("cents").fill("1250")
+        await page.get_by_role("button", name="Send").click()
+        await page.get_by_role("button", name="Approve").last.click()
+        await expect(page.locator(".exchange").last).to_contain_text(said)
+
+
+async def test_there_is_something_to_see_before_anything_is_said(page_address: str, open_page: OpenPage) -> None:
+    page = await open_page(f"{page_address}/#/tasks")
+    await expect(page.locator("main")).to_contain_text("plan a trip to Lisbon")
+    await expect(page.locator("main")).to_contain_text("deploy the docs")
+    await page.goto(f"{page_address}/#/sessions")
+    await page.get_by_role("link", name="harbour-tour", exact=True).first.click()
+    await expect(page.locator("main")).to_contain_text("tides.md")
+    await page.goto(f"{page_address}/#/system")
+    await expect(page.locator("main")).to_contain_text("sqlite")

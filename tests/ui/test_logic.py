@@ -96,3 +96,23 @@ async def test_secrets_are_known_by_their_names(page: Page) -> None:
         "nested": [{"clientSecret": dots}],
         "text": "e",
     }
+
+
+async def test_beginnings_and_ends_of_a_flow_are_put_together(page: Page) -> None:
+    def entry(seq: int, kind: str, node: str, ts: float) -> dict[str, Any]:
+        data = {"kind": kind, "node_name": node, "node_id": node, "ts": ts, "payload": {}}
+        return {"seq": seq, "at": "2026-01-01T00:00:00Z", "data": data, "of": "flow"}
+
+    entries = [
+        entry(1, "node_start", "fetch", 1.0),
+        entry(2, "node_start", "rank", 1.5),
+        entry(3, "node_success", "fetch", 2.0),
+        entry(4, "node_error", "rank", 3.0),
+        entry(5, "node_start", "write", 3.5),
+    ]
+    bars = await called(page, "trace_bars", "traceBars", entries)
+    assert [(bar["label"], bar["from"], bar["to"], bar["tone"], bar.get("open", False)) for bar in bars] == [
+        ("fetch", 1000, 2000, "good", False),
+        ("rank", 1500, 3000, "bad", False),
+        ("write", 3500, 3500, "busy", True),
+    ]

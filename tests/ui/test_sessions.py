@@ -94,6 +94,8 @@ async def test_a_session_is_found_and_leads_to_its_traces(agent: Stage, session:
     await expect(page.locator(".vrow .tag.bad")).to_have_text("node error")
     await page.get_by_role("tab", name="Planner").click()
     await expect(page.locator(".vrow")).to_contain_text("Look out.")
+    await page.get_by_role("tab", name="Waterfall").click()
+    await expect(page.locator(".waterfall")).to_contain_text("node 7")
     await page.get_by_role("tab", name="Trajectories").click()
     await expect(page.locator("main")).to_contain_text("Is a ship coming?")
     await expect(page.locator(".steps")).to_contain_text("look")

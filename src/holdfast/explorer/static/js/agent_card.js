@@ -1,4 +1,4 @@
-// The agent's card, asked for once; and what it says about the input of its skills.
+// The agent's card, asked for once; what it says about the input of its skills, and how its tasks can be steered.
 
 import { send } from "./api.js";
 
@@ -36,3 +36,13 @@ export function inputSchema(card, skillId) {
 }
 
 const asPlace = (schema) => (schema?.inputSchema || schema?.input_schema ? schema : { inputSchema: schema });
+
+// What an agent lets its running tasks be told: [{label, text, kind, payload, danger, tab}], as its card declares it.
+const STEERING = "https://holdfast.dev/a2a/extensions/steering/v1";
+
+export function steeringButtons(card) {
+  const buttons = (card.capabilities?.extensions ?? []).find(({ uri }) => uri === STEERING)?.params?.buttons;
+  return (Array.isArray(buttons) ? buttons : [])
+    .filter((each) => typeof each?.label === "string" && typeof each.kind === "string")
+    .slice(0, 5);
+}

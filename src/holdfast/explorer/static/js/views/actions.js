@@ -8,7 +8,8 @@ import { go } from "../router.js";
 
 const REASON = { name: "reason", label: "Reason", hint: "The log keeps it, with your name.", type: "text" };
 
-export function actions({ id, state, whose, head, dead, again }) {
+// `own` are the buttons that the agent's card declares; `choose` opens a tab of the task.
+export function actions({ id, state, whose, head, dead, again, own = [], choose }) {
   const call = (method, path, body) => ops(method, `/tasks/${encodeURIComponent(id)}${path}`, { query: whose, body });
   const ended = ENDED.includes(state);
   const running = state === "working" || state === "submitted";
@@ -44,6 +45,25 @@ export function actions({ id, state, whose, head, dead, again }) {
   }
   if (running) {
     found.push(
+      ...own.map((each) =>
+        button(
+          each.label,
+          () =>
+            ask({
+              title: each.label,
+              text: each.text,
+              submit: each.label,
+              danger: Boolean(each.danger),
+              fields: [REASON],
+              call: ({ reason }) => call("POST", "/steer", clean({ kind: each.kind, reason, payload: each.payload })),
+              done: () => {
+                if (each.tab) choose(each.tab);
+                again();
+              },
+            }),
+          each.danger ? "danger" : "",
+        ),
+      ),
       steer("pause", "Pause it", "The worker hears it, and decides what it means."),
       steer("resume", "Resume it", "The worker hears it, and decides what it means."),
       steer(

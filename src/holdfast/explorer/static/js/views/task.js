@@ -1,6 +1,7 @@
 // One task: what it is about, how it stands, everything that happened, and what one can do.
 
 import { announce, h, later, replace, soon } from "../dom.js";
+import { agentCard, steeringButtons } from "../agent_card.js";
 import { ops, send } from "../api.js";
 import { shorten, stateLabel, stateName } from "../format.js";
 import { masked, raw } from "../json.js";
@@ -35,6 +36,7 @@ async function open({ main, parts: [, id], query, signal, me }) {
   if (log.floor) about = await look(true);
   let webhooks = (await send(call("GET", "/webhooks"), { signal, quiet: true }).catch(() => ({ webhooks: [] })))
     .webhooks;
+  const own = await agentCard().then(steeringButtons, () => []);
   if (signal.aborted) return;
 
   const head = h("div", { class: "stack task-head" });
@@ -150,7 +152,16 @@ async function open({ main, parts: [, id], query, signal, me }) {
     replace(
       head,
       heading({ id, about, log, state, whose }),
-      actions({ id, state, whose, head: log.last, dead: about.work?.state === "dead", again: refresh }),
+      actions({
+        id,
+        state,
+        whose,
+        head: log.last,
+        dead: about.work?.state === "dead",
+        again: refresh,
+        own,
+        choose: pages.choose,
+      }),
       doubts(about, state),
     );
     // The question stays as it is while somebody writes an answer.

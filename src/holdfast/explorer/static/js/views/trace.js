@@ -1,18 +1,21 @@
 // One trace: what its flow did, what its planner thought, and the trajectories that came of it.
 
 import { h, replace } from "../dom.js";
+import { chart } from "../chart.js";
 import { send } from "../api.js";
 import { entryList } from "../entry_list.js";
-import { bytes, plural, shorten } from "../format.js";
+import { bytes, number, plural, shorten } from "../format.js";
 import { raw, tree } from "../json.js";
 import { card, copyAs, empty, facts, tabs, time } from "../pieces.js";
 import { link, setQuery } from "../router.js";
 import { named, state, tenant } from "../state_calls.js";
+import { traceBars } from "../trace_bars.js";
 import { crumbs } from "./session.js";
 
 export const traceView = { id: "sessions", title: "Trace", open };
 
 const PAGE = 500;
+const DRAWN = 2000; // entries of each log, at most
 
 async function open({ main, parts: [, ref], query, signal }) {
   const call = state(`/traces/${named(ref)}`, { session: query.session });
@@ -26,6 +29,7 @@ async function open({ main, parts: [, ref], query, signal }) {
     [
       { id: "events", title: "Events", count: count("events") },
       { id: "planner", title: "Planner", count: count("plannerEvents") },
+      { id: "waterfall", title: "Waterfall" },
       { id: "trajectories", title: "Trajectories", count: count("trajectories") },
       { id: "bindings", title: "Remote tasks", count: count("bindings") },
       { id: "raw", title: "Raw" },
@@ -64,6 +68,8 @@ function page(id, trace, panel, signal) {
       return log("events", "events", "Events of the flow", "The flow said nothing");
     case "planner":
       return log("plannerEvents", "planner-events", "Events of the planner", "No planner was at work");
+    case "waterfall":
+      return waterfall(trace, signal);
     case "trajectories":
       return trace.trajectories.length
         ? h("div", { class: "stack" }, trace.trajectories.map(trajectory))
@@ -104,16 +110,36 @@ function step(each, index) {
 }
 
 async function everything(trace, path, options, panel, signal) {
+  replace(panel, entryList(await all(trace, path, signal), options));
+}
+
+async function all(trace, path, signal, most = Infinity) {
   const entries = [];
   let after = 0;
-  for (;;) {
-    const found = await send(state(`/traces/${named(trace.ref)}/${path}`, { after, limit: PAGE }), {
-      signal,
-      quiet: after > 0,
-    });
+  while (entries.length < most) {
+    const call = state(`/traces/${named(trace.ref)}/${path}`, { after, limit: PAGE });
+    const found = await send(call, { signal, quiet: after > 0 });
     entries.push(...found.entries);
     if (!found.more) break;
     after = found.next;
   }
-  replace(panel, entryList(entries, options));
+  return entries;
+}
+
+function waterfall(trace, signal) {
+  const box = h("div", {}, h("p", { class: "dim pulse" }, "Loading…"));
+  const draw = async () => {
+    const [flow, planner] = await Promise.all(
+      ["events", "planner-events"].map((path) => all(trace, path, signal, DRAWN)),
+    );
+    const entries = [
+      ...flow.map((each) => ({ ...each, of: "flow" })),
+      ...planner.map((each) => ({ ...each, of: "planner" })),
+    ];
+    const list = traceBars(entries);
+    const about = `${plural(flow.length, "event")} of the flow, ${number(planner.length)} of the planner`;
+    replace(box, list.length ? chart(list, about, () => {}) : empty("Nothing to draw"));
+  };
+  draw().catch((error) => !signal.aborted && replace(box, empty("That could not be read", error.message)));
+  return box;
 }

@@ -1,12 +1,9 @@
 // When what happened, and in which process: attempts, steps, artifacts, steering and webhooks over time.
 
-import { h } from "../dom.js";
+import { chart } from "../chart.js";
 import { processName, stepName } from "../events.js";
-import { ENDED, PAUSED, duration, plural, precise, stateName } from "../format.js";
+import { ENDED, PAUSED, plural, stateName } from "../format.js";
 import { empty } from "../pieces.js";
-
-const ROWS = 200;
-const TICKS = 5;
 
 // Bars: {lane, label, about, from, to, tone, seq, open}. Times are milliseconds.
 export function bars(entries, webhooks, now) {
@@ -147,76 +144,7 @@ export function bars(entries, webhooks, now) {
 export function waterfall({ log, webhooks, onEvent }) {
   const list = bars(log.entries, webhooks, log.ended ? Date.parse(log.entries.at(-1)?.at) : Date.now());
   if (!list.length) return empty("Nothing to draw yet", "Attempts, steps and artifacts appear here as they happen.");
-  const start = Math.min(...list.map(({ from }) => from));
-  const end = Math.max(start + 1, ...list.map(({ to }) => to));
-  const place = (at) => ((at - start) / (end - start)) * 100;
+  const attempts = list.filter(({ lane }) => lane === "attempt").length;
   const processes = new Set(log.entries.filter(({ kind }) => kind === "attempt").map(({ data }) => data.worker));
-  return h(
-    "div",
-    { class: "stack" },
-    h(
-      "p",
-      { class: "dim" },
-      `${duration(end - start)} in all, ${plural(list.filter(({ lane }) => lane === "attempt").length, "attempt")} in ${plural(processes.size, "process", "processes")}.`,
-    ),
-    h(
-      "div",
-      { class: "waterfall" },
-      h(
-        "div",
-        { class: "axis", "aria-hidden": "true" },
-        Array.from({ length: TICKS }, (_, index) =>
-          h(
-            "span",
-            { style: { left: `${(index / (TICKS - 1)) * 100}%` } },
-            index ? `+${duration(((end - start) * index) / (TICKS - 1))}` : precise(start),
-          ),
-        ),
-      ),
-      h(
-        "ol",
-        {},
-        list.slice(0, ROWS).map((bar) =>
-          h(
-            "li",
-            { class: `lane lane-${bar.lane}` },
-            h(
-              "button",
-              { type: "button", class: "lane-label", onclick: () => onEvent(bar.seq), title: `Entry ${bar.seq}` },
-              h("span", { class: "lane-name" }, bar.label),
-              h("span", { class: "dim small" }, bar.about),
-            ),
-            h(
-              "div",
-              { class: "track" },
-              h("div", {
-                class: `bar ${bar.tone} ${bar.open ? "open" : ""}`,
-                style: { left: `${place(bar.from)}%`, width: `${place(bar.silent ?? bar.to) - place(bar.from)}%` },
-              }),
-              bar.silent &&
-                h("div", {
-                  class: "bar silent bad",
-                  title: "Nothing was heard of the process any more",
-                  style: { left: `${place(bar.silent)}%`, width: `${place(bar.to) - place(bar.silent)}%` },
-                }),
-              took(bar, place(bar.from), place(bar.to)),
-            ),
-          ),
-        ),
-      ),
-    ),
-    list.length > ROWS && h("p", { class: "dim" }, `The first ${ROWS} of ${list.length}; the timeline has them all.`),
-  );
-}
-
-// How long it took: inside its bar, or beside it where there is room.
-function took(bar, from, to) {
-  const text = bar.open ? "…" : bar.to > bar.from ? duration(bar.to - bar.from) : "";
-  if (to - from > 15)
-    return h(
-      "span",
-      { class: `bar-time inside ${bar.silent ? "silent" : bar.tone}`, style: { right: `${100 - to}%` } },
-      text,
-    );
-  return h("span", { class: "bar-time dim", style: to < 85 ? { left: `${to}%` } : { right: `${100 - from}%` } }, text);
+  return chart(list, `${plural(attempts, "attempt")} in ${plural(processes.size, "process", "processes")}`, onEvent);
 }
