@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.apcore.library import ApprovalPendingError, ApprovalRequest, ApprovalResult
+from holdfast.apcore.library import ApprovalPendingError, ApprovalRequest, ApprovalResult, BuiltinApprovalGate
 from holdfast.protocol.types import Message, Role
 from holdfast.storage import new_id
 
@@ -89,33 +89,66 @@ def digest_of(inputs: Mapping[str, Any]) -> str:
 # ------------------------------------------------------------------------------------------------------- fail closed
 
 
+SERVED = "_holdfast.refuses_unapproved"  # where a Context says so
+refuses_var: ContextVar[bool] = ContextVar("apcore_refuses_unapproved", default=False)
+"""Whether the task that runs now is of an agent that does nothing without an approval."""
+
+
 class NobodyApproves:
-    """An approval handler that refuses: what needs an approval is not done when nobody could give it."""
+    """Stands where an executor has no approval handler: what a task needs an approval for is not done.
+
+    Agents may share the executor, and one of them may allow what another refuses: each call is treated as its own agent
+    has it. Calls that are made for no task run, as apcore has it where there is no handler.
+    """
+
+    def __init__(self, executor: Any) -> None:
+        self._executor = executor
+        self.servers = 0
 
     async def request_approval(self, request: ApprovalRequest) -> ApprovalResult:
-        del request
-        return ApprovalResult(status="rejected", reason=NOBODY)
+        told = getattr(request.context, "data", None) or {}
+        if told.get(SERVED, refuses_var.get()) or self._executor.governance_state().policy_strict:
+            return ApprovalResult(status="rejected", reason=NOBODY)
+        return ApprovalResult(status="approved")
 
     async def check_approval(self, approval_id: str) -> ApprovalResult:
         del approval_id
         return ApprovalResult(status="rejected", reason=NOBODY)
 
 
-def fail_closed(executor: Any) -> bool:
-    """Let the executor refuse what needs an approval, if nobody is there to give one; apcore alone would just do it.
+class Gate:
+    """What an executor does about approvals that nobody could give: apcore alone would just go on.
 
-    False: it has no gate that could, so that its caller must refuse.
+    ``refuses`` False: it has no gate, so that whoever calls it must refuse.
     """
-    state = getattr(executor, "governance_state", None)
-    if not callable(state):
-        return False
-    governance = state()
-    if not governance.builtin_approval_gate_wired:
-        return False
-    if not governance.approval_handler_configured and not governance.policy_strict:
-        logger.info("the executor has no approval handler: skills that need an approval are refused")
-        executor.set_approval_handler(NobodyApproves())
-    return True
+
+    def __init__(self, executor: Any) -> None:
+        self._executor = executor
+        self._nobody: NobodyApproves | None = None
+        state = getattr(executor, "governance_state", None)
+        governance = state() if callable(state) else None
+        self.refuses = governance is not None and bool(governance.builtin_approval_gate_wired)
+        if not self.refuses:
+            return
+        found = self._handler()
+        if found is None:
+            logger.info("the executor has no approval handler: skills that need an approval are refused")
+            executor.set_approval_handler(found := NobodyApproves(executor))
+        if isinstance(found, NobodyApproves):
+            self._nobody = found
+            found.servers += 1
+
+    def close(self) -> None:
+        """Leave the executor as it was, once the last agent of it is gone."""
+        if self._nobody is not None:
+            self._nobody.servers -= 1
+            if self._nobody.servers == 0 and self._handler() is self._nobody:
+                self._executor.set_approval_handler(None)
+            self._nobody = None
+
+    def _handler(self) -> Any:
+        gates = [step for step in self._executor.current_strategy.steps if isinstance(step, BuiltinApprovalGate)]
+        return next((gate.handler for gate in gates if gate.handler is not None), None)
 
 
 # ------------------------------------------------------------------------------------------------ the caller decides

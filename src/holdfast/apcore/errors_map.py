@@ -61,6 +61,9 @@ ERROR_MAP: Mapping[str, Row] = MappingProxyType(
 )
 """By the code of the error. Whatever is not here is an internal error, of which nothing is told but the name."""
 
+_HIDDEN = frozenset({"ACL_DENIED", "MODULE_NOT_FOUND", "MODULE_DISABLED"})
+_OF_THE_MODULE = ("Output", "Streaming chunk")  # how apcore begins what it says about a module, not about its caller
+
 
 @dataclass(frozen=True, slots=True)
 class MappedError:
@@ -85,8 +88,8 @@ class ErrorMapper:
         if not isinstance(error, ModuleError):
             return MappedError(INTERNAL, "Internal error", {"type": "InternalError"})
         row = ERROR_MAP.get(str(error.code), _UNKNOWN)
-        if row is _SCHEMA and error.message.startswith("Output"):  # the module's fault, not the caller's
-            return MappedError(INTERNAL, "Internal error", {"type": "SchemaValidationError"})
+        if row in (_SCHEMA, _INPUT) and error.message.startswith(_OF_THE_MODULE):
+            return MappedError(INTERNAL, "Internal error", {"type": row.kind or "ModuleExecuteError"})
         details = error.details if isinstance(error.details, Mapping) else {}
         if row.message is None:
             message = sanitized(_described(row, error, details))
@@ -106,6 +109,14 @@ class ErrorMapper:
             logger.warning("task %s: module %s was refused: %s", task_id, module_id, loggable(str(error)))
         else:
             logger.error("task %s: module %s failed: %s", task_id, module_id, loggable(str(error)), exc_info=error)
+
+
+def hides(error: BaseException, module_id: str) -> bool:
+    """Whether this means that, for its caller, there is no such skill: it is denied, or gone, or switched off."""
+    if not isinstance(error, ModuleError) or error.code not in _HIDDEN:
+        return False
+    details = error.details if isinstance(error.details, Mapping) else {}
+    return module_id in (details.get("target_id"), details.get("module_id"))  # and not one that it called itself
 
 
 def validation_errors(details: Mapping[str, Any]) -> list[dict[str, str]]:

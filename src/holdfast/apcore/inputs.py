@@ -17,6 +17,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from holdfast.apcore.catalog import Module
+from holdfast.apcore.errors_map import validation_errors
+from holdfast.apcore.library import SchemaValidationError
 from holdfast.apcore.schemas import Schema, alternatives, is_file, properties_of, text_property, types_of
 from holdfast.errors import ParseError, RequestTooLargeError, SkillInputError
 from holdfast.protocol import strict_json
@@ -61,14 +63,22 @@ def check_input(given: Input, module: Module) -> None:
     if not hasattr(model, "model_validate"):
         return
     try:
-        try:
-            text = json.dumps(given)
-        except (TypeError, ValueError):  # bytes
-            model.model_validate(given, strict=True)
-        else:
+        if hasattr(model, "model_validate_json") and (text := _json(given)) is not None:
             model.model_validate_json(text, strict=True)
+        else:  # bytes, or a plain JSON schema, which apcore has wrapped
+            model.model_validate(given, strict=True)
     except ValidationError as error:
         raise SkillInputError("Invalid params", list(_errors(error)), kind="SchemaValidationError") from None
+    except SchemaValidationError as error:
+        found = validation_errors(error.details or {})
+        raise SkillInputError("Invalid params", found, kind="SchemaValidationError") from None
+
+
+def _json(given: Input) -> str | None:
+    try:
+        return json.dumps(given)
+    except (TypeError, ValueError):
+        return None
 
 
 def _errors(error: ValidationError) -> Iterator[dict[str, str]]:

@@ -8,6 +8,7 @@ try:
     from apcore import ACL, Config, Context, Executor, Identity, Registry
     from apcore import errors as apcore_errors
     from apcore.approval import ApprovalRequest, ApprovalResult
+    from apcore.builtin_steps import BuiltinApprovalGate, BuiltinModuleLookup
     from apcore.cancel import CancelToken, ExecutionCancelledError
     from apcore.context import GovernanceProjection
     from apcore.errors import (
@@ -31,6 +32,8 @@ __all__ = [
     "ApprovalRequest",
     "ApprovalResult",
     "ApprovalTimeoutError",
+    "BuiltinApprovalGate",
+    "BuiltinModuleLookup",
     "CancelToken",
     "Config",
     "Context",

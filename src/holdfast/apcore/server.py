@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from holdfast.apcore.card import AgentCardBuilder
 from holdfast.apcore.catalog import Catalog
-from holdfast.apcore.remembered import remember_schemas
 from holdfast.apcore.resolve import check_methods, resolve
 from holdfast.apcore.task_storage import TaskStoreStorage
 from holdfast.apcore.task_store import METHODS, TaskStore
@@ -82,13 +81,11 @@ class ApcoreServer(A2AServer):
             check_methods(approval_handler, "ApprovalHandler", HANDLES)
             resolved.executor.set_approval_handler(approval_handler)
         self.catalog = Catalog(resolved.registry)
-        self._registry = resolved.registry
-        self._remember()
         if default_skill is not None and self.catalog.get(default_skill) is None:
             known = ", ".join(self.catalog.modules) or "none"
             raise ValueError(f"default_skill names no module that is served: {default_skill}; there are {known}")
         project = resolved.project(name, description, version)
-        worker = ApcoreWorker(
+        self.modules = worker = ApcoreWorker(
             self.catalog,
             resolved.executor,
             execution_timeout=execution_timeout,
@@ -151,14 +148,12 @@ class ApcoreServer(A2AServer):
         if self._watch is not None:
             await self._watch.stop()
         self.catalog.close()
-        await super().__aexit__(kind, error, at)
-
-    def _remember(self) -> None:
-        get = getattr(self._registry, "get", None)
-        remember_schemas(map(get, self.catalog.modules) if callable(get) else ())
+        try:
+            await super().__aexit__(kind, error, at)
+        finally:
+            self.modules.close()
 
     def _card_changed(self) -> None:
-        self._remember()
         logger.info("modules have changed: there are %d skills now", len(self.catalog))
         self.replace_card(self.builder.build)
 

@@ -58,7 +58,7 @@ def serve(
     - ``execution_timeout``: so many seconds a module has.
     - ``metrics``: nine numbers at ``/metrics``.
     - ``default_skill``: the module for messages that name none.
-    - ``approval_handler``: who approves calls of modules that require it, unless the executor has somebody;
+    - ``approval_handler``: who approves calls of modules that require it, in the place of whom the executor has;
       `CallerApproves` asks the caller. Without anybody such calls are refused.
     - ``allow_unapproved``: run modules that require approval though no approval handler is there.
     """

@@ -15,18 +15,20 @@ from holdfast.apcore.access import Access, identity_of
 from holdfast.apcore.admission import SkillAdmission
 from holdfast.apcore.approvals import (
     NOBODY,
+    SERVED,
     Answer,
+    Gate,
     Pending,
     answer_var,
     digest_of,
-    fail_closed,
     read_answer,
     reason_of,
+    refuses_var,
 )
 from holdfast.apcore.calls import Call, Calls
 from holdfast.apcore.catalog import Catalog, Module
 from holdfast.apcore.delegation import TASK, Delegator
-from holdfast.apcore.errors_map import ErrorMapper, MappedError, sanitized
+from holdfast.apcore.errors_map import ErrorMapper, MappedError, hides, sanitized
 from holdfast.apcore.inputs import RESERVED, Input
 from holdfast.apcore.library import (
     ApprovalDeniedError,
@@ -38,11 +40,13 @@ from holdfast.apcore.library import (
     TraceContext,
 )
 from holdfast.apcore.outputs import output_to_parts
+from holdfast.apcore.views import look_through_views
 from holdfast.errors import (
     HoldfastError,
     InvalidAgentResponseError,
     InvalidParamsError,
     ProtocolError,
+    SkillNotFoundError,
     StepFailed,
 )
 from holdfast.observability.tracing import carried
@@ -79,6 +83,8 @@ class ApcoreWorker(Worker):
 
     ``default_skill`` is called by messages that choose none. What needs an approval is refused when the executor has
     nobody to ask, unless ``allow_unapproved``. ``files_at`` says where clients reach the server, for links to files.
+
+    While a worker is open, its executor sees the modules through views; `close` leaves the executor as it was.
     """
 
     def __init__(
@@ -99,8 +105,16 @@ class ApcoreWorker(Worker):
         self._timeout = execution_timeout
         self._errors = ErrorMapper()
         self._files_at = files_at
-        self._ungated = not allow_unapproved and not fail_closed(executor)
+        self._gate = None if allow_unapproved else Gate(executor)
+        self._undo_views = look_through_views(executor)
         self._can_stream = callable(getattr(executor, "stream", None))
+
+    def close(self) -> None:
+        """Leave the executor as it was; once."""
+        self._undo_views()
+        self._undo_views = _nothing
+        if self._gate is not None:
+            self._gate.close()
 
     async def handle(self, ctx: TaskContext) -> None:
         try:
@@ -108,13 +122,13 @@ class ApcoreWorker(Worker):
         except ProtocolError as error:
             await self._refuse(ctx, error)
             return
-        if self._ungated and call.module.requires_approval:
+        if self._gate is not None and not self._gate.refuses and call.module.requires_approval:
             await ctx.reject(f"Approval denied: {NOBODY}", data={"type": "ApprovalDeniedError"})
             return
         started = time.monotonic()
         try:
             async with asyncio.timeout(self._timeout + GRACE_SECONDS if self._timeout > 0 else None):
-                await self._run(ctx, call)
+                parts = await self._run(ctx, call)
         except ApprovalPendingError as error:
             await self._wait(ctx, call, error)
         except ExecutionCancelledError as error:
@@ -132,10 +146,12 @@ class ApcoreWorker(Worker):
             if isinstance(error, ModuleTimeoutError):
                 self._say_who_cut(call.module, time.monotonic() - started)
             await self._fail(ctx, call, error)
+        else:
+            await self._complete(ctx, parts)  # beyond the timeout: the module has done its part
 
     # ----------------------------------------------------------------------------------------------------- the call
 
-    async def _run(self, ctx: TaskContext, call: Call) -> None:
+    async def _run(self, ctx: TaskContext, call: Call) -> list[Part]:
         context = self._context(ctx)
         inputs = dict(call.inputs)
         answer = None
@@ -143,15 +159,14 @@ class ApcoreWorker(Worker):
             inputs[RESERVED] = call.approval_id
             answer = Answer(call.approval_id, read_answer(ctx.message), ctx.principal.owner)
         answer_var.set(answer)
+        refuses_var.set(self._gate is not None)
         try:
             if call.module.only_once:
-                parts = await self._once(ctx, call.module, inputs, context)
-            else:
-                parts = await self._output(ctx, call.module, inputs, context)
+                return await self._once(ctx, call.module, inputs, context)
+            return await self._output(ctx, call.module, inputs, context)
         except BaseException:
             context.cancel_token.cancel()  # a module that goes on nevertheless is told that nobody waits for it
             raise
-        await self._complete(ctx, parts)
 
     async def _output(self, ctx: TaskContext, module: Module, inputs: Input, context: Context[Any]) -> list[Part]:
         """Call the module; the chunks of one that streams are artifacts already."""
@@ -199,6 +214,7 @@ class ApcoreWorker(Worker):
             data={"a2a": {"taskId": ctx.task_id, "contextId": ctx.context_id, "turn": ctx.turn, "text": ctx.user_text}},
         )
         context.data[TASK] = Delegator(ctx, context)
+        context.data[SERVED] = self._gate is not None
         return context
 
     # ------------------------------------------------------------------------------------------------------ endings
@@ -212,6 +228,9 @@ class ApcoreWorker(Worker):
 
     async def _fail(self, ctx: TaskContext, call: Call, error: Exception) -> None:
         self._errors.log(error, call.module.id, ctx.task_id)
+        if hides(error, call.module.id):  # that changed since the message was let in: it is told as it would be now
+            await self._refuse(ctx, SkillNotFoundError(call.module.id))
+            return
         mapped = self._errors.map(error)
         if isinstance(error, ApprovalDeniedError):
             await ctx.reject(mapped.message, data=mapped.json())
@@ -235,6 +254,10 @@ class ApcoreWorker(Worker):
                 seconds,
                 self._timeout,
             )
+
+
+def _nothing() -> None:
+    """What is left to be undone."""
 
 
 def artifact_of(ctx: TaskContext) -> str:

@@ -133,7 +133,10 @@ def grpc(json_file: Path | None, **options: Any) -> None:
 def apcore(json_file: Path | None, **options: Any) -> None:
     """Measure agents of apcore modules: a call beside the executor alone, and the card.
 
-    If apcore-a2a is installed, it serves the same module in the same run.
+    CPU of a SendMessage to an agent is compared with that of the same Executor.call_async without an agent: once as
+    apcore comes (the targets are about that), and once through the views of an agent, in which JSON schemas are made
+    once (the rest is protocol, tasks and storage). If apcore-a2a is installed, it serves the same module in the same
+    run.
 
     \b
     Example:
@@ -168,6 +171,18 @@ def webhooks(json_file: Path | None, **options: Any) -> None:
     """
     logging.getLogger("holdfast.webhooks").setLevel(logging.ERROR)  # that a receiver is dead is what is measured
     measure("webhooks", json_file, **options)
+
+
+@bench.command()
+@figures
+def turns(json_file: Path | None, **options: Any) -> None:
+    """Measure turns: what keeping one costs beside keeping nothing, long threads, large media.
+
+    \b
+    Example:
+      holdfast bench turns --quick
+    """
+    measure("turns", json_file, **options)
 
 
 @bench.command()

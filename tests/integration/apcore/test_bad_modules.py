@@ -1,0 +1,209 @@
+"""Modules that misbehave: their task fails, and nothing else does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from apcore import ACL, ACLRule, Context, ModuleAnnotations
+from apcore import errors as apcore_errors
+from apcore.errors import ACLDeniedError, ModuleDisabledError
+
+from tests.integration.apcore.calling import error_of, message, output, said, send, state, task_of, told
+from tests.integration.apcore.modules import Anything, Deploy, Echo, Giving, executor_of, registry_of
+from tests.integration.apcore.serving import server_of, serving, until
+from tests.integration.server.asgi import call
+
+INTERNAL = {"code": -32603, "message": "Internal error", "data": {"type": "ModuleExecuteError"}}
+
+
+class Blocking(Giving):
+    """The same, in a thread."""
+
+    def execute(self, inputs: dict[str, Any], context: Context[Any]) -> Any:  # type: ignore[override]
+        if isinstance(self.outcome, BaseException):
+            raise self.outcome
+        return self.outcome(inputs)
+
+
+class Chunks:
+    """Streams these; raises what is an error."""
+
+    input_schema = Anything
+    output_schema = Anything
+    description = "Streams"
+    annotations = ModuleAnnotations(streaming=True)
+
+    def __init__(self, *chunks: Any) -> None:
+        self.chunks = chunks
+
+    async def execute(self, inputs: dict[str, Any], context: Context[Any]) -> dict[str, Any]:
+        return {}
+
+    async def stream(self, inputs: dict[str, Any], context: Context[Any]) -> AsyncIterator[dict[str, Any]]:
+        for chunk in self.chunks:
+            if isinstance(chunk, BaseException):
+                raise chunk
+            yield chunk
+
+
+class OwnEnd(BaseException):
+    """Not even an Exception."""
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), OwnEnd("/srv/x/secret.py")], ids=repr)
+@pytest.mark.parametrize("kind", [Giving, Blocking, Chunks])
+async def test_a_module_that_would_end_the_process_fails_its_task(kind: Any, error: BaseException) -> None:
+    async with serving(registry_of(bad=kind(error), echo=Echo())) as app:
+        task = await task_of(app, {}, skill="bad")
+        assert state(task) == "failed"
+        assert "/srv" not in str(task["status"])
+        assert output(await task_of(app, "still there", skill="echo")) == {"text": "still there"}
+
+
+async def test_a_stream_that_breaks_keeps_what_was_said() -> None:
+    async with serving(registry_of(half=Chunks({"n": 1}, {"n": 2}, RuntimeError("at /srv/app/x.py")))) as app:
+        task = await task_of(app, {}, skill="half")
+        assert (state(task), told(task)) == ("failed", INTERNAL)
+        [artifact] = task["artifacts"]
+        assert [part["data"] for part in artifact["parts"]] == [{"n": 1}, {"n": 2}]
+
+
+@pytest.mark.parametrize("chunk", ["text", None, 3, [1], b"x"], ids=repr)
+async def test_a_chunk_that_is_no_object_is_the_modules_fault(chunk: Any) -> None:
+    async with serving(registry_of(odd=Chunks({"n": 1}, chunk, {"n": 2}))) as app:
+        task = await task_of(app, {}, skill="odd")
+        assert (state(task), told(task)) == ("failed", INTERNAL)
+
+
+async def test_chunks_that_are_huge_are_kept_as_files() -> None:
+    async with serving(registry_of(huge=Chunks({"a": "x" * 1_500_000}, {"b": "y" * 1_500_000}))) as app:
+        task = await task_of(app, {}, skill="huge")
+        assert state(task) == "completed"
+        parts = task["artifacts"][0]["parts"]
+        assert [part["mediaType"] for part in parts] == ["application/json"] * 2
+        assert len({part["url"] for part in parts}) == 2
+
+
+async def test_an_output_within_itself_fails() -> None:
+    output: dict[str, Any] = {}
+    output["me"] = output
+    async with serving(registry_of(loop=Giving(output))) as app:
+        assert state(await task_of(app, {}, skill="loop")) == "failed"
+
+
+async def test_schemas_may_be_plain_json_schema() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    plain: Any = Giving(dict)
+    plain.input_schema = plain.output_schema = schema
+    async with serving(registry_of(plain=plain)) as app:
+        assert output(await task_of(app, {"n": 3})) == {"n": 3}
+        for wrong, pointer in (({"n": "three"}, "/n"), ({}, "")):
+            reply = (await send(app, wrong, skill="plain")).json
+            assert reply["error"]["code"] == -32602
+            assert f"'field': '{pointer}'" in str(reply["error"])
+
+
+# ------------------------------------------------------------------------------------------------------------ threads
+
+
+async def test_blocking_modules_do_not_wait_for_each_other() -> None:
+    """Forty that wait for all forty: a pool of a few threads would never get there."""
+    together = threading.Barrier(40)
+    async with serving(registry_of(slow=Blocking(lambda _: {"n": together.wait(20)}))) as app:
+        tasks = await asyncio.gather(*[task_of(app, {}) for _ in range(40)])
+        assert {state(task) for task in tasks} == {"completed"}
+
+
+async def test_a_module_that_blocks_for_ever_is_left_behind() -> None:
+    go = threading.Event()
+    began = threading.Event()
+
+    def block(_: Any) -> dict[str, Any]:
+        began.set()
+        go.wait(30)
+        return {}
+
+    async with serving(registry_of(slow=Blocking(block), echo=Echo()), shutdown_timeout=0.1) as app:
+        params = {"message": message({}, skill="slow"), "configuration": {"returnImmediately": True}}
+        task = (await call(app, "SendMessage", params)).json["result"]["task"]
+        await until(app, task["id"], "working")
+        assert output(await task_of(app, "hi", skill="echo")) == {"text": "hi"}
+    thread = next(thread for thread in threading.enumerate() if thread.name.startswith("module "))
+    assert began.is_set()
+    assert thread.daemon  # it keeps nobody from going home
+    go.set()
+
+
+# ---------------------------------------------------------------------------------------------------------- executors
+
+
+async def test_agents_that_share_an_executor_keep_their_own_rules_and_leave_it_as_it_was() -> None:
+    executor = executor_of(registry_of(deploy=Deploy(), echo=Echo()))
+    Deploy.deployed.clear()
+    async with serving(executor) as careful, serving(executor, allow_unapproved=True) as bold:
+        assert state(await task_of(bold, "a", skill="deploy")) == "completed"
+        assert state(await task_of(careful, "b", skill="deploy")) == "rejected"
+        assert output(await task_of(careful, "hi", skill="echo")) == {"text": "hi"}
+        assert await executor.call_async("deploy", {"text": "c"}) == {"deployed": "c"}  # nobody's task
+    async with serving(executor) as careful:
+        assert state(await task_of(careful, "d", skill="deploy")) == "rejected"
+    assert not executor.governance_state().approval_handler_configured
+    assert Deploy.deployed == ["a", "c"]
+    Deploy.deployed.clear()
+
+
+class Calls:
+    """Calls another module, in a context of its own or in the one that it was given."""
+
+    input_schema = Anything
+    output_schema = Anything
+    description = "Calls another"
+
+    def __init__(self, executor: Any) -> None:
+        self.executor = executor
+
+    async def execute(self, inputs: dict[str, Any], context: Context[Any]) -> dict[str, Any]:
+        given = None if inputs["own"] else context
+        found: dict[str, Any] = await self.executor.call_async("deploy", {"text": "x"}, given)
+        return found
+
+
+@pytest.mark.parametrize("own", [False, True])
+async def test_what_a_module_calls_needs_its_approval_too(own: bool) -> None:
+    registry = registry_of(deploy=Deploy())
+    executor = executor_of(registry)
+    registry.register("calls", Calls(executor))
+    Deploy.deployed.clear()
+    async with serving(executor) as app:
+        assert state(await task_of(app, {"own": own}, skill="calls")) == "rejected"
+    assert Deploy.deployed == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ACLDeniedError(None, "late"), apcore_errors.ModuleNotFoundError("late"), ModuleDisabledError("late")],
+    ids=repr,
+)
+async def test_what_is_denied_or_gone_once_the_task_runs_looks_alike(error: Exception) -> None:
+    async with serving(registry_of(late=Giving(error), echo=Echo())) as app:
+        task = await task_of(app, {}, skill="late")
+        assert (state(task), said(task)) == ("failed", "Skill not found: late")
+        assert told(task) == {
+            "code": -32601,
+            "message": "Skill not found: late",
+            "data": {"type": "ModuleNotFoundError"},
+        }
+
+
+async def test_a_rule_that_comes_while_the_agent_runs_is_heeded() -> None:
+    executor = executor_of(registry_of(echo=Echo(), other=Echo()))
+    async with serving(executor) as app:
+        assert output(await task_of(app, "hi", skill="echo")) == {"text": "hi"}
+        executor.set_acl(ACL([ACLRule(callers=["*"], targets=["other"], effect="allow")], default_effect="deny"))
+        denied, unknown = await error_of(app, "hi", skill="echo"), await error_of(app, "hi", skill="nope")
+        assert str(denied).replace("echo", "nope") == str(unknown)
+        assert server_of(app).catalog.get("echo") is not None
