@@ -12,8 +12,8 @@ STAMP := $(VENV)/.installed
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(STAMP) ## Serve the example agent on SQLite to this machine, its operator, with a page to explore it (ARGS="--port 8080" for another port)
-	@HOLDFAST_LEASE_SECONDS=$${HOLDFAST_LEASE_SECONDS:-3} $(BIN)/holdfast serve examples.agent:Guide --operators loopback --processes 2 $(ARGS)
+run: $(STAMP) ## Serve the demo on SQLite to this machine, its operator, with a page to explore it (ARGS="--port 8080" for another port)
+	@$(BIN)/python -m examples.demo $(ARGS)
 
 demo: $(STAMP) ## Show the kernel at work: processes write and tail one file, one is killed, nothing is lost
 	@$(BIN)/python examples/kernel_demo.py $(ARGS)

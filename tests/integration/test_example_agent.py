@@ -1,4 +1,4 @@
-"""The agent that `make run` serves does what its card says."""
+"""The plain skills of the agent that `make run` serves do what its card says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from examples.agent import Guide, card
+from examples.demo.guide import Guide, card
 from holdfast.protocol.types import Message, Part, Role, Task
 from holdfast.storage import open_storage
 from holdfast.tasks import TaskEngine, TaskState
@@ -44,6 +44,9 @@ async def test_the_example_agent_counts_books_remembers_and_waits() -> None:
             asked = await talk.say("deploy the site")
             assert asked.status.state is TaskState.input_required
             assert (await talk.say(answer, task_id=asked.id)).status.state is state
+
+        worked = await talk.say("work through 2 parcels")
+        assert worked.artifacts[0].parts[0].text == "2 parcels, each packed once, by one process."
 
         for word in ("blue", "green"):
             await talk.say(f"remember {word}", context_id="c")

@@ -130,10 +130,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_printed_lines_can_be_pasted(tmp_path: Path) -> None:
-    """Of the agent that `make run` serves: each line, as a shell runs it; also once more."""
-    makefile = (ROOT / "Makefile").read_text()
-    assert "holdfast serve examples.agent:Guide --operators loopback" in makefile
-    with serving(tmp_path, "examples.agent:Guide", "--operators", "loopback", cwd=ROOT) as agent:
+    """Each line, as a shell runs it; also once more."""
+    with serving(tmp_path, "examples.demo.guide:Guide", "--operators", "loopback", cwd=ROOT) as agent:
         lines = dict(re.findall(r"^  ([\w ]+): +(curl .*)$", agent.printed, re.MULTILINE))
         assert list(lines) == ["its card", "say hello", "watch it work", "its tasks", "its inside"]
         said: dict[str, str] = {}
@@ -273,7 +271,7 @@ def test_several_processes_share_the_port_and_one_that_is_killed_is_replaced(fol
 def test_it_stops_in_time_with_a_stream_open_and_goes_on_when_it_is_started_again(tmp_path: Path) -> None:
     """The stream ends with a hint when to come back; the task is handed over and finished by the next process."""
     message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "count to 12"}]}
-    with serving(tmp_path, "examples.agent:Guide", cwd=ROOT, HOLDFAST_DRAIN_SECONDS="0.5") as agent:
+    with serving(tmp_path, "examples.demo.guide:Guide", cwd=ROOT, HOLDFAST_DRAIN_SECONDS="0.5") as agent:
         with httpx2.stream("POST", f"{agent.url}/message:stream", json={"message": message}, timeout=20) as answer:
             lines = answer.iter_lines()
             seen = [next(lines)]
@@ -289,7 +287,7 @@ def test_it_stops_in_time_with_a_stream_open_and_goes_on_when_it_is_started_agai
     task_id = json.loads(seen[1].removeprefix("data: "))["task"]["id"]
     last = [line for line in seen if line.startswith("id: ")][-1].removeprefix("id: ")
 
-    with serving(tmp_path, "examples.agent:Guide", cwd=ROOT) as agent:
+    with serving(tmp_path, "examples.demo.guide:Guide", cwd=ROOT) as agent:
         with httpx2.stream(
             "GET", f"{agent.url}/tasks/{task_id}:subscribe", headers={"Last-Event-ID": last}, timeout=20
         ) as answer:

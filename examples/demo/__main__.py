@@ -1,0 +1,71 @@
+"""Serve the demo: `make run`, or `python -m examples.demo --port 8080 --storage sqlite:///holdfast.db`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from examples.demo.agent import Demo
+from holdfast import A2AServer
+from holdfast.errors import HoldfastError
+from holdfast.observability.logs import LEVELS, log_to_stderr
+from holdfast.server.settings import ServerSettings
+from holdfast.tasks.settings import TaskSettings
+
+LEASE_SECONDS = 3.0  # how long the others wait for a process that fell silent; 15 unless one is in a hurry
+
+
+def server(storage: str) -> A2AServer:
+    """Whoever sits at this machine is the operator of this agent: put no proxy before it."""
+    demo = Demo(storage)
+    tasks = TaskSettings.of()
+    if tasks.lease_seconds == TaskSettings().lease_seconds:
+        tasks = replace(tasks, lease_seconds=LEASE_SECONDS, heartbeat_seconds=LEASE_SECONDS / 3)
+    return A2AServer(
+        worker=demo,
+        admission=demo,
+        agent_card=demo.card(),
+        storage=storage,
+        settings=ServerSettings.of(operators="loopback"),
+        task_settings=tasks,
+    )
+
+
+def tell(address: str) -> None:
+    command = os.path.relpath(Path(sys.executable).with_name("holdfast"))
+    lines = (
+        f"The agent listens at {address}",
+        f"Look at it in a browser at this machine: {address}/explorer",
+        "",
+        "There, try 'work through 20 parcels', open the task, and press 'Kill its process'. Or in a terminal:",
+        "",
+        f"  {command} card {address}",
+        f"  {command} stream {address} 'survive a crash'",
+        "",
+        "Tasks survive: stop it with Ctrl-C in the middle of one, start it again, and it goes on.",
+    )
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
+    parser.add_argument("--port", type=int, default=8000, help="0 chooses a free one")
+    parser.add_argument("--storage", default="sqlite:///holdfast.db", help="the URL of any engine")
+    parser.add_argument("--processes", type=int, default=2, help="how many processes serve")
+    parser.add_argument("--log-level", choices=LEVELS, default="info")
+    given = parser.parse_args()
+    log_to_stderr(as_json=False, level=given.log_level)
+    subprocess.run([sys.executable, "-m", "examples.demo.history", given.storage], check=True)
+    try:
+        server(given.storage).run(port=given.port, processes=given.processes, ready=tell)
+    except HoldfastError as error:
+        sys.exit(f"Error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""One agent of them all: which worker a message goes to, and a card that names every skill."""
+
+from __future__ import annotations
+
+from examples.demo.guide import Guide
+from examples.demo.guide import card as guide_card
+from examples.demo.modules import modules
+from examples.demo.planner import PLAN, planner
+from examples.demo.steered import steered
+from holdfast.protocol.card import AgentCardConfig
+from holdfast.protocol.requests import SendMessageRequest
+from holdfast.server.admission import Admitted
+from holdfast.server.caller import Caller
+from holdfast.tasks import Dependency, TaskContext, Worker
+from holdfast.tasks.manager import TaskManager
+
+SKILL = "skillId"
+
+
+class Demo(Worker, Dependency):
+    """Gives each task to the worker of its skill, and listens meanwhile whether its process shall die."""
+
+    def __init__(self, storage: str, *, pace: float = 1.0) -> None:
+        self.guide = Guide(pace=pace)
+        self.modules, self._builder = modules()
+        self.planner = planner(storage, pace=pace)
+
+    async def startup(self) -> None:
+        await self.planner.startup()
+
+    async def shutdown(self) -> None:
+        await self.planner.shutdown()
+
+    async def handle(self, ctx: TaskContext) -> None:
+        skill = str(ctx.task_metadata.get(SKILL) or "")
+        async with steered(ctx) as heard:
+            if self.modules.catalog.get(skill) is not None:
+                await self.modules.handle(ctx)
+            elif skill == PLAN.id:
+                await self.planner.handle(ctx)
+            else:
+                await self.guide.choose(ctx, heard)
+
+    async def admit(self, request: SendMessageRequest, caller: Caller, tasks: TaskManager) -> Admitted:
+        """Note the skill with the task, so that tasks can be found by it; modules also check their input."""
+        message = request.message
+        chosen = str((message.metadata or request.metadata or {}).get(SKILL) or "")
+        if not chosen and message.task_id is None and message.text.lower().startswith("plan"):
+            chosen = PLAN.id
+        if self.modules.catalog.get(chosen) is not None:
+            return await self.modules.admission.admit(request, caller, tasks)
+        return Admitted(metadata={SKILL: chosen} if chosen else {})
+
+    def card(self) -> AgentCardConfig:
+        found = self._builder.build()
+        return guide_card.model_copy(
+            update={
+                "name": "Holdfast demo",
+                "description": "Every face of Holdfast in one agent: plain skills, apcore modules and a turn runner.",
+                "skills": [*guide_card.skills, PLAN, *found.skills],
+                "extensions": [*guide_card.extensions, *found.extensions],
+                "input_modes": ["text/plain", "application/json"],
+            }
+        )

@@ -1,0 +1,191 @@
+"""The plain skills: they stream, remember, ask back, do things once, and survive their process.
+
+    holdfast serve examples.demo.guide:Guide
+
+Say "count to 5", "book a table", "deploy the site", "write about the sea", "work through 12 parcels", "remember blue",
+"what do you remember?", "wait 20 seconds", "survive a crash" or anything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+
+from examples.demo.steered import BUTTONS, Steered, steered
+from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig, SkillConfig
+from holdfast.tasks import TaskContext, Worker
+
+
+def skill(skill_id: str, name: str, description: str, tags: str, *examples: str) -> SkillConfig:
+    return SkillConfig(id=skill_id, name=name, description=description, tags=tags.split(), examples=list(examples))
+
+
+card = AgentCardConfig(
+    name="Guide",
+    description="Shows what a durable agent can do: streaming, questions, memory, steps that are done once.",
+    capabilities=CapabilitiesConfig(streaming=True, push_notifications=True),
+    extensions=[BUTTONS],
+    skills=[
+        skill("echo", "Echo", "Says again what you say.", "simple", "Hello"),
+        skill("count", "Count", "Counts aloud, one streamed chunk per number.", "streaming", "count to 5"),
+        skill(
+            "write",
+            "Write",
+            "Writes sentence by sentence; redirect it meanwhile, and it goes on about something else.",
+            "streaming steering",
+            "write about the sea",
+        ),
+        skill(
+            "deploy",
+            "Deploy",
+            "Builds, asks for an approval, and releases only after it: also tomorrow, in another process.",
+            "approval steps",
+            "deploy the site",
+        ),
+        skill(
+            "work",
+            "Work through parcels",
+            "A second for each. Kill its process meanwhile: another one goes on with the next parcel.",
+            "durability steps",
+            "work through 20 parcels",
+        ),
+        skill(
+            "crash",
+            "Survive a crash",
+            "Kills its own process while it works. Another one takes over; what was done stays done.",
+            "durability steps",
+            "survive a crash",
+        ),
+        skill(
+            "book",
+            "Book a table",
+            "Asks for the time, then books: once, whatever happens to the process.",
+            "questions steps",
+            "book a table",
+        ),
+        skill(
+            "remember",
+            "Remember",
+            "Keeps words for the conversation (tasks with the same contextId).",
+            "memory",
+            "remember blue",
+            "what do you remember?",
+        ),
+        skill(
+            "wait",
+            "Wait",
+            "Sleeps without holding a process: stop the server meanwhile, start it again, it goes on.",
+            "durability",
+            "wait 20 seconds",
+        ),
+    ],
+)
+
+
+class Guide(Worker):
+    """Chooses by the words of the message."""
+
+    def __init__(self, *, pace: float = 1.0) -> None:
+        self.pace = pace  # 0: nothing takes time
+
+    async def handle(self, ctx: TaskContext) -> None:
+        async with steered(ctx) as heard:
+            await self.choose(ctx, heard)
+
+    async def choose(self, ctx: TaskContext, heard: Steered) -> None:
+        text = ctx.user_text.strip().lower()
+        if ctx.history:  # an answer to our question
+            await (self.release if ctx.history[0].text.lower().startswith("deploy") else self.book)(ctx)
+        elif match := re.match(r"count to (\d{1,4})$", text):
+            await self.count(ctx, int(match[1]))
+        elif text.startswith("book"):
+            await ctx.request_input("For what time?")
+        elif text.startswith("deploy"):
+            await self.deploy(ctx)
+        elif text.startswith("write about "):
+            heard.topic = heard.topic or text.removeprefix("write about ")
+            await self.write(ctx, heard)
+        elif match := re.match(r"work through (\d{1,3}) parcels$", text):
+            await self.work(ctx, int(match[1]))
+        elif text == "survive a crash":
+            await self.crash(ctx)
+        elif text.startswith("remember "):
+            await self.remember(ctx, text.removeprefix("remember "))
+        elif text.startswith("what do you remember"):
+            words = await ctx.load_context() or []
+            await ctx.respond(f"I remember: {', '.join(words) or 'nothing yet'}.")
+        elif match := re.match(r"wait (\d{1,4})", text):
+            await ctx.sleep(int(match[1]))
+            await ctx.respond(f"{match[1]} seconds are over (this is attempt {ctx.attempt}).")
+        else:
+            await ctx.complete(f"You said: {ctx.user_text}")
+
+    async def count(self, ctx: TaskContext, last: int) -> None:
+        for number in range(1, last + 1):
+            await ctx.emit_text_artifact(f"{number} ", artifact_id="numbers", append=True, last_chunk=number == last)
+            await asyncio.sleep(0.2 * self.pace)
+        await ctx.complete()
+
+    async def write(self, ctx: TaskContext, heard: Steered) -> None:
+        for beginning in ("Nobody knows much about", "And yet there is", "So let us praise", "That was"):
+            await ctx.emit_text_artifact(f"{beginning} {heard.topic}. ", artifact_id="text", append=True)
+            await asyncio.sleep(self.pace)
+        await ctx.complete()
+
+    async def deploy(self, ctx: TaskContext) -> None:
+        built = await ctx.step("build", self.build, idempotent=True)
+        await ctx.request_input(f"Approve the release of {built}?", data={"approval": {"version": built}})
+
+    async def release(self, ctx: TaskContext) -> None:
+        if ctx.user_text.strip().lower() not in ("approve", "yes", "ok"):
+            await ctx.reject("Not released.")
+            return
+        await ctx.step("release", self.build, idempotent=True)
+        await ctx.complete("Released.")
+
+    async def work(self, ctx: TaskContext, parcels: int) -> None:
+        """Each parcel is a step: after a crash, those that are done are done."""
+        packers = set()
+        for number in range(1, parcels + 1):
+            packers.add(await ctx.step(f"parcel {number}", self.pack, idempotent=True))
+            await ctx.send_status(f"{number} of {parcels}, in process {os.getpid()}")
+        who = f"{len(packers)} processes" if len(packers) > 1 else "one process"
+        await ctx.complete(f"{parcels} parcels, each packed once, by {who}.")
+
+    async def crash(self, ctx: TaskContext) -> None:
+        """Only where several processes serve (`make run` does so); alone, start the agent again."""
+        parcel = await ctx.step("pack", self.build, idempotent=True)
+        if ctx.attempt == 1:
+            await ctx.send_status(f"{parcel} is packed. Now process {os.getpid()} dies.")
+            await asyncio.sleep(1)
+            os.kill(os.getpid(), signal.SIGKILL)
+        await ctx.step("ship", self.build, idempotent=True)
+        await ctx.complete(f"{parcel} was packed once, and shipped in attempt {ctx.attempt} by process {os.getpid()}.")
+
+    async def book(self, ctx: TaskContext) -> None:
+        key = ctx.idempotency_key("book")
+        booking = await ctx.step("book", self.reserve, ctx.user_text, key, idempotent=True)
+        await ctx.complete_json(booking)
+
+    async def remember(self, ctx: TaskContext, word: str) -> None:
+        words = await ctx.update_context(lambda known: [*(known or []), word])
+        await ctx.respond(f"I remember {len(words)} word(s) now.")
+
+    # Each of these stands for something that takes a while, in somebody else's system.
+
+    async def reserve(self, time: str, key: str) -> dict[str, str]:
+        """It takes the key to recognise a repeat."""
+        await asyncio.sleep(0.5 * self.pace)
+        return {"table": "by the window", "time": time, "reference": key}
+
+    async def build(self) -> str:
+        """Each time it is done, something else comes of it."""
+        await asyncio.sleep(0.3 * self.pace)
+        return f"parcel {os.urandom(2).hex()}"
+
+    async def pack(self) -> int:
+        """Answers which process did it."""
+        await asyncio.sleep(self.pace)
+        return os.getpid()

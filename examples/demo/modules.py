@@ -1,0 +1,19 @@
+"""Skills that are modules of an apcore registry: those of examples/apcore_agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from apcore import Executor
+
+from holdfast.apcore import AgentCardBuilder, ApcoreWorker, CallerApproves, Catalog, load_extensions
+
+EXTENSIONS = Path(__file__).parents[1] / "apcore_agent" / "extensions"
+
+
+def modules() -> tuple[ApcoreWorker, AgentCardBuilder]:
+    """A worker that runs the modules, and who writes their part of the card."""
+    registry = load_extensions(EXTENSIONS).registry
+    catalog = Catalog(registry)
+    worker = ApcoreWorker(catalog, Executor(registry, approval_handler=CallerApproves()))
+    return worker, AgentCardBuilder(catalog, name="Modules", version="1.0.0", access=worker.access)

@@ -1,0 +1,81 @@
+"""What others tell a task while it works: another topic, or that its process shall die.
+
+The button "Kill its process" of the explorer is declared by this agent in its card; it calls the operations API:
+
+    POST /holdfast/v1/tasks/{task_id}/steer   {"kind": "inject", "payload": {"kill": true}}
+
+It reaches whatever process holds the task, through the task's inbox. No server of Holdfast knows what it means: the
+worker below does it, because it hears it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+
+from holdfast.protocol.card import ExtensionConfig
+from holdfast.tasks import TaskContext
+
+BUTTONS = ExtensionConfig(
+    uri="https://holdfast.dev/a2a/extensions/steering/v1",
+    description="What a task of this agent can be told while it works.",
+    params={
+        "buttons": [
+            {
+                "label": "Kill its process",
+                "text": "The process that runs this task dies at once (kill -9). When its lease has run out, in a few "
+                "seconds, another one takes over: watch.",
+                "kind": "inject",
+                "payload": {"kill": True},
+                "danger": True,
+                "tab": "waterfall",
+            }
+        ]
+    },
+)
+
+
+class Steered:
+    """What a task was told so far."""
+
+    def __init__(self, ctx: TaskContext) -> None:
+        self.topic = ""
+        self._ctx = ctx
+        self._kills = 0
+
+    async def listen(self) -> None:
+        async for event in self._ctx.inbox:
+            if event.kind == "redirect":
+                self.topic = str(event.payload.get("topic") or "something else")
+            elif event.payload.get("kill"):
+                await self._die()
+
+    async def _die(self) -> None:
+        """Once for each time that it was told: a turn that is run again hears it again, from the first."""
+        self._kills += 1
+        told = False
+
+        def hear() -> None:
+            nonlocal told
+            told = True
+
+        await self._ctx.step(f"told to die {self._ctx.turn}.{self._kills}", hear)  # recorded: not done twice
+        if told:
+            await asyncio.sleep(0.2)  # whoever pressed the button, perhaps of this very process, is answered first
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextlib.asynccontextmanager
+async def steered(ctx: TaskContext) -> AsyncIterator[Steered]:
+    """Listen while the task works."""
+    found = Steered(ctx)
+    listening = asyncio.create_task(found.listen())
+    try:
+        yield found
+    finally:
+        listening.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await listening

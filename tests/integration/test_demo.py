@@ -1,0 +1,67 @@
+"""What `make run` starts: every face is there with something to see, a killed process is replaced, twice in a row."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from holdfast.server.operations.table import PREFIX
+from tests.ui.stage import made_run
+
+
+class Demo:
+    """The demo, as a client sees it."""
+
+    def __init__(self, page: str) -> None:
+        self.client = httpx2.AsyncClient(base_url=page.removesuffix("/explorer"), timeout=20)
+
+    async def get(self, path: str) -> Any:
+        for _ in range(50):
+            try:
+                return (await self.client.get(path)).raise_for_status().json()
+            except httpx2.TransportError:  # the process that we were connected to was killed
+                await asyncio.sleep(0.1)
+        raise AssertionError(path)
+
+    async def send(self, text: str) -> str:
+        message = {"messageId": text, "role": "ROLE_USER", "parts": [{"text": text}]}
+        body = {"message": message, "configuration": {"returnImmediately": True}}
+        sent: str = (await self.client.post("/message:send", json=body)).json()["task"]["id"]
+        return sent
+
+    async def until(self, task_id: str, words: str) -> Any:
+        """The task, once its status says this."""
+        async with asyncio.timeout(30):
+            while True:
+                task = await self.get(f"{PREFIX}/tasks/{task_id}")
+                if words in str(task["task"]["status"]):
+                    return task
+                await asyncio.sleep(0.05)
+
+
+async def test_a_killed_process_is_replaced_and_the_history_is_written_once(tmp_path: Path) -> None:
+    async with made_run(tmp_path) as page:
+        demo = Demo(page)
+        skills = {skill["id"] for skill in (await demo.get("/.well-known/agent-card.json"))["skills"]}
+        assert {"echo", "write", "deploy", "work", "plan", "text.count", "shop.refund"} <= skills
+        assert len((await demo.get(f"{PREFIX}/tasks"))["tasks"]) == 12
+        [session] = (await demo.get(f"{PREFIX}/state/sessions"))["sessions"]
+        assert session["id"] == "harbour-tour"
+
+        task_id = await demo.send("work through 4 parcels")
+        await demo.until(task_id, "1 of 4")
+        kill = {"kind": "inject", "reason": "to see it", "payload": {"kill": True}}
+        told = await demo.client.post(f"{PREFIX}/tasks/{task_id}/steer", json=kill)
+        assert told.status_code == 200, told.text
+        task = await demo.until(task_id, "COMPLETED")
+        assert task["runs"] == 2
+        assert task["task"]["artifacts"][0]["parts"][0]["text"] == "4 parcels, each packed once, by 2 processes."
+        await demo.client.aclose()
+
+    async with made_run(tmp_path) as page:
+        demo = Demo(page)
+        assert len((await demo.get(f"{PREFIX}/tasks"))["tasks"]) == 13
+        await demo.client.aclose()
