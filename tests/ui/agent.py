@@ -17,6 +17,7 @@ from holdfast.server.settings import ServerSettings
 from holdfast.tasks import TaskContext
 from holdfast.tasks.retention import RetentionPolicy, days
 from holdfast.tasks.settings import TaskSettings
+from holdfast.turns import DispatchContext, durable_storage, turn_worker
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYPj/HwADAgH/5ncPTwAAAABJRU5ErkJggg=="
@@ -172,6 +173,22 @@ def server(storage: str, folder: Path, *, evil: bool = False, key: str = "", att
     )
 
 
+async def asks(ctx: DispatchContext, _helpers: Any) -> None:
+    """A turn that waits for two people."""
+    much = await ctx.wait_for(reason="How much?", schema={"type": "integer", "maximum": 100}, payload={"order": 7})
+    where = {"type": "object", "required": ["city"], "properties": {"city": {"type": "string", "minLength": 2}}}
+    place = await ctx.wait_for(reason="Where to?", schema=where)
+    ctx.nack(f"{much} to {place['city']}")
+
+
+def turning(storage: str) -> A2AServer:
+    """An agent whose turns are kept, and wait at gates."""
+    kept = durable_storage(storage)
+    worker = turn_worker(kept.runner(executor_callback=asks), kept, system_prompt="Ask.")
+    settings = ServerSettings.of({}, operators="loopback")
+    return A2AServer(worker=worker, agent_card=card(evil=False), storage=storage, settings=settings)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
@@ -180,7 +197,11 @@ def main() -> None:
     parser.add_argument("--evil", action="store_true")
     parser.add_argument("--key", default="")
     parser.add_argument("--attempts", type=int, default=5)
+    parser.add_argument("--turns", action="store_true")
     given = parser.parse_args()
+    if given.turns:
+        turning(given.storage).run(port=given.port)
+        return
     server(given.storage, given.folder, evil=given.evil, key=given.key, attempts=given.attempts).run(port=given.port)
 
 

@@ -137,7 +137,7 @@ export function read(status, text) {
   } catch {
     answer = text;
   }
-  if (answer?.error) throw failure(status, answer);
+  if (typeof answer?.error === "object" && answer.error) throw failure(status, answer); // an `error` may also be data
   if (status >= 400) throw new ApiError(`The agent answered with ${status}.`, { status, answer });
   return answer?.jsonrpc ? answer.result : answer;
 }

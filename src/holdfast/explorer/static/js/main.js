@@ -15,11 +15,12 @@ import { sessionsView } from "./views/sessions.js";
 import { sessionView } from "./views/session.js";
 import { traceView } from "./views/trace.js";
 import { artifactView, memoryView } from "./views/kept.js";
+import { turnsView } from "./views/turns.js";
 import { systemView } from "./views/system.js";
 
 // A view: its place in the address, its name, and `open({main, parts, query, signal, me})`.
 // An `operator` view is shown to those who may see what belongs to nobody in particular.
-const VIEWS = [agentView, tryView, tasksView, sessionsView, systemView];
+const VIEWS = [agentView, tryView, tasksView, sessionsView, turnsView, systemView];
 const DETAIL = {
   tasks: taskView,
   sessions: sessionView,

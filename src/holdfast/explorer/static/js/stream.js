@@ -100,7 +100,8 @@ export async function follow({ call, onEvent, onOpen = () => {}, over = () => fa
       tries = 0;
       for await (const event of stream) {
         if (event.id) last = event.id;
-        if (event.data?.error && event.data.seq === undefined) throw failure(0, event.data);
+        if (typeof event.data?.error === "object" && event.data.error && event.data.seq === undefined)
+          throw failure(0, event.data);
         onEvent(event.data, event.id);
       }
       if (over()) break;
