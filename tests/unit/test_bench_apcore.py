@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from holdfast.apcore import ApcoreServer
-from holdfast.bench.apcore import _raw
+from holdfast.bench.apcore import _alone
 from holdfast.bench.modules import INPUT, SKILL, call, executor
 from tests.integration.server.asgi import ask
 
 
 async def test_the_executor_alone_is_measured() -> None:
     assert await executor().call_async(SKILL, dict(INPUT)) == INPUT
-    assert await _raw(10) > 0
+    assert await _alone(10, views=False) > 0
+    assert await _alone(10, views=True) > 0
 
 
 @pytest.mark.parametrize("text_only", [False, True])

@@ -17,11 +17,11 @@ from typing import Any
 
 from holdfast.apcore.library import ApprovalPendingError, ApprovalRequest, ApprovalResult, BuiltinApprovalGate
 from holdfast.protocol.types import Message, Role
-from holdfast.storage import new_id
 
 logger = logging.getLogger("holdfast.apcore")
 
 APPROVAL = "approval"
+ID_CHARACTERS = 32  # of an approval that we ask for ourselves
 NOBODY = "this skill needs an approval, and this agent has nobody who could give it"
 
 _APPROVING = frozenset({"approved", "approve", "yes", "y", "ok", "allow", "allowed", "confirm", "confirmed"})
@@ -30,13 +30,19 @@ _DENYING = frozenset({"denied", "deny", "no", "n", "rejected", "reject", "refuse
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An approval that a task waits for. ``messages`` are the ids of those that held the input, in their order."""
+    """An approval that a task waits for. ``messages`` are the ids of those that held the input, in their order.
+
+    ``module_id`` is what the approval is for: the skill, or a module that it calls. ``approved`` are the approvals that
+    this call was given before.
+    """
 
     skill_id: str
     messages: tuple[str, ...]
     turn: int
     digest: str
     approval_id: str | None = None
+    module_id: str | None = None
+    approved: tuple[str, ...] = ()
 
     def json(self, reason: str | None = None) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -46,12 +52,16 @@ class Pending:
             "inputDigest": self.digest,
         }
         found |= {"approvalId": self.approval_id} if self.approval_id else {}
+        found |= {"moduleId": self.module_id} if self.module_id else {}
+        found |= {"approved": list(self.approved)} if self.approved else {}
         found |= {"reason": reason} if reason else {}
         return {APPROVAL: found}
 
     def question(self, reason: str | None = None) -> str:
         """What the user is told."""
         text = f"Approval required for {self.skill_id}"
+        if self.module_id not in (None, self.skill_id):
+            text += f", which calls {self.module_id}"
         if self.approval_id:
             text += f" (approval id {self.approval_id})"
         text += f": {reason}" if reason else ""
@@ -65,7 +75,13 @@ def pending_in(parts: Iterable[Any]) -> Pending | None:
         found = data.get(APPROVAL) if isinstance(data, Mapping) else None
         if isinstance(found, Mapping):
             return Pending(
-                found["skillId"], tuple(found["messages"]), found["turn"], found["inputDigest"], found.get("approvalId")
+                found["skillId"],
+                tuple(found["messages"]),
+                found["turn"],
+                found["inputDigest"],
+                found.get("approvalId"),
+                found.get("moduleId"),
+                tuple(found.get("approved", ())),
             )
     return None
 
@@ -80,9 +96,11 @@ def pending_before(history: Sequence[Message], turn: int) -> Pending | None:
     return None
 
 
-def digest_of(inputs: Mapping[str, Any]) -> str:
+def digest_of(inputs: Any) -> str:
     """What tells an input from every other."""
-    text = json.dumps(inputs, sort_keys=True, default=lambda value: bytes(value).hex())
+    text = json.dumps(
+        inputs, sort_keys=True, default=lambda value: value.hex() if isinstance(value, bytes) else repr(value)
+    )
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -156,11 +174,17 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the user said about an approval: True, False, or None for something else."""
+    """What the user said about an approval: True, False, or None for something else; and what was approved before."""
 
     approval_id: str
     approved: bool | None
     by: str = ""
+    before: tuple[str, ...] = ()
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """All approvals that this call has."""
+        return (*self.before, self.approval_id) if self.approved else self.before
 
 
 answer_var: ContextVar[Answer | None] = ContextVar("apcore_approval_answer", default=None)
@@ -185,16 +209,23 @@ class CallerApproves:
     """
 
     async def request_approval(self, request: ApprovalRequest) -> ApprovalResult:
-        reason = request.description or None
-        return ApprovalResult(status="pending", approval_id=new_id(), reason=reason)
+        """A call is known by its module and its arguments: a module that another one calls is asked for again, when
+        that one is called again with the approval.
+        """
+        told = (getattr(request.context, "data", None) or {}).get("a2a") or {}
+        approval_id = digest_of([told.get("taskId"), request.module_id, request.arguments])[:ID_CHARACTERS]
+        return self._decided(approval_id, request.description or None)
 
     async def check_approval(self, approval_id: str) -> ApprovalResult:
+        return self._decided(approval_id, "answer 'approved' or 'denied'")
+
+    def _decided(self, approval_id: str, reason: str | None) -> ApprovalResult:
         answer = answer_var.get()
-        if answer is None or answer.approval_id != approval_id or answer.approved is None:
-            return ApprovalResult(status="pending", approval_id=approval_id, reason="answer 'approved' or 'denied'")
-        if answer.approved:
+        if answer is not None and approval_id in answer.given:
             return ApprovalResult(status="approved", approval_id=approval_id, approved_by=answer.by or None)
-        return ApprovalResult(status="rejected", approval_id=approval_id, reason="denied by the caller")
+        if answer is not None and answer.approval_id == approval_id and answer.approved is False:
+            return ApprovalResult(status="rejected", approval_id=approval_id, reason="denied by the caller")
+        return ApprovalResult(status="pending", approval_id=approval_id, reason=reason)
 
 
 def reason_of(error: ApprovalPendingError) -> str | None:

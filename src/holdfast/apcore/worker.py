@@ -157,7 +157,8 @@ class ApcoreWorker(Worker):
         answer = None
         if call.approval_id is not None:
             inputs[RESERVED] = call.approval_id
-            answer = Answer(call.approval_id, read_answer(ctx.message), ctx.principal.owner)
+            before = call.pending.approved if call.pending is not None else ()
+            answer = Answer(call.approval_id, read_answer(ctx.message), ctx.principal.owner, before)
         answer_var.set(answer)
         refuses_var.set(self._gate is not None)
         try:
@@ -222,7 +223,17 @@ class ApcoreWorker(Worker):
     async def _wait(self, ctx: TaskContext, call: Call, error: ApprovalPendingError) -> None:
         """Ask for the approval, and remember what it is for."""
         approval_id = error.approval_id or call.approval_id
-        pending = Pending(call.module.id, call.messages, ctx.turn, digest_of(call.inputs), approval_id)
+        about = (error.details or {}).get("module_id")
+        answer = answer_var.get()
+        pending = Pending(
+            call.module.id,
+            call.messages,
+            ctx.turn,
+            digest_of(call.inputs),
+            approval_id,
+            about if isinstance(about, str) else None,
+            answer.given if answer is not None else (),
+        )
         reason = sanitized(reason_of(error) or "") or None
         await ctx.request_input(pending.question(reason), data=pending.json(reason))
 

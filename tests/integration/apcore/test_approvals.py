@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from holdfast.apcore.approvals import CallerApproves
 from tests.integration.apcore.calling import error_of, output, said, send, state, task_of, told
 from tests.integration.apcore.modules import Deploy, Echo, Giving, agent_of, executor_of, registry_of
+from tests.integration.apcore.test_section_10 import authenticator, token
 from tests.integration.server.asgi import call
 
 
@@ -211,3 +212,52 @@ async def test_a_module_that_changed_is_approved_anew(tmp_path: Path) -> None:
         assert (state(asked), told(asked)["approval"]["approvalId"]) == ("input_required", "desk-2")
         done = await task_of(server.app, "approved", taskId=task["id"])
         assert output(done) == {"service": "the website"}
+
+
+async def test_nobody_else_can_approve(deployed: list[str]) -> None:
+    """By its task another caller's approval is one of a task that does not exist; in its context, a call of its own."""
+    executor = executor_of(registry_of(deploy=Deploy(), echo=Echo()), approval_handler=CallerApproves())
+    async with agent_of(executor, auth=authenticator()) as server:
+        mine, other = ([("authorization", f"Bearer {token(sub=who)}")] for who in ("me", "other"))
+        task = (await send(server.app, "x", skill="deploy", headers=mine)).json["result"]["task"]
+        assert state(task) == "input_required"
+        wrong = (await send(server.app, "approved", taskId=task["id"], headers=other)).json["error"]
+        none = (await send(server.app, "approved", taskId="no-such-task", headers=other)).json["error"]
+        assert str(wrong).replace(task["id"], "no-such-task") == str(none)
+        aside = (await send(server.app, "approved", contextId=task["contextId"], headers=other)).json
+        assert aside["error"]["message"] == "Missing required parameter: metadata.skillId"
+        own = (await send(server.app, "approved", skill="deploy", contextId=task["contextId"], headers=other)).json
+        assert own["result"]["task"]["id"] != task["id"]
+        assert state(own["result"]["task"]) == "input_required"
+        assert deployed == []
+        done = (await send(server.app, "approved", taskId=task["id"], headers=mine)).json["result"]["task"]
+        assert (output(done), deployed) == ({"deployed": "x"}, ["x"])
+
+
+class Release(Deploy):
+    """Needs an approval, and calls what needs another one."""
+
+    description = "Releases"
+
+    async def execute(self, inputs: dict[str, Any], context: Any) -> dict[str, Any]:
+        found: dict[str, Any] = await context.executor.call_async("deploy", {"text": f"{inputs['text']}.1"}, context)
+        return found
+
+
+@pytest.mark.parametrize("answer", ["approved", "denied"])
+async def test_each_module_on_the_way_is_approved_for_itself(answer: str, deployed: list[str]) -> None:
+    executor = executor_of(registry_of(release=Release(), deploy=Deploy()), approval_handler=CallerApproves())
+    async with agent_of(executor) as server:
+        task = await task_of(server.app, "site", skill="release")
+        assert said(task).startswith("Approval required for release (approval id ")
+        inner = await task_of(server.app, "approved", taskId=task["id"])
+        assert said(inner).startswith("Approval required for release, which calls deploy (approval id ")
+        assert told(inner)["approval"]["approvalId"] != told(task)["approval"]["approvalId"]
+        unsure = await task_of(server.app, "hm?", taskId=task["id"])
+        assert (state(unsure), told(unsure)["approval"]["approvalId"]) == (
+            "input_required",
+            told(inner)["approval"]["approvalId"],
+        )
+        done = await task_of(server.app, answer, taskId=task["id"])
+        assert state(done) == ("completed" if answer == "approved" else "rejected")
+        assert deployed == (["site.1"] if answer == "approved" else [])

@@ -23,7 +23,7 @@ INTERNAL = {"code": -32603, "message": "Internal error", "data": {"type": "Modul
 class Blocking(Giving):
     """The same, in a thread."""
 
-    def execute(self, inputs: dict[str, Any], context: Context[Any]) -> Any:  # type: ignore[override]
+    def execute(self, inputs: dict[str, Any], context: Context[Any]) -> Any:
         if isinstance(self.outcome, BaseException):
             raise self.outcome
         return self.outcome(inputs)
