@@ -14,9 +14,13 @@ from holdfast.cli.failure import Failure
 from holdfast.cli.migrate import migrate
 from holdfast.cli.serve import serve
 from holdfast.cli.skills import skills
+from holdfast.cli.state import state
+from holdfast.cli.state_data import export, gc, import_, views
+from holdfast.cli.state_look import sessions, show, traces
 from holdfast.cli.storage import storage
 from holdfast.cli.tasks import tasks
 from holdfast.cli.transfer import backup, copy, restore
+from holdfast.cli.turns import turns
 from holdfast.cli.webhooks import webhooks
 from holdfast.cli.worker import worker
 from holdfast.errors import HoldfastError
@@ -48,7 +52,10 @@ def main() -> None:
 storage.add_command(copy)
 storage.add_command(backup)
 storage.add_command(restore)
+for command in (sessions, traces, show, gc, export, import_, views):
+    state.add_command(command)
 main.add_command(storage)
+main.add_command(state)
 main.add_command(migrate)
 main.add_command(serve)
 main.add_command(skills)
@@ -61,5 +68,6 @@ main.add_command(cancel)
 main.add_command(tasks)
 main.add_command(dead)
 main.add_command(webhooks)
+main.add_command(turns)
 main.add_command(bench)
 main.add_command(conformance)

@@ -1,0 +1,63 @@
+"""`holdfast turns`: gates are listed and settled from the command line, and the task that waits goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from holdfast.cli.main import main
+from holdfast.protocol.types import TaskState
+from holdfast.tasks import TaskEngine
+from holdfast.turns import DispatchContext, durable_storage, turn_worker
+from tests.integration.tasks.stage import message
+
+
+async def execute(ctx: DispatchContext, _helpers: Any) -> None:
+    answer = await ctx.wait_for(reason="How much?", schema={"type": "integer"})
+    ctx.nack(f"it was {answer}")
+
+
+def engine(url: str, *, works: bool) -> TaskEngine:
+    storage = durable_storage(url)
+    worker = turn_worker(storage.runner(executor_callback=execute), storage, system_prompt="Ask.")
+    return TaskEngine.on(url, worker if works else None)
+
+
+def test_a_gate_is_settled_from_the_command_line(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/agent.db"
+
+    def told(*arguments: str) -> str:
+        ran = CliRunner().invoke(main, ["turns", *arguments, "--storage", url])
+        return f"{ran.exit_code} {ran.output}"
+
+    async def ask() -> str:
+        async with engine(url, works=True) as asking:
+            return (await asking.tasks.settled(await asking.tasks.send(message("go")), seconds=30)).task_id
+
+    async def finish() -> str:
+        async with engine(url, works=True) as going_on, asyncio.timeout(30):
+            async for _ in going_on.tasks.follow(task_id):
+                pass
+            task = await going_on.store.task(await going_on.tasks.load(task_id))
+            assert task.status.state == TaskState.failed
+            assert task.status.message is not None
+            return task.status.message.text
+
+    task_id = asyncio.run(ask())
+    listed = told("gates")
+    assert listed.startswith("0 ")
+    assert "How much?" in listed
+    assert task_id in listed
+    (gate,) = json.loads(told("gates", "--json").partition(" ")[2])["gates"]
+    assert "must be integer" in told("settle", gate["token"], "resolve", "--value", '"much"')
+    assert "it is not JSON" in told("settle", gate["token"], "resolve", "--value", "{")
+    assert "no gate has this token" in told("settle", "none", "abort")
+    assert told("settle", gate["token"], "resolve", "--value", "7") == "0 the gate is resolved; its task goes on\n"
+    assert told("settle", gate["token"], "reject").startswith("0 the gate is resolved")
+    assert asyncio.run(finish()) == "it was 7"
+    assert "How much?" not in told("gates")
+    assert "resolved" in told("gates", "--state", "settled")
