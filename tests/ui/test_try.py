@@ -85,6 +85,11 @@ async def test_what_looks_like_a_secret_is_hidden_until_it_is_asked_for(agent: S
     assert "t0ps3cret" not in text
     await artifact.get_by_role("button", name="show").first.click()
     await expect(artifact).to_contain_text("hunter2")
+    task_id = await page.locator(".exchange a").last.get_attribute("title")
+    for place in ("", "?tab=waterfall", "?tab=talk", "?tab=replay", "?tab=raw", "?event=5"):
+        await page.goto(agent.at(f"tasks/{task_id}{place}"))
+        await page.wait_for_timeout(150)
+        assert "hunter2" not in await page.locator("main").inner_text(), place
 
 
 async def test_files_go_both_ways(agent: Stage, open_page: OpenPage) -> None:

@@ -645,12 +645,12 @@ async def test_lists_tell_how_a_task_began_and_are_searched() -> None:
         skilled = await client.post(
             "/message:send",
             json={
-                "message": {"messageId": "skilled", "role": "ROLE_USER", "parts": [{"data": {"n": 1}}]},
+                "message": {"messageId": "skilled", "role": "ROLE_USER", "parts": [{"data": {"n": 1, "apiKey": "k"}}]},
                 "metadata": {"skillId": "paint"},
             },
         )
         listed = (await get(client, "/tasks"))["tasks"]
-        assert {task["said"] for task in listed} == {"say blue", "say red", '{"n":1}'}
+        assert {task["said"] for task in listed} == {"say blue", "say red", '{"n":1,"apiKey":"•••"}'}
         assert [task["id"] for task in (await get(client, "/tasks", text="BLUE"))["tasks"]] == [blue["id"]]
         assert [task["id"] for task in (await get(client, "/tasks", text=blue["id"]))["tasks"]] == [blue["id"]]
         painted = (await get(client, "/tasks", skill="paint"))["tasks"]

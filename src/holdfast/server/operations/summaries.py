@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,9 @@ from holdfast.tasks.store import TaskStore
 SAID_CHARACTERS = 200
 OPENING_ENTRIES = 10  # the user's first message is among the first; a fork may begin with what the agent said
 KNOWN = 4096  # beginnings that are remembered: they never change
+SECRET = re.compile(
+    r"(token|secret|passw(or)?d|authorization|credential|api[_-]?key|private[_-]?key|cookie)s?$", re.IGNORECASE
+)
 LOOKS = 20  # pages that one search reads; it is continued like any list
 
 
@@ -113,5 +117,14 @@ def _words(message: Mapping[str, Any]) -> str:
 
 def _part(part: Mapping[str, Any]) -> str:
     if "data" in part:
-        return to_json(part["data"]).decode()[:SAID_CHARACTERS]
+        return to_json(_masked(part["data"])).decode()[:SAID_CHARACTERS]
     return str(part.get("filename") or part.get("url") or part.get("mediaType") or "a file")
+
+
+def _masked(value: Any, name: str = "") -> Any:
+    """The value without what its names call a secret: a list is looked at by many."""
+    if isinstance(value, dict):
+        return {key: _masked(each, key) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_masked(each, name) for each in value]
+    return "•••" if isinstance(value, str) and SECRET.search(name) else value

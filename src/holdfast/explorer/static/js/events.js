@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { fullMoment, precise, shorten, stateLabel, stateName, STATES } from "./format.js";
-import { raw, tree } from "./json.js";
+import { masked, raw, tree } from "./json.js";
 import { parts, plainText } from "./parts.js";
 import { badge, copyButton, facts } from "./pieces.js";
 
@@ -60,7 +60,7 @@ export function summary(entry) {
         .map(
           (part) =>
             part.text ??
-            (part.data !== undefined ? JSON.stringify(part.data) : (part.filename ?? part.url ?? "a file")),
+            (part.data !== undefined ? JSON.stringify(masked(part.data)) : (part.filename ?? part.url ?? "a file")),
         )
         .join("");
       return `${data.artifact.name ?? data.artifact.artifactId}${data.append ? " +" : ":"} ${text}${data.lastChunk ? "  ■" : ""}`;
@@ -74,7 +74,7 @@ export function summary(entry) {
     case "metadata":
       return Object.keys(data).join(", ");
     default:
-      return shorten(JSON.stringify(data) ?? "", 200);
+      return shorten(JSON.stringify(masked(data)) ?? "", 200);
   }
 }
 
@@ -83,7 +83,7 @@ function words(message) {
   return shorten(
     plainText(message) ||
       (message.parts ?? [])
-        .map((part) => (part.data !== undefined ? JSON.stringify(part.data) : (part.filename ?? "a file")))
+        .map((part) => (part.data !== undefined ? JSON.stringify(masked(part.data)) : (part.filename ?? "a file")))
         .join(" "),
     300,
   );

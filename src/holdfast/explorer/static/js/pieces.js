@@ -114,7 +114,7 @@ export function facts(pairs) {
     "dl",
     { class: "facts" },
     pairs
-      .filter(([, value]) => value !== null && value !== undefined && value !== "")
+      .filter(([, value]) => value !== null && value !== undefined && value !== "" && value.length !== 0)
       .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
   );
 }

@@ -18,6 +18,11 @@ export function heading({ id, about, log, state, whose }) {
   const took = new Date(ended ? about.task.status.timestamp : Date.now()) - new Date(about.created);
   const { work, task } = about;
   const origin = task.metadata?.forkedFrom;
+  const refers = [
+    ...new Set(log.entries.flatMap(({ kind, data }) => (kind === "message" ? (data.referenceTaskIds ?? []) : []))),
+  ]
+    .filter((each) => each !== origin?.taskId)
+    .slice(0, 5);
   const last = log.entries.findLast(({ kind }) => kind === "attempt")?.data;
   return [
     h(
@@ -71,6 +76,10 @@ export function heading({ id, about, log, state, whose }) {
               `${shortId(origin.taskId)} at #${origin.seq}`,
             )
           : null,
+      ],
+      [
+        "Refers to",
+        refers.map((each) => h("a", { class: "mono", href: link(["tasks", each], whose) }, `${shortId(each)} `)),
       ],
       ["Log", about.floor ? `trimmed up to #${about.floor}` : null],
     ]),
