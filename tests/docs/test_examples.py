@@ -55,3 +55,19 @@ def test_the_payment_agent_pays_once(way: str, answer: str) -> None:
     assert f"completed: {answer}" in ran.stdout
     assert ran.stdout.splitlines()[-1] == "the bank has 1 payment"
     assert ("the agent asks: The step 'pay' was begun" in ran.stdout) == (way == "ask")
+
+
+def test_the_clerk_asks_before_it_orders_what_is_dear() -> None:
+    """Each message meets a clerk that has nothing in memory: it remembers, waits for an approval, and orders once."""
+    command = [sys.executable, "examples/turns_agent.py"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.findall(r"^clerk: (.*)$", ran.stdout, re.MULTILINE) == [
+        "I will remember that.   [completed]",
+        "It is ordered 2 × cup. (You said: I like tea.)   [completed]",
+        "3 × kettle for 90: shall I?   [input_required]",
+        "It is ordered 3 × kettle. (You said: I like tea.)   [completed]",
+        "2 × teapot for 90: shall I?   [input_required]",
+        "It is not done: too dear. (You said: I like tea.)   [completed]",
+    ]
+    assert ran.stdout.splitlines()[-1] == "the shop ships: 2 × cup, 3 × kettle"
