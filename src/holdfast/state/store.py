@@ -82,12 +82,12 @@ class StateStore:
             return link, Writer(link, policy, timeout_seconds=timeout_seconds, spool=waiting)
 
         host: Host
+        thread: ThreadHost | None = None
         if isinstance(url, Kernel):
             host = LoopHost(engine)
         else:
             open_storage(url, durability=durability)  # a URL that makes no sense is told here and not later
             host = thread = ThreadHost(engine, exit_seconds=exit_seconds)
-            weakref.finalize(self, thread.abandon).atexit = False
         self._desk = desk = Desk(
             host,
             partition_of(tenant),
@@ -98,6 +98,8 @@ class StateStore:
             fallback=fallback,
             max_waiting=max_waiting,
         )
+        if thread is not None:  # nobody has the store any more, nor its artifacts
+            weakref.finalize(desk, thread.abandon).atexit = False
         self.tenant = tenant
         self._events = Events(desk)
         self._bindings = Bindings(desk)

@@ -37,6 +37,7 @@ except ImportError:  # there is none for Windows
 
 T = TypeVar("T")
 
+CLOSED = "this state store is closed; make a new one"
 GATHER_SECONDS = 0.02  # what nobody waits for is taken together: the fewer commits, the less they disturb the caller
 
 
@@ -52,7 +53,6 @@ class ThreadHost:
         _hosts.add(self)
 
     def _reset(self) -> None:
-        self._process = os.getpid()
         self._inbox: deque[Write] = deque()
         self._woken = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -60,48 +60,48 @@ class ThreadHost:
         self._link: Link | None = None
         self._finished: Future[None] | None = None
         self._begun = Begun()
+        self._asked: set[Future[Any]] = set()
+        self._over = False  # the thread has ended
         self.writer: Writer | None = None
 
     def post(self, write: Write) -> None:
         loop = self._started()
         self._inbox.append(write)
-        if write.outcome is not None:
+        if write.outcome is not None or not self._woken:
             self._woken = True
-            loop.call_soon_threadsafe(self._drain)
-        elif not self._woken:
-            self._woken = True
-            loop.call_soon_threadsafe(loop.call_later, GATHER_SECONDS, self._drain)
+            with contextlib.suppress(RuntimeError):  # the loop has ended: so this is closed
+                if write.outcome is not None:
+                    loop.call_soon_threadsafe(self._drain)
+                else:
+                    loop.call_soon_threadsafe(loop.call_later, GATHER_SECONDS, self._drain)
+        if self._closed and self._withdrawn(write):  # closed since it was looked at: the last drain may be over
+            raise StorageClosed(CLOSED)
 
     async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
-        return await self._run(self._ask(function))
+        return await self._answer(self._submit(self._ask(function)))
 
     def begin(self, function: Callable[[Kernel], Awaitable[T]]) -> Future[T]:
-        loop = self._started()
-        return asyncio.run_coroutine_threadsafe(self._begun.run(self._ask(function)), loop)
+        return self._submit(self._begun.run(self._ask(function)))
 
     async def flush(self) -> None:
         if self._thread is not None and not self._closed:
-            await self._run(self._flush())
+            await self._answer(self._submit(self._flush()))
 
     async def close(self) -> None:
-        """Finish, and end the thread."""
-        if self._closed:
-            return
-        loop, thread = self._loop, self._thread
-        if loop is not None and thread is not None:
+        """Finish, and end the thread. Whoever closes while another does waits with it."""
+        self.abandon()
+        finished, thread = self._finished, self._thread
+        if finished is not None and thread is not None:
             try:
-                await self._run(self._finish())
+                await asyncio.shield(asyncio.wrap_future(finished))
             finally:
-                self._closed = True
-                loop.call_soon_threadsafe(loop.stop)
                 await asyncio.to_thread(thread.join)
-        self._closed = True
 
     def stop(self, until: float) -> None:
         """From any thread, without a loop: finish by this moment, or leave it."""
         loop, thread = self._loop, self._thread
         self.abandon()
-        if self._finished is None or loop is None or thread is None or self._process != os.getpid():
+        if self._finished is None or loop is None or thread is None:
             return
         try:
             self._finished.result(max(0.0, until - time.monotonic()))
@@ -113,13 +113,21 @@ class ThreadHost:
         thread.join(max(0.0, until - time.monotonic()) + 0.1)
 
     def abandon(self) -> None:
-        """Nobody has the store any more: finish, without anybody waiting."""
-        loop = self._loop
-        if self._closed or loop is None or self._process != os.getpid():
-            return
-        self._closed = True
-        self._finished = asyncio.run_coroutine_threadsafe(self._finish(), loop)
-        self._finished.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
+        """Take nothing more and finish, without anybody waiting."""
+        with self._mutex:
+            if self._closed:
+                return
+            self._closed = True  # before the last drain, so that what is posted is drained or withdrawn
+            loop = self._loop
+            if loop is not None:
+                self._finished = asyncio.run_coroutine_threadsafe(self._finish(), loop)
+                self._finished.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
+
+    def forked(self) -> None:
+        """In a child after fork(): the thread, and what was posted, are the parent's."""
+        _left_to_the_parent.append((self._loop, self._thread, self._link, self.writer))
+        self._mutex = threading.Lock()
+        self._reset()
 
     @property
     def exit_seconds(self) -> float:
@@ -129,13 +137,11 @@ class ThreadHost:
     # ------------------------------------------------------------------------------------------- in the caller's thread
 
     def _started(self) -> asyncio.AbstractEventLoop:
-        if self._loop is not None and self._process == os.getpid() and not self._closed:
+        if self._loop is not None and not self._closed:
             return self._loop
         with self._mutex:
             if self._closed:
-                raise StorageClosed("this state store is closed; make a new one")
-            if self._process != os.getpid():
-                self._reset()  # a child after fork(): what the parent posted is the parent's
+                raise StorageClosed(CLOSED)
             if self._loop is None:
                 loop = _new_loop()
                 self._thread = threading.Thread(target=self._serve, args=(loop,), daemon=True, name="holdfast-state")
@@ -143,13 +149,37 @@ class ThreadHost:
                 self._loop = loop
             return self._loop
 
-    async def _run(self, work: Coroutine[Any, Any, T]) -> T:
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         try:
-            loop = self._started()
-        except BaseException:
+            future = asyncio.run_coroutine_threadsafe(work, self._started())
+        except (StorageClosed, RuntimeError) as error:
             work.close()
-            raise
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+            raise StorageClosed(CLOSED) from error
+        self._asked.add(future)
+        future.add_done_callback(self._asked.discard)
+        if self._over:
+            future.cancel()  # nobody would do it
+        return future
+
+    async def _answer(self, future: Future[T]) -> T:
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise StorageClosed(CLOSED) from None  # the thread ended before it answered
+
+    def _withdrawn(self, write: Write) -> bool:
+        """Whether the write was not taken by the thread, and never will be."""
+        while True:
+            try:
+                self._inbox.remove(write)
+            except ValueError:
+                return False
+            except IndexError:  # something else was taken meanwhile
+                continue
+            return True
 
     # -------------------------------------------------------------------------------------------- in the host's thread
 
@@ -159,9 +189,12 @@ class ThreadHost:
             loop.run_forever()
         finally:
             with contextlib.suppress(Exception):
-                loop.run_until_complete(_cancelled(asyncio.all_tasks(loop)))
+                loop.run_until_complete(_cancel_all())
                 loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
+            self._over = True
+            for future in list(self._asked):
+                future.cancel()
 
     def _engines(self) -> tuple[Link, Writer]:
         if self._link is None or self.writer is None:
@@ -217,9 +250,9 @@ class ThreadHost:
             done.wait(max(1.0, until - time.monotonic()))
 
 
-async def _cancelled(tasks: set[asyncio.Task[Any]]) -> None:
+async def _cancel_all() -> None:
     """What still waits for something waits in vain."""
-    others = tasks - {asyncio.current_task()}
+    others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
     if others:
@@ -231,6 +264,15 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 _hosts: weakref.WeakSet[ThreadHost] = weakref.WeakSet()
+_left_to_the_parent: list[Any] = []  # destroying its connections in a child would disturb them
+
+
+def _forked() -> None:
+    for host in list(_hosts):
+        host.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _finish_at_exit() -> None:

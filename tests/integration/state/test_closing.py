@@ -1,0 +1,83 @@
+"""A store that is closed while others use it: what is called is kept or told, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from typing import Any
+
+import pytest
+
+from holdfast.errors import StateNotLoaded, StateNotSaved, StorageClosed
+from holdfast.state import StateStore
+from holdfast.state.thread_host import ThreadHost
+from tests.integration.state.things import event
+
+
+def host_of(store: StateStore) -> ThreadHost:
+    assert isinstance(store.host, ThreadHost)
+    return store.host
+
+
+async def test_what_comes_after_the_last_drain_is_told(file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread looked whether the store is open; it was closed before the thread went on."""
+    store = StateStore(file_url)
+    await store.save_event(event())
+    host = host_of(store)
+    loop = host._started()
+    await store.close()
+    monkeypatch.setattr(host, "_started", lambda: loop)
+    with pytest.raises(StateNotSaved, match="closed"):
+        await asyncio.wait_for(store.save_planner_state("token", {}), 30)
+    with pytest.raises(StateNotLoaded, match="closed"):
+        await store.load_history("trace")
+
+
+async def test_whoever_waits_for_an_answer_hears_of_the_end(file_url: str) -> None:
+    """As of any failure, and not as if the caller had been cancelled."""
+    store = StateStore(file_url)
+    asked = threading.Event()
+
+    async def never(_kernel: Any) -> None:
+        asked.set()
+        await asyncio.get_running_loop().create_future()
+
+    waiting = asyncio.create_task(store.host.ask(never))
+    await asyncio.to_thread(asked.wait, 30)
+    await asyncio.gather(store.close(), store.close(), store.close())
+    with pytest.raises(StorageClosed):
+        await waiting
+
+
+async def test_saves_beside_a_close_are_kept_or_told(file_url: str) -> None:
+    store = StateStore(file_url)
+    kept: list[int] = []
+    busy = asyncio.Event()
+
+    async def save() -> None:
+        while True:
+            await store.save_memory_state("key", {"n": len(kept)})
+            kept.append(len(kept))
+            if len(kept) == 20:
+                busy.set()
+
+    saving = asyncio.create_task(save())
+    await busy.wait()
+    await store.close()
+    with pytest.raises(StateNotSaved, match="closed"):
+        await asyncio.wait_for(saving, 30)
+    async with StateStore(file_url) as later:
+        state = await later.load_memory_state("key")
+        assert state is not None
+        assert state["n"] in (kept[-1], kept[-1] + 1)
+
+
+async def test_artifacts_outlive_the_object_they_came_from(file_url: str) -> None:
+    store = StateStore(file_url)
+    await store.save_event(event())
+    artifacts = store.artifact_store
+    del store
+    gc.collect()
+    ref = await artifacts.put_bytes(b"kept")
+    assert await artifacts.get(ref.id) == b"kept"
