@@ -16,6 +16,7 @@ from holdfast.cli.main import main
 from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig, ExtensionConfig, SkillConfig
 from holdfast.server import A2AServer
 from holdfast.server.settings import ServerSettings
+from holdfast.state import factory
 from holdfast.tasks import TaskSettings
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -77,4 +78,5 @@ def of_commands(command: click.Command) -> Iterator[str]:
 def test_no_page_names_a_setting_that_does_not_exist(page: Path) -> None:
     settings = {f"HOLDFAST_{field.name.upper()}" for kind in (ServerSettings, TaskSettings) for field in fields(kind)}
     named = set(re.findall(r"\bHOLDFAST_[A-Z_]+\b", page.read_text()))
-    assert named <= settings | set(of_commands(main)) | {"HOLDFAST_TRACING"}
+    factory_reads = {factory.URL, factory.TENANT, factory.POLICY, factory.SPOOL}
+    assert named <= settings | set(of_commands(main)) | factory_reads | {"HOLDFAST_TRACING"}

@@ -109,6 +109,7 @@
     │   ├── InvalidState             not what the method takes
     │   ├── StateNotSaved            ``method`` could not save; the cause says why
     │   ├── StateNotLoaded           ``method`` could not load; the cause says why
+    │   ├── StateNotFound            nothing is kept under this id
     │   ├── StateTimeout             the storage did not answer in time (retry)
     │   ├── SteeringValidationError  a steering event that does not fit its type; ``errors`` lists why
     │   ├── MemoryBudgetExceeded     a memory over its budget, whose policy is to refuse

@@ -31,6 +31,10 @@ class StateNotLoaded(StateStoreError):
         super().__init__(f"{method} could not load: {str(cause) or repr(cause)}")
 
 
+class StateNotFound(StateStoreError, LookupError):
+    """Nothing is kept under this id."""
+
+
 class StateTimeout(StateStoreError):
     """The storage did not answer in time."""
 

@@ -29,7 +29,7 @@ class Bindings:
         fields = dump_fields(binding)
         body = self._desk.encode(fields)
         key = joined(binding.trace_id, binding.context_id, binding.task_id)
-        kept = Put(BINDINGS, key, body, self._fields(fields))
+        kept = Put(BINDINGS, key, body, binding_fields(fields, self._desk.tick()))
         notes = self._desk.note(session_id=fields.get("router_session_id"), trace_id=binding.trace_id)
         return self._desk.save("save_remote_binding", (kept, *notes), len(body), trace_id=binding.trace_id)
 
@@ -72,23 +72,27 @@ class Bindings:
                 fields = {**decode(record.body), "is_terminal": True}
                 body = self._desk.encode(fields)
                 try:
-                    await scope.commit(Replace(BINDINGS, key, record.version, body, self._fields(fields)))
+                    await scope.commit(
+                        Replace(BINDINGS, key, record.version, body, binding_fields(fields, self._desk.tick()))
+                    )
                 except CommitRefused:  # somebody saved it meanwhile
                     continue
                 return
 
         await self._desk.load("mark_binding_terminal", write, None, trace_id=trace_id)
 
-    def _fields(self, stored: dict[str, Any]) -> Fields:
-        session, skill = stored.get("router_session_id"), stored.get("remote_skill")
-        fields: dict[str, Any] = {"trace": name(stored["trace_id"]), "saved": self._desk.tick()}
-        if session is not None:
-            fields["session"] = name(session)
-        if session is not None and skill is not None and not stored.get("is_terminal"):
-            fields["conversation"] = _conversation(
-                session, stored["agent_url"], skill, stored.get("tenant_id"), stored.get("user_id")
-            )
-        return fields
+
+def binding_fields(stored: dict[str, Any], saved: int) -> Fields:
+    """By what a binding is found; ``saved`` is when, in microseconds since 1970."""
+    session, skill = stored.get("router_session_id"), stored.get("remote_skill")
+    fields: dict[str, Any] = {"trace": name(stored["trace_id"]), "saved": saved}
+    if session is not None:
+        fields["session"] = name(session)
+    if session is not None and skill is not None and not stored.get("is_terminal"):
+        fields["conversation"] = _conversation(
+            session, stored["agent_url"], skill, stored.get("tenant_id"), stored.get("user_id")
+        )
+    return fields
 
 
 def _conversation(*ids: str | None) -> str:

@@ -22,7 +22,7 @@ from holdfast.storage import Append, Draft, Operation, Scope
 
 BULK = 400  # events in one write
 
-_PRINTED = ("trace_id", "ts", "kind", "node_name", "node_id", "payload")  # equal in these is the same event
+PRINTED = ("trace_id", "ts", "kind", "node_name", "node_id", "payload")  # equal in these is the same event
 
 
 class Events:
@@ -58,11 +58,11 @@ class Events:
         """The history of a trace."""
 
         async def read(scope: Scope) -> list[Any]:
-            return once(await read_items(scope, EVENTS, name(trace_id)), *_PRINTED)
+            return once(await read_items(scope, EVENTS, name(trace_id)), *PRINTED)
 
         none: list[Any] = []
         stored = await self._desk.load("load_history", read, none, trace_id=trace_id)
-        stored.sort(key=_when)
+        stored.sort(key=by_time)
         return [self._desk.types.make("StoredEvent", fields) for fields in stored]
 
     def _draft(self, event: Any) -> tuple[str, Draft]:
@@ -78,6 +78,7 @@ class Events:
         return name(fields["trace_id"] or GLOBAL), Draft(ONE, self._desk.encode(fields))
 
 
-def _when(fields: dict[str, Any]) -> float:
+def by_time(fields: dict[str, Any]) -> float:
+    """The order of a history; what has no time comes first."""
     ts = fields["ts"]
     return ts if isinstance(ts, int | float) and not math.isnan(ts) else -math.inf

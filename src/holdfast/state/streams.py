@@ -43,9 +43,12 @@ def items_of(entry: Entry) -> list[Any]:
     return found if entry.kind == MANY else [found]
 
 
-def once(items: Iterable[dict[str, Any]], *fields: str) -> list[dict[str, Any]]:
-    """Without the items that are repeats of one before: equal in these fields, or in all if none is given."""
-    seen: set[bytes] = set()
+def once(items: Iterable[dict[str, Any]], *fields: str, seen: set[bytes] | None = None) -> list[dict[str, Any]]:
+    """Without the items that are repeats of one before: equal in these fields, or in all if none is given.
+
+    ``seen`` remembers those of an earlier call.
+    """
+    seen = set() if seen is None else seen
     kept = []
     for item in items:
         mark = canonical([item.get(field) for field in fields] if fields else item)

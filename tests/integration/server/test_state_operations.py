@@ -128,7 +128,7 @@ async def test_lists_are_cut_and_gone_through_page_by_page(tmp_path: Path) -> No
     async with looking(tmp_path) as (store, client):
         for number in range(60):
             store.save_task(task(number))
-            store.save_update(update(number))
+            store.save_update(update(number, "many"))
             store.save_remote_binding(conversation(f"remote-{number}"))
             store.save_memory_state(f"key-{number}", {})
         store.save_events(event(float(number)) for number in range(60))

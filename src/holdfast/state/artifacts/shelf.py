@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import ArtifactLimitExceeded, BlobNotFound, CommitRefused, StorageBusy
+from holdfast.errors import ArtifactLimitExceeded, BlobNotFound, CommitRefused, StorageBusy, StorageCorrupt
 from holdfast.state.artifacts.ids import Owner, artifact_ids
 from holdfast.state.artifacts.order import Order
 from holdfast.state.artifacts.record import NEVER, Kept, key
@@ -79,6 +79,21 @@ class Shelf:
         if self._order.sweeping():
             await self.sweep(max_artifacts=PAGE)
         return kept
+
+    async def restore(self, kept: Kept, source: BlobSource) -> bool:
+        """Put back what was kept somewhere else, as it was; whether it was not there."""
+        blob = await self._room.stage_blob(source)
+        if blob.digest != kept.sha256:
+            raise StorageCorrupt
+        for _ in range(ATTEMPTS):
+            if await self._find(kept.id) is not None:
+                return False
+            try:
+                await self._change(added=[kept])
+            except CommitRefused:
+                continue
+            return True
+        raise StorageBusy
 
     async def _keep(self, wanted: Kept) -> Kept:
         for _ in range(ATTEMPTS):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.errors import LogTrimmed
+from holdfast.state.codec import decode
 from holdfast.state.inspection.shown import LARGE_BYTES, plain, when
 from holdfast.state.streams import items_of
+from holdfast.state.writes import BURSTS
 from holdfast.storage import Entry, LogPage, Scope
 
 Items = dict[str, Any]
@@ -28,7 +30,7 @@ async def page_of(
         gap, page = True, await scope.read_log(log, stream, limit=limit)
     entries = page.entries[::-1] if backward else page.entries
     return {
-        "entries": [item for entry in entries for item in _items(entry)],
+        "entries": [item for entry in entries for item in _items(log, entry)],
         "head": page.head,
         "floor": page.floor,
         "gap": gap,
@@ -43,6 +45,7 @@ def _more(page: LogPage, entries: tuple[Entry, ...], *, backward: bool) -> bool:
     return entries[0].seq > page.floor + 1 if backward else entries[-1].seq < page.head
 
 
-def _items(entry: Entry) -> list[Items]:
+def _items(log: str, entry: Entry) -> list[Items]:
     at, large = when(entry.at), len(entry.data) > LARGE_BYTES
-    return [{"seq": entry.seq, "at": at, "data": plain(item, large=large)} for item in items_of(entry)]
+    items = items_of(entry) if log in BURSTS else [decode(entry.data)]
+    return [{"seq": entry.seq, "at": at, "data": plain(item, large=large)} for item in items]

@@ -1,0 +1,180 @@
+"""`holdfast state`: prints what PenguiFlow's own command prints, and what that one has no word for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli.main import main
+from holdfast.state import ArtifactRetentionConfig, ArtifactScope, StateStore
+from tests.integration.state.children import ROOT
+from tests.integration.state.conftest import store_url
+from tests.integration.state.test_transfer import everything, fill
+from tests.integration.state.things import event, update
+
+ADMIN = Path(sys.executable).parent / "penguiflow-admin"
+
+
+def holdfast(*arguments: str, input: bytes | None = None) -> Result:  # noqa: A002  (as the runner has it)
+    result = CliRunner().invoke(main, ["state", *arguments], input=input)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def admin(url: str, *arguments: str) -> tuple[bytes, int]:
+    """The real command, with our factory."""
+    command = [str(ADMIN), *arguments, "--state-store", "holdfast.state:create_store"]
+    done = subprocess.run(
+        command, capture_output=True, check=False, timeout=60, env={**os.environ, "HOLDFAST_STATE_URL": url}
+    )
+    return done.stdout, done.returncode
+
+
+async def kept(url: str) -> None:
+    async with StateStore(url) as store:
+        odd = {"nan": float("nan"), "when": datetime(2026, 1, 1, tzinfo=UTC), "set": {1}, "ü": "ü\0", "node_id": "mine"}
+        store.save_events(
+            [event(2.0, "trace", "node_error", **odd), event(1.0, "trace", n=1), event(1.0, "trace", n=1)]
+        )
+        store.save_event(event(0.5, None, "node_cancelled"))
+        await store.save_event(event(3.0, "trace", "flow_done", event="mine"))
+
+
+COMMANDS = [
+    ("history", "trace"),
+    ("history", "trace", "--tail", "2"),
+    ("history", "trace", "--tail", "0"),
+    ("history", "none"),
+    ("history", "__global__"),
+    ("replay", "trace", "--delay", "0.001"),
+    ("replay", "trace", "--tail", "1"),
+    ("replay", "none"),
+]
+
+
+async def test_it_prints_what_penguiflow_admin_prints(file_url: str) -> None:
+    """Byte by byte, with the same exit codes."""
+    await kept(file_url)
+    for arguments in COMMANDS:
+        ours = await run(*arguments, "--url", file_url)
+        assert (ours.stdout_bytes, ours.exit_code) == admin(file_url, *arguments), arguments
+    wrong = await run("history", "trace", "--url", "nonsense:")
+    assert (wrong.stdout_bytes, wrong.exit_code) == admin("nonsense:", "history", "trace") == (b"", 1)
+    assert wrong.stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize("engine", ["postgres", "redis"])
+async def test_it_does_so_on_servers(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    url = store_url(engine, request, tmp_path)
+    await kept(url)
+    ours = await run("replay", "trace", "--url", url)
+    assert (ours.stdout_bytes, ours.exit_code) == admin(url, "replay", "trace")
+    assert ours.stdout.startswith("# replay trace=trace events=3\n")
+
+
+async def run(*arguments: str) -> Result:
+    """The command, which has an event loop of its own."""
+    return await asyncio.to_thread(holdfast, *arguments)
+
+
+async def test_whole_events(file_url: str) -> None:
+    await kept(file_url)
+    lines = (await run("history", "trace", "--url", file_url, "--json", "--tail", "1")).stdout.splitlines()
+    assert json.loads(lines[0])["payload"] == {"event": "mine"}
+
+
+def printed(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    assert process.stdout is not None
+    for line in process.stdout:
+        yield json.loads(line)
+
+
+async def test_follow_prints_each_event_once_as_it_comes(file_url: str) -> None:
+    async with StateStore(file_url, types="own") as store:
+        await store.save_event(event(1.0, n=1))
+        await store.flush()
+        command = [sys.executable, "-m", "holdfast", "state", "history", "trace", "--url", file_url, "--follow"]
+        with subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE) as process:
+            lines = printed(process)
+            assert (await asyncio.to_thread(next, lines))["n"] == 1
+            await store.save_events([event(1.0, n=1), event(2.0, n=2)])
+            await store.flush()
+            assert (await asyncio.to_thread(next, lines))["n"] == 2
+            process.terminate()
+
+
+async def test_what_there_is_and_one_of_it(file_url: str) -> None:
+    async with StateStore(file_url, types="own", artifact_retention=ArtifactRetentionConfig(ttl_seconds=0)) as store:
+        await fill(store)
+        ref = await store.artifact_store.put_text("hello", scope=ArtifactScope(session_id="session"))
+    (session,) = json.loads((await run("sessions", "--url", file_url, "--json")).stdout)["sessions"]
+    assert (session["id"], session["counts"]["updates"]) == ("session", 5)
+    assert "session" in (await run("sessions", "--url", file_url)).stdout
+    traces = json.loads((await run("traces", "--url", file_url, "--json", "--limit", "1")).stdout)["traces"]
+    assert len(traces) == 1
+    for word, kind in (("session", "session"), ("trace", "trace"), ("t:u:session", "memory"), (ref.id, "artifact")):
+        assert json.loads((await run("show", word, "--url", file_url, "--json")).stdout)["kind"] == kind
+        assert word in (await run("show", word, "--url", file_url)).stdout
+    missing = await run("show", "none", "--url", file_url)
+    assert (missing.exit_code, missing.stderr.count("\n")) == (2, 1)
+
+
+async def test_gc_keeps_what_it_is_told_to(file_url: str) -> None:
+    async with StateStore(file_url, types="own") as store:
+        for number in range(5):
+            await store.save_update(update(number))
+    told = await run("gc", "--url", file_url, "--retain", "updates=2,events=1d", "--json")
+    assert json.loads(told.stdout)["updates"] == 3
+    assert (await run("gc", "--url", file_url)).stdout == "nothing to remove\n"
+    wrong = await run("gc", "--url", file_url, "--retain", "nothing")
+    assert (wrong.exit_code, wrong.stderr.startswith("error: ")) == (2, True)
+
+
+async def test_export_and_import(file_url: str, tmp_path: Path) -> None:
+    async with StateStore(file_url, types="own") as store:
+        await fill(store)
+        before = await everything(store)
+    file, other = tmp_path / "out.jsonl", f"sqlite:///{tmp_path}/other.db"
+    told = await run("export", "session", "--url", file_url, "--output", str(file))
+    assert told.stdout.endswith("lines written\n")
+    again = await run("export", "session", "--url", file_url, "--output", str(file))
+    assert again.exit_code != 0  # nothing is written over
+    imported = await run("import", str(file), "--url", other, "--tenant", "new", "--json")
+    assert json.loads(imported.stdout)["task"] == 2
+    async with StateStore(other, tenant="new", types="own") as store:
+        assert await everything(store) == before
+    assert (await run("export", "none", "--url", file_url, "--output", str(tmp_path / "no"))).exit_code == 2
+    assert not (tmp_path / "no").exists()
+    trace = (await run("export", "trace", "--url", file_url)).stdout_bytes
+    assert (await run("export", "--url", file_url)).stdout_bytes.count(b"\n") > trace.count(b"\n") > 3
+
+
+async def test_views(file_url: str) -> None:
+    async with StateStore(file_url) as store:
+        await store.save_event(event())
+    assert (await run("views", "--url", file_url)).stdout.startswith("10 views made")
+    shown = subprocess.run(
+        ["sqlite3", file_url.removeprefix("sqlite:///"), "SELECT trace_id, kind FROM flow_events"],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert shown.stdout == "trace|node_start\n"
+    assert (await run("views", "--url", file_url, "--drop")).stdout == "10 views dropped\n"
+
+
+async def test_a_storage_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    for command in (("sessions",), ("history", "trace"), ("gc",), ("views",)):
+        assert (await run(*command, "--url", f"sqlite:///{tmp_path}/none.db")).exit_code in (1, 2)
+    assert not list(tmp_path.iterdir())
