@@ -26,6 +26,7 @@ class Breaker:
         self._now = now
         self._failed = 0
         self._opened_at = 0.0
+        self._looked_at = 0.0
         self._wait = cooldown_seconds
 
     @property
@@ -38,6 +39,14 @@ class Breaker:
     def allows(self) -> bool:
         """Whether to try."""
         return self.state != "open"
+
+    def admits(self) -> bool:
+        """Whether to try, where many may ask at once: half-open it admits one, and the next if that is not heard of."""
+        if self.state == "half-open":
+            if self._looked_at > self._opened_at and self._now() - self._looked_at < self._wait:
+                return False
+            self._looked_at = self._now()
+        return self.allows()
 
     def succeeded(self) -> None:
         """It works."""

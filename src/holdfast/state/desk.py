@@ -21,12 +21,12 @@ from holdfast.errors import (
 from holdfast.state.binding import Types
 from holdfast.state.codec import Fallback, encode
 from holdfast.state.families import SESSIONS, TRACES
-from holdfast.state.host import Host
+from holdfast.state.host import Host, claimed
 from holdfast.state.names import name
 from holdfast.state.policy import Counters, PolicyName, tell_load_failed, tell_save_failed
 from holdfast.state.saving import SAVED, Saved, Saving, outcome
 from holdfast.state.writes import Write
-from holdfast.storage import Operation, Put, Scope
+from holdfast.storage import Kernel, Operation, Put, Scope
 
 T = TypeVar("T")
 
@@ -59,6 +59,7 @@ class Desk:
         self._fallback = fallback
         self._max_waiting = max_waiting
         self._known: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._lost = 0  # writes that were lost when it was last looked at: with them went what they noted
         self._last_tick = 0
 
     def encode(self, value: Any) -> bytes:
@@ -98,17 +99,26 @@ class Desk:
         return SAVED if write.outcome is None else Saving(write.outcome)
 
     async def load(
-        self, method: str, read: Callable[[Scope], Awaitable[T]], default: T, *, trace_id: str | None = None
+        self,
+        method: str,
+        read: Callable[[Scope], Awaitable[T]],
+        default: T,
+        *,
+        trace_id: str | None = None,
+        unclaimed: Callable[[T], None] | None = None,
     ) -> T:
-        """What the function reads, after everything saved before; under ``resilient`` the default if that fails."""
+        """What the function reads, after everything saved before; under ``resilient`` the default if that fails.
+
+        ``unclaimed`` is given what it read when that came after the caller had gone.
+        """
         writer = self.host.writer
         error: BaseException
-        if self.policy == "resilient" and writer is not None and not writer.breaker.allows():
+        if self.policy == "resilient" and writer is not None and not writer.breaker.admits():
             error = StateTimeout("the storage did not answer lately; it is not asked again yet")
         else:
             try:
                 async with asyncio.timeout(self.timeout_seconds):
-                    found = await self.host.ask(lambda kernel: read(kernel.scoped(self.partition)))
+                    found = await self._asked(read, unclaimed)
             except StateStoreError:
                 raise
             except TimeoutError:
@@ -119,6 +129,8 @@ class Desk:
                 error = refusal
             else:
                 self.counters.loaded += 1
+                if (writer := self.host.writer) is not None and not writer.recovery.active:
+                    writer.breaker.succeeded()
                 return found
             if (writer := self.host.writer) is not None:
                 writer.breaker.failed()
@@ -127,6 +139,14 @@ class Desk:
         if self.policy == "strict":
             raise StateNotLoaded(method, error) from error
         return default
+
+    async def _asked(self, read: Callable[[Scope], Awaitable[T]], unclaimed: Callable[[T], None] | None) -> T:
+        def call(kernel: Kernel) -> Awaitable[T]:
+            return read(kernel.scoped(self.partition))
+
+        if unclaimed is None:
+            return await self.host.ask(call)
+        return await claimed(self.host, call, unclaimed, seconds=2 * self.timeout_seconds)
 
     def note(self, *, session_id: str | None = None, trace_id: str | None = None) -> tuple[Put, ...]:
         """What to write so that the session or trace can be listed; nothing when this process has noted it lately."""
@@ -138,7 +158,10 @@ class Desk:
         return notes
 
     def _noted(self, collection: str, text: str) -> tuple[Put, ...]:
-        known, now = self._known, time.monotonic()
+        known, writer, now = self._known, self.host.writer, time.monotonic()
+        if writer is not None and writer.counters.lost != self._lost:
+            self._lost = writer.counters.lost
+            known.clear()
         if known.get((collection, text), -math.inf) > now - NOTE_SECONDS:
             return ()
         known[collection, text] = now

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from holdfast.errors import StorageClosed
 from holdfast.state.link import Link
 from holdfast.state.writer import Writer
 from holdfast.state.writes import Write
 from holdfast.storage import Kernel
 
 T = TypeVar("T")
+
+CLOSED = "this state store is closed; make a new one"
 
 Engine = Callable[[], tuple[Link, Writer]]
 
@@ -30,8 +34,8 @@ class Host(Protocol):
     async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
         """Call this with the kernel, after everything that was posted before is committed."""
 
-    def begin(self, function: Callable[[Kernel], Awaitable[T]]) -> Future[T]:
-        """`ask`, at once and whether anybody waits for it or not; `close` waits for it."""
+    def begin(self, function: Callable[[Kernel], Awaitable[T]], *, seconds: float | None = None) -> Future[T]:
+        """`ask`, at once and whether anybody waits for it or not; `close` waits for it, for so many seconds."""
 
     async def flush(self) -> None:
         """Return when everything that was posted before is committed, spooled or lost."""
@@ -53,8 +57,9 @@ class LoopHost:
     async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
         return await ask_kernel(self._link, self.writer, function)
 
-    def begin(self, function: Callable[[Kernel], Awaitable[T]]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(self._begun.run(self.ask(function)), asyncio.get_running_loop())
+    def begin(self, function: Callable[[Kernel], Awaitable[T]], *, seconds: float | None = None) -> Future[T]:
+        work = self._begun.run(self.ask(function), seconds)
+        return asyncio.run_coroutine_threadsafe(work, asyncio.get_running_loop())
 
     async def flush(self) -> None:
         await self._begun.finish()
@@ -73,13 +78,14 @@ class Begun:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do it; it counts from its first step to its last."""
+    async def run(self, work: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
+        """Do it, for so long; it counts from its first step to its last."""
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         try:
-            return await work
+            async with asyncio.timeout(seconds):
+                return await work
         finally:
             self._tasks.discard(task)
 
@@ -87,6 +93,37 @@ class Begun:
         """Return when all of it is done."""
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+
+async def claimed(
+    host: Host, function: Callable[[Kernel], Awaitable[T]], unclaimed: Callable[[T], None], *, seconds: float
+) -> T:
+    """`Host.ask`, where the answer is lost if nobody takes it: when the caller has gone ``unclaimed`` is given it,
+    if it comes within so many seconds.
+    """
+    answer: Future[T] = Future()
+    answer.set_running_or_notify_cancel()  # so that whoever waits for it can't cancel it
+
+    async def run(kernel: Kernel) -> None:
+        try:
+            answer.set_result(await function(kernel))
+        except BaseException as error:
+            answer.set_exception(error)
+            raise
+
+    begun = host.begin(run, seconds=seconds)
+    begun.add_done_callback(partial(_failed, answer))
+    try:
+        return await asyncio.wrap_future(answer)
+    except asyncio.CancelledError:
+        answer.add_done_callback(lambda done: None if done.exception() else unclaimed(done.result()))
+        raise
+
+
+def _failed(answer: Future[Any], begun: Future[None]) -> None:
+    """It did not come as far as answering."""
+    if not answer.done():
+        answer.set_exception(StorageClosed(CLOSED) if begun.cancelled() else begun.exception() or StorageClosed(CLOSED))
 
 
 async def ask_kernel(link: Link, writer: Writer, function: Callable[[Kernel], Awaitable[T]]) -> T:

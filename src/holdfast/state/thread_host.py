@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from holdfast.errors import StorageClosed
-from holdfast.state.host import Begun, Engine, ask_kernel
+from holdfast.state.host import CLOSED, Begun, Engine, ask_kernel
 from holdfast.state.link import Link
 from holdfast.state.policy import logger
 from holdfast.state.writer import Writer
@@ -37,7 +37,6 @@ except ImportError:  # there is none for Windows
 
 T = TypeVar("T")
 
-CLOSED = "this state store is closed; make a new one"
 GATHER_SECONDS = 0.02  # what nobody waits for is taken together: the fewer commits, the less they disturb the caller
 
 
@@ -80,8 +79,8 @@ class ThreadHost:
     async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
         return await self._answer(self._submit(self._ask(function)))
 
-    def begin(self, function: Callable[[Kernel], Awaitable[T]]) -> Future[T]:
-        return self._submit(self._begun.run(self._ask(function)))
+    def begin(self, function: Callable[[Kernel], Awaitable[T]], *, seconds: float | None = None) -> Future[T]:
+        return self._submit(self._begun.run(self._ask(function), seconds))
 
     async def flush(self) -> None:
         if self._thread is not None and not self._closed:

@@ -21,23 +21,32 @@ from holdfast.errors import (
     UnknownScheme,
 )
 from holdfast.state import StateStore
+from holdfast.state.families import PAUSES
 from holdfast.storage import Operation, Receipt
 from holdfast.storage.memory import MemoryKernel
 from tests.integration.state.things import binding, event, steering, task, trajectory, update
 
 
 class Flaky(MemoryKernel):
-    """A storage that goes away and comes back on command."""
+    """A storage that goes away and comes back on command. ``late``: it commits, and says so when this is set."""
 
     away = False
     silent = False
+    late: asyncio.Event | None = None
 
     def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        if self.late is not None:
+            return asyncio.ensure_future(self._told_late(super().commit(partition, *operations), self.late))
         if self.silent:
             return asyncio.get_running_loop().create_future()
         if self.away:
             raise StorageUnreachable
         return super().commit(partition, *operations)
+
+    async def _told_late(self, committed: Awaitable[Receipt], late: asyncio.Event) -> Receipt:
+        receipt = await committed
+        await late.wait()
+        return receipt
 
     async def read_log(self, *args: Any, **kwargs: Any) -> Any:
         if self.silent:
@@ -102,6 +111,60 @@ async def test_strict_waits_only_so_long(kernel: Flaky) -> None:
     assert isinstance(refusal.value.__cause__, StateTimeout)
     with pytest.raises(StateNotLoaded):
         await store.load_history("trace")
+
+
+@pytest.mark.parametrize("gone", ["timed out", "cancelled"])
+async def test_a_pause_that_is_taken_when_nobody_waits_any_more_is_put_back(kernel: Flaky, gone: str) -> None:
+    store = StateStore(kernel, timeout_seconds=0.05 if gone == "timed out" else 10)
+    await store.save_planner_state("token", {"kept": True})
+    kernel.late = answers = asyncio.Event()
+    if gone == "timed out":
+        with pytest.raises(StateNotLoaded):
+            await store.load_planner_state("token")
+    else:
+        taking = asyncio.create_task(store.load_planner_state("token"))
+        while await kernel.get(store.partition, PAUSES, "token") is not None:  # noqa: ASYNC110  (it is the storage that goes on)
+            await asyncio.sleep(0)
+        taking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await taking
+    kernel.late = None
+    answers.set()
+    await store.flush()
+    assert await store.load_planner_state("token") == {"kept": True}
+    assert await store.load_planner_state("token") is None
+
+
+async def test_loads_that_work_close_the_breaker(kernel: Flaky) -> None:
+    store = StateStore(kernel, policy="resilient")
+    await store.save_memory_state("key", {"n": 1})
+    kernel.away = True
+    for _ in range(3):
+        assert await store.load_memory_state("key") is None
+    assert (await store.health()).breaker == "open"
+    kernel.away = False
+    async with asyncio.timeout(30):
+        while await store.load_memory_state("key") is None:  # noqa: ASYNC110  (until the breaker admits one)
+            await asyncio.sleep(0.02)
+    assert (await store.health()).breaker == "closed"
+
+
+async def test_a_trace_whose_first_write_was_lost_can_be_listed(kernel: Flaky) -> None:
+    store = StateStore(kernel)
+    await store.save_memory_state("key", {})
+    kernel.away = True
+    store.save_event(event())
+    with pytest.raises(StateNotSaved):
+        await store.flush()
+    kernel.away = False
+    store.save_event(event(2.0))
+    assert await store.list_all_traces() == ["trace"]
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), "3600", True])
+def test_a_pause_lasts_some_time(seconds: Any) -> None:
+    with pytest.raises(InvalidState, match="pause_seconds must be more than 0"):
+        StateStore("memory:", pause_seconds=seconds)
 
 
 async def test_resilient_goes_on_and_replays_in_order(kernel: Flaky, caplog: pytest.LogCaptureFixture) -> None:

@@ -25,3 +25,17 @@ def test_it_opens_and_closes() -> None:
     breaker.failed()
     breaker.failed()
     assert breaker.seconds_left() == 1.0
+
+
+def test_of_many_that_ask_at_once_one_looks() -> None:
+    now = [0.0]
+    breaker = Breaker(failures=1, cooldown_seconds=1.0, now=lambda: now[0])
+    assert [breaker.admits(), breaker.admits()] == [True, True]
+    breaker.failed()
+    assert not breaker.admits()
+    now[0] += 1.0
+    assert [breaker.admits(), breaker.admits()] == [True, False]
+    now[0] += 1.0  # who looked was not heard of
+    assert [breaker.admits(), breaker.admits()] == [True, False]
+    breaker.succeeded()
+    assert [breaker.admits(), breaker.admits()] == [True, True]
