@@ -150,7 +150,8 @@ class DispatchFlushError(TurnError):
     """The writes of an iteration could not be stored.
 
     ``applied`` are those that storage has, ``failed`` is the one that raised (None when the commit itself did), and
-    ``pending`` are those that were not tried. With a unit of work nothing is applied.
+    ``pending`` are those that were not tried. With a unit of work nothing is applied. Where storing was cancelled
+    half-way (``interrupted``), nobody knows whether storage has the one that failed or, with a unit of work, all.
     """
 
     code = "E_DISPATCH_FLUSH_ERROR"
@@ -165,9 +166,13 @@ class DispatchFlushError(TurnError):
         words = (
             f"the writes of this iteration could not be stored: {failed if failed is not None else 'the commit'} failed"
         )
-        detail = f" ({cause})" if cause is not None else ""
+        self.interrupted = cause is not None and not isinstance(cause, Exception)
+        detail = f" ({str(cause) or type(cause).__name__})" if cause is not None else ""
         kept = f"{len(self.applied)} before it are stored" if self.applied else "none of them is stored"
-        super().__init__(f"{words}{detail}; {kept}, {len(self.pending)} after it were not tried", **rest)
+        told = f"{words}{detail}; {kept}, {len(self.pending)} after it were not tried"
+        if self.interrupted:
+            told = f"the writes of this iteration were interrupted{detail}; look what storage has of them"
+        super().__init__(told, **rest)
 
 
 class IterationLimitReached(TurnError):

@@ -100,6 +100,12 @@ def is_abort(error: BaseException, signal: AbortSignal) -> bool:
     return isinstance(error, TurnAborted) or (signal.aborted and isinstance(error, TurnGateAborted))
 
 
+def is_cancelled() -> bool:
+    """Whether it is this task that is being cancelled. Otherwise a CancelledError is that of something waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
 def _set(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
     loop.call_soon_threadsafe(event.set)
 

@@ -111,19 +111,7 @@ class TurnContext(Surface):
 
         When that breaks off, the error has ``deleted_ids``: those that are gone.
         """
-        if self._callbacks.get("replace_tool_call_group_callback") is not None:
-            return await self._call("replace_tool_call_group_callback", ids, replacements)
-        deleted: list[str] = []
-        try:
-            for one in ids:
-                await self.delete_tool_call(one)
-                deleted.append(one)
-            for call in replacements:
-                await self.store_tool_call(call)
-        except Exception as error:
-            error.deleted_ids = tuple(deleted)  # type: ignore[attr-defined]
-            raise
-        return None
+        return await self._replace(ids, replacements, together="replace_tool_call_group_callback" in self._callbacks)
 
     async def perform(self, write: Write) -> Any:
         """Call the callback of a write that a dispatch has queued."""
@@ -150,7 +138,7 @@ def _turn_id(value: object) -> str:
 def _prompt(value: object) -> Tokenizable:
     if not isinstance(value, str | Tokenizable) or not value:
         raise InvalidTurnContext("system_prompt is a str or a Tokenizable that is not empty")
-    return Tokenizable.of(value)
+    return Tokenizable.of(value).copy()
 
 
 def _instructions(value: object) -> list[str | Tokenizable]:

@@ -21,7 +21,7 @@ from holdfast.errors import (
     PipelineShortCircuited,
     TurnError,
 )
-from holdfast.turns.abort import is_abort
+from holdfast.turns.abort import is_abort, is_cancelled
 from holdfast.turns.buses import Bus, Emitter, Listener
 from holdfast.turns.context import TurnContext
 from holdfast.turns.dispatch_context import DispatchContext, DispatchSeed, UnitOfWork
@@ -215,7 +215,9 @@ class _Run:
         ctx = self.ctx
         try:
             await self.runner.execute(ctx, self.helpers)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                raise
             if is_abort(error, ctx.abort_signal):
                 self.aborted = True
                 return False

@@ -57,10 +57,10 @@ class DispatchContext(Surface):
 
     __slots__ = (
         "_acked",
-        "_call_source",
         "_checks_ids",
         "_nack_error",
         "_on_ack",
+        "_raw",
         "_source",
         "_wait_for",
         "dispatch_id",
@@ -92,7 +92,7 @@ class DispatchContext(Surface):
             self._controller, self.unlink = linked((raw.abort_controller or AbortController()).signal)
             self._wait_for = raw.wait_for
         self._source = source
-        self._call_source = self._raw_caller(raw) if raw is not None else None
+        self._raw = raw
         self._emitter = seed.emitter
         self._checks_ids = seed.check_artifact_ids
         self.dispatch_id = new_id()
@@ -226,27 +226,25 @@ class DispatchContext(Surface):
     # -------------------------------------------------------------------------------------- reads, bytes and gates
 
     async def _call(self, callback: str, *arguments: Any) -> Any:
-        if self._call_source is not None:
-            return await self._call_source(callback, *arguments)
-        assert self._source is not None
-        return await self._source._call(callback, *arguments)  # noqa: SLF001 - the same method of the turn
+        if self._source is not None:
+            return await self._source._call(callback, *arguments)  # noqa: SLF001 - the same method of the turn
+        function = self._raw_callback(callback)
+        if function is None:
+            if callback.endswith("_bytes_callback"):
+                raise InvalidLlmExecutionContext(f"there is no {callback}; pass one in callbacks= of the raw dispatch")
+            return []
+        answer = function(self, *arguments)
+        return await answer if inspect.isawaitable(answer) else answer
 
-    def _raw_caller(self, raw: RawDispatch) -> Callable[..., Coroutine[Any, Any, Any]]:
-        async def call(callback: str, *arguments: Any) -> Any:
-            function = raw.callbacks.get(callback)
-            if function is None:
-                if callback.endswith("_bytes_callback"):
-                    raise InvalidLlmExecutionContext(
-                        f"there is no {callback}; pass one in callbacks= of the raw dispatch"
-                    )
-                return []
-            answer = function(self, *arguments)
-            return await answer if inspect.isawaitable(answer) else answer
-
-        return call
+    def _raw_callback(self, name: str) -> Callable[..., Any] | None:
+        assert self._raw is not None
+        return self._raw.callbacks.get(name)
 
     async def _perform_raw(self, write: Write) -> None:
-        await self._call(write.callback, *(write.value if write.op == "replace" else (write.value,)))
+        if write.op == "replace":
+            await self._replace(*write.value, together=self._raw_callback(write.callback) is not None)
+        else:
+            await self._call(write.callback, write.value)
 
     async def _pass(self, **gate: Any) -> Any:
         if self._wait_for is None:

@@ -87,14 +87,14 @@ class Holdings:
         self.instructions = InstructionSet(instructions)
 
     def copy(self) -> Holdings:
-        """Sets of their own, with the same primitives; instructions can be changed, so they are copied."""
+        """Sets of their own, with the same primitives; instructions, whose text can be changed, are copied."""
         return Holdings(
             messages=self.messages,
             memories=self.memories,
             thoughts=self.thoughts,
             tool_calls=self.tool_calls,
             retrievables=self.retrievables,
-            instructions=[item.copy() for item in self.instructions],
+            instructions=self.instructions,
         )
 
     def apply(self, write: Write) -> None:

@@ -5,12 +5,13 @@ What a middleware raises is caught at its own level, so those further out finish
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from holdfast.turns.abort import AbortSignal, is_abort
+from holdfast.turns.abort import AbortSignal, is_abort, is_cancelled
 from holdfast.turns.eager import Started
 
 
@@ -33,7 +34,7 @@ class Passage:
     """How a pipeline went: whether its end was reached, what was raised first, and what somebody should look at."""
 
     reached: bool = False
-    error: Exception | None = None
+    error: BaseException | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -71,6 +72,8 @@ class Pipeline:
             answer = self._middleware[index](ctx, lambda: Next(further))
             if inspect.isawaitable(answer):
                 await answer
-        except Exception as error:  # noqa: BLE001 - kept, and told by whoever ran the pipeline
+        except (Exception, asyncio.CancelledError) as error:  # kept, and told by whoever ran the pipeline
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                raise
             if passage.error is None and not is_abort(error, ctx.abort_signal):
                 passage.error = error

@@ -8,6 +8,7 @@ awaited it), and only what the turn sees of it waits for success.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -22,6 +23,7 @@ from holdfast.turns.holdings import Write
 Mode = Literal["deferred", "immediate"]
 Persistence: TypeAlias = "Mode | Mapping[str, Mode]"
 Mark: TypeAlias = Callable[[], Awaitable[None]]
+_log = logging.getLogger(__name__)
 
 
 def mode_of(persistence: Persistence, kind: Kind) -> Mode:
@@ -33,12 +35,16 @@ def mode_of(persistence: Persistence, kind: Kind) -> Mode:
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A write in the queue; ``made`` once storage has it, ``error`` when an immediate one failed."""
+    """A write in the queue; ``made`` once storage has it, ``error`` when an immediate one failed or was interrupted."""
 
     write: Write
     mode: Mode
     made: bool = False
-    error: Exception | None = None
+    error: BaseException | None = None
+
+    @property
+    def tried(self) -> bool:
+        return self.made or self.error is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,18 +85,18 @@ class WriteQueue:
     def put(self, write: Write) -> Coroutine[Any, Any, None]:
         """Queue it now, whether or not the answer is awaited."""
         entry = _Entry(write, mode_of(self._persistence, write.kind))
-        if entry.mode == "deferred":
-            self._entries.append(entry)
-            return Done()
         self._entries.append(entry)
+        if entry.mode == "deferred":
+            return Done()
         self._unmade.append(entry)
         return Started(lambda: self._finish(entry))
 
     async def flush(self, mark: Mark | None = None) -> None:
         """Bring everything queued into storage and show it to the turn; raises DispatchFlushError when that fails.
 
-        Once it failed, it fails: what it could not store is not taken for stored by a later call. ``mark`` is called
-        after the last write, within the same unit of work, also when there is nothing to write.
+        Once it failed, it fails: what it could not store is not taken for stored by a later call. So does one that was
+        cancelled half-way, since nobody knows what storage has of it. ``mark`` is called after the last write, within
+        the same unit of work, also when there is nothing to write.
         """
         async with self._lock:
             while self._failure is None and (self._entries or self._unmade or mark is not None):
@@ -108,6 +114,9 @@ class WriteQueue:
         """Forget what is deferred; what was to be immediate is made all the same, as if it had been awaited."""
         async with self._lock:
             await self._make_all()
+        for entry in self._entries:
+            if entry.error is not None:
+                _log.warning("%s, which nobody awaited, failed: %s", entry.write, entry.error)
         self._entries.clear()
 
     def close(self) -> None:
@@ -128,9 +137,9 @@ class WriteQueue:
                     failed = None
                     if mark is not None:
                         await mark()
-            except Exception as error:  # noqa: BLE001 - raised by flush, as the reason of its failure
+            except BaseException as error:  # noqa: BLE001 - raised by flush, as the reason of its failure
                 others = [entry.write for entry in unmade if entry is not failed]
-                self._failure = DispatchFlushError((), failed and failed.write, others, cause=error)
+                self._fail(DispatchFlushError((), failed and failed.write, others, cause=error))
                 return
         for entry in taken:
             self._to.mirror(entry.write)
@@ -143,10 +152,10 @@ class WriteQueue:
             if not entry.made:
                 try:
                     await self._to.perform(entry.write)
-                except Exception as error:  # noqa: BLE001 - raised by flush, as the reason of its failure
+                except BaseException as error:  # noqa: BLE001 - raised by flush, as the reason of its failure
                     applied = [one.write for one in taken[:index]]
                     rest = [one.write for one in taken[index + 1 :] if not one.made]
-                    self._failure = DispatchFlushError(applied, entry.write, rest, cause=error)
+                    self._fail(DispatchFlushError(applied, entry.write, rest, cause=error))
                     return
             self._to.mirror(entry.write)
             if not entry.made:
@@ -155,17 +164,26 @@ class WriteQueue:
         if mark is not None:
             try:
                 await mark()
-            except Exception as error:  # noqa: BLE001 - raised by flush, as the reason of its failure
-                self._failure = DispatchFlushError([entry.write for entry in taken], cause=error)
+            except BaseException as error:  # noqa: BLE001 - raised by flush, as the reason of its failure
+                self._fail(DispatchFlushError([entry.write for entry in taken], cause=error))
+
+    def _fail(self, failure: DispatchFlushError) -> None:
+        self._failure = failure
+        if failure.interrupted:
+            assert failure.__cause__ is not None
+            raise failure.__cause__
 
     async def _finish(self, entry: _Entry) -> None:
         """Make an immediate write, and before it those that were called earlier and not awaited."""
-        if not entry.made and entry.error is None:
-            async with self._lock:
-                while self._unmade and not entry.made and entry.error is None:
-                    await self._make(self._unmade.popleft())
+        try:
+            if not entry.tried:
+                async with self._lock:
+                    while self._unmade and not entry.tried:
+                        await self._make(self._unmade.popleft())
+        finally:
+            if entry.error is not None:  # whoever awaits it is told, so flush need not
+                self._forget(entry)
         if entry.error is not None:
-            self._forget(entry)
             raise entry.error
 
     async def _make_all(self) -> None:
@@ -175,8 +193,10 @@ class WriteQueue:
     async def _make(self, entry: _Entry) -> None:
         try:
             await self._to.perform(entry.write)
-        except Exception as error:  # noqa: BLE001 - raised where the write is awaited, or by flush
-            entry.error = error
+        except BaseException as error:
+            entry.error = error  # raised where the write is awaited, or by flush
+            if not isinstance(error, Exception):
+                raise
             return
         entry.made = True
         self._to.tell(entry.write)

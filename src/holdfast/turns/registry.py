@@ -68,7 +68,7 @@ class Registry:
         return copy.deepcopy(found)
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and self.has(key)
+        return isinstance(key, str) and key != "" and self.has(key)
 
     def __repr__(self) -> str:
         return f"Registry({self._values!r})"

@@ -17,7 +17,10 @@ T = TypeVar("T", bound=Identified)
 
 
 class PrimitiveSet(Generic[T]):
-    """Primitives in the order in which they came. `add` never asks whether the id is there already."""
+    """Primitives in the order in which they came. `add` never asks whether the id is there already.
+
+    Whoever goes through it sees what was there at the beginning, and may change it meanwhile.
+    """
 
     __slots__ = ("_items",)
 
@@ -37,7 +40,7 @@ class PrimitiveSet(Generic[T]):
 
     def get(self, id: str) -> T | None:  # noqa: A002
         """The first one with this id."""
-        return next((item for item in self if item.id == id), None)
+        return next((item for item in self._items.values() if item.id == id), None)
 
     def replace_by_id(self, item: T) -> list[T]:
         """Put it where the first one of its id was, take out all others of that id, append it if there is none.
@@ -65,7 +68,7 @@ class PrimitiveSet(Generic[T]):
         return found
 
     def __iter__(self) -> Iterator[T]:
-        return iter(self._items.values())
+        return iter(list(self._items.values()))
 
     def __len__(self) -> int:
         return len(self._items)
@@ -81,7 +84,10 @@ _identity = id  # parameters named id hide it
 
 
 class InstructionSet:
-    """Standing instructions in order. One with a key is known by it, one without by its text; a str is a text."""
+    """Standing instructions in order. One with a key is known by it, one without by its text; a str is a text.
+
+    Those that come are copied: whoever changes the text of theirs afterwards changes nothing here.
+    """
 
     __slots__ = ("_items",)
 
@@ -93,15 +99,15 @@ class InstructionSet:
     def add(self, item: str | Tokenizable) -> None:
         """Append it, unless it is there."""
         if self._place(item) is None:
-            self._items.append(Tokenizable.of(item))
+            self._items.append(Tokenizable.of(item).copy())
 
     def replace(self, item: str | Tokenizable) -> None:
         """Put it in the place of the one with its key; without a key, or where there is none, append it."""
-        place = self._place(item)
+        place, kept = self._place(item), Tokenizable.of(item).copy()
         if place is None:
-            self._items.append(Tokenizable.of(item))
+            self._items.append(kept)
         else:
-            self._items[place] = Tokenizable.of(item)
+            self._items[place] = kept
 
     def discard(self, item: str | Tokenizable) -> None:
         """Take it out, if it is there."""
@@ -123,7 +129,7 @@ class InstructionSet:
         return None
 
     def __iter__(self) -> Iterator[Tokenizable]:
-        return iter(self._items)
+        return iter(list(self._items))
 
     def __len__(self) -> int:
         return len(self._items)

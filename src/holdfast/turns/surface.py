@@ -67,6 +67,21 @@ class Reads(ABC):
         reader: SpoolReader = await self._call("store_retrievable_bytes_callback", id, data)
         return reader
 
+    async def _replace(self, ids: Sequence[str], replacements: Sequence[ToolCall], *, together: bool) -> Any:
+        if together:
+            return await self._call("replace_tool_call_group_callback", ids, replacements)
+        deleted: list[str] = []
+        try:
+            for one in ids:
+                await self._call("delete_tool_call_callback", one)
+                deleted.append(one)
+            for call in replacements:
+                await self._call("store_tool_call_callback", call)
+        except Exception as error:
+            error.deleted_ids = tuple(deleted)  # type: ignore[attr-defined]
+            raise
+        return None
+
 
 class Writes(ABC):
     """Store, mutate and delete, for each of the six kinds."""

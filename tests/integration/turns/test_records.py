@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import subprocess
 import sys
@@ -65,13 +66,17 @@ async def test_check_38_in_a_new_process(lasting_url: str) -> None:
     assert done.stdout.split() == list(FETCHES)
 
 
-async def test_check_39_transient_bytes_outlive_the_process(lasting_url: str) -> None:
-    """A reader that can't describe itself is drained when its message is stored."""
+async def test_check_39_transient_bytes_outlive_the_process(lasting_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that can't describe itself is drained when its message is stored, and the message holds the bytes."""
     data = bytes(range(256)) * 5000
     async with durable_storage(lasting_url) as storage:
+        stage = functools.partial(storage.kernel.stage_blob, keep_seconds=0.0)
+        monkeypatch.setattr(storage.kernel, "stage_blob", stage)
         await Calls(storage.callbacks(), Turn()).store_message(message(attachments=[image(InMemoryMediaReader(data))]))
     async with durable_storage(lasting_url) as storage:
         await storage.reap(older_than=0)
+        while (await storage.kernel.sweep()).blobs:
+            pass
         [found] = await Calls(storage.callbacks(), Turn("later")).fetch("message")
         read = await found.attachments[0].as_bytes()
         assert hashlib.sha256(read).hexdigest() == hashlib.sha256(data).hexdigest()
@@ -187,7 +192,7 @@ async def test_groups_are_replaced_at_once(storage: DurableStorage, calls: Calls
 
 
 async def test_check_45_instructions_are_known_by_key_or_text(calls: Calls) -> None:
-    for value in ("a", Tokenizable("b"), "c", Tokenizable("d", key="k"), "a"):
+    for value in ("a", Tokenizable("b"), "c", Tokenizable("d", key="k"), "a", Tokenizable("a"), "b"):
         await calls.store_standing_instruction(value)
     assert await calls.ids("standing_instruction") == ["a", "b", "c", "d"]
     await calls.delete_standing_instruction(Tokenizable("a"))

@@ -74,6 +74,27 @@ async def test_reaping_too_early_harms_no_turn_under_way(storage: DurableStorage
     assert (await storage.purge()).records == 1
 
 
+async def test_bytes_that_no_record_took_in_the_end_are_reaped(storage: DurableStorage, calls: Calls) -> None:
+    """Their record was there already, or was deleted in the unit that stored it."""
+    again = Calls(storage.callbacks(), Turn("again"))
+    for each in (calls, again):
+        reader = await each.store_media_bytes("x", b"same")
+        await each.store_message(message("m", attachments=[image(reader)]))
+    await calls.store_message(message("gone"))
+    await calls.delete_message("gone")
+    reader = await calls.store_media_bytes("y", b"other")
+    async with storage.unit_of_work(Turn()):
+        await calls.store_message(message("gone", attachments=[image(reader)]))
+        await calls.delete_message("gone")
+    assert (await storage.reap(older_than=0)).blobs == 2
+    assert [info.id async for info in storage.blobs.media(Turn()).list()] == ["x"]
+    [found] = await calls.fetch("message")
+    assert await found.attachments[0].as_bytes() == b"same"
+    await calls.delete_message("m")
+    await storage.purge()
+    assert [info.id async for info in storage.blobs.media(Turn()).list()] == []
+
+
 async def test_purge_removes_tombstones_with_their_bytes(storage: DurableStorage, calls: Calls) -> None:
     reader = await calls.store_media_bytes("x", b"bytes")
     for kind, make in MAKE.items():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import DispatchFlushError, InvalidValue, TurnStorageDuplicateId
+from holdfast.errors import DispatchFlushError, InvalidValue, TurnStorageDuplicateId, TurnTakenOver
 from holdfast.turns import (
     DispatchContext,
     DurableStorage,
@@ -119,6 +119,21 @@ async def test_check_20_an_iteration_that_can_not_be_stored_stores_nothing(stora
     assert error.applied == ()
     assert not [*result.context.turn_messages, *result.context.turn_thoughts]
     assert [await calls.ids(kind) for kind in ("message", "thought", "memory")] == [["taken"], [], []]
+
+
+async def test_a_turn_that_is_erased_while_it_runs_ends(storage: DurableStorage) -> None:
+    async def executor(ctx: DispatchContext, _helpers: ExecutorHelpers) -> None:
+        await ctx.store_message(message(f"m{ctx.iteration}"))
+        if ctx.iteration == 1:
+            await storage.erase("acme")
+
+    runner = storage.runner(executor_callback=executor, max_iterations=5)
+    scope = {"scope": Scope("acme", "thread-1")}
+    result = await runner.run_result(TurnInput(system_prompt="x", turn_id="t", stash=scope))
+    [error] = result.errors
+    assert isinstance(error.__cause__, TurnTakenOver)
+    assert "erased" in str(error)
+    assert [row async for row in storage.export("acme")] == []
 
 
 async def test_hydrate_brings_back_what_was_stored(storage: DurableStorage) -> None:

@@ -59,6 +59,27 @@ async def test_a_unit_of_work_is_all_or_nothing(storage: DurableStorage, calls: 
     assert await calls.ids("memory") == ["f"]
 
 
+async def test_another_turn_has_no_part_in_a_unit(storage: DurableStorage, calls: Calls) -> None:
+    """Not what a callback does for another turn, and not what a task does that outlives the unit it was begun in."""
+    others = [Calls(storage.callbacks(), turn) for turn in (Turn("other"), Turn("other", tenant="b"))]
+    ended = asyncio.Event()
+
+    async def outlive() -> None:
+        await ended.wait()
+        await calls.store_message(message("late"))
+
+    async with storage.unit_of_work(Turn()):
+        await calls.store_message(message("mine"))
+        for other in others:
+            await other.store_message(message("theirs"))
+            assert await other.ids() == ["theirs"]
+        late = asyncio.create_task(outlive())
+        await asyncio.sleep(0)
+    ended.set()
+    await late
+    assert await calls.ids() == ["theirs", "mine", "late"]
+
+
 async def test_many_at_once_in_one_process(storage: DurableStorage, calls: Calls) -> None:
     """Stores of one thread that overlap are neither lost nor doubled."""
     await asyncio.gather(*(calls.store_message(message(f"m{number}")) for number in range(50)))

@@ -259,6 +259,23 @@ async def test_check_23_delete_shows_locally_at_once_and_in_the_turn_after_the_f
     assert stage.payloads("deleted_message") == ["a", "unknown"]
 
 
+async def test_sets_may_be_changed_while_somebody_goes_through_them() -> None:
+    async def work(ctx: Any, _helpers: Any) -> None:
+        for key in "abc":
+            await ctx.store_message(message(key))
+            await ctx.store_standing_instruction(key)
+        for each in ctx.turn_messages:
+            await ctx.delete_message(each.id)
+        for each in ctx.standing_instructions:
+            await ctx.delete_standing_instruction(each)
+        assert not [*ctx.turn_messages, *ctx.standing_instructions]
+        ctx.ack()
+
+    result = await Stage().run(work)
+    assert result.ok, result.errors
+    assert not [*result.context.turn_messages, *result.context.standing_instructions]
+
+
 async def test_check_24_tool_call_count_follows_the_checksums() -> None:
     one, other = tool_call("1", n=1), tool_call("2", n=2)
     counts: list[tuple[int, int]] = []
@@ -278,10 +295,12 @@ async def test_check_24_tool_call_count_follows_the_checksums() -> None:
         count()
         await ctx.delete_tool_call("1")
         count()
+        await ctx.replace_tool_call_group(["3"], [tool_call("4", n=1), tool_call("5", n=1)])
+        count()
         ctx.ack()
 
     await Stage().run(work, turn_input_pipeline=[hydrate])
-    assert counts == [(1, 0), (2, 0), (1, 1), (0, 1)]
+    assert counts == [(1, 0), (2, 0), (1, 1), (0, 1), (2, 0)]
 
 
 async def test_check_25_a_dispatch_is_signalled_once() -> None:

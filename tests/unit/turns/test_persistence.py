@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from holdfast.errors import (
-    DispatchFlushError,
-)
+from holdfast.errors import DispatchFlushError
 from holdfast.turns import TurnContext
-from tests.unit.turns.stage import Stage, message, tool_call, turn
+from tests.unit.turns.stage import Stage, memory, message, tool_call, turn
 
 
 def ids(items: Any) -> list[str]:
@@ -75,6 +74,63 @@ async def test_check_20_a_failing_commit() -> None:
     assert isinstance(error, DispatchFlushError)
     assert (error.failed, error.applied, len(error.pending)) == (None, (), 1)
     assert (stage.calls, len(result.context.turn_messages), stage.payloads("stored_message")) == ([], 0, [])
+
+
+@pytest.mark.parametrize("where", ["together", "singly", "commit", "un-awaited"])
+async def test_check_20_an_interrupted_flush_is_not_forgotten(where: str) -> None:
+    """A checkpoint that ran into a time limit: who swallows that and acknowledges must not lose writes silently."""
+    stage = Stage()
+    stuck = asyncio.Event()
+
+    async def store(_ctx: Any, value: Any) -> None:
+        if where != "commit" and value.id == "stuck":
+            await stuck.wait()
+        stage.calls.append(("store_message", value))
+
+    @asynccontextmanager
+    async def work_unit(_ctx: TurnContext) -> AsyncIterator[None]:
+        yield
+        if where == "commit":
+            await stuck.wait()
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        await ctx.store_memory(memory("other"))
+        ctx.store_message(message("stuck"))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await (ctx.store_message(message("next")) if where == "un-awaited" else ctx.checkpoint())
+        stuck.set()
+        ctx.ack()
+
+    config: dict[str, Any] = {"unit_of_work": work_unit} if where in {"together", "commit"} else {}
+    if where == "un-awaited":
+        config["persistence"] = {"message": "immediate"}
+    result = await stage.run(work, store_message_callback=store, **config)
+    (error,) = result.errors
+    assert isinstance(error, DispatchFlushError)
+    assert (error.interrupted, result.status, ids(result.context.turn_messages)) == (True, "nack", [])
+    assert "interrupted" in str(error)
+
+
+async def test_an_immediate_write_that_was_interrupted_is_not_made_again() -> None:
+    """Who awaited it was told; making it once more at the end could make it twice."""
+    stage = Stage()
+    tries: list[str] = []
+
+    async def store(_ctx: Any, value: Any) -> None:
+        tries.append(value.id)
+        if len(tries) == 1:
+            await asyncio.Event().wait()
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await ctx.store_message(message("a"))
+        await ctx.store_message(message("b"))
+        ctx.ack()
+
+    result = await stage.run(work, store_message_callback=store, persistence="immediate")
+    assert (result.status, tries, ids(result.context.turn_messages)) == ("ack", ["a", "b"], ["b"])
 
 
 async def test_a_unit_of_work_is_one_per_flush_and_none_for_nothing() -> None:

@@ -18,6 +18,7 @@ def test_a_stash_is_read_and_written_by_paths() -> None:
     stash = Registry({"a": {"b": [1]}, "x.y": 1, "empty": {}})
     assert (stash.get("a.b"), stash["a.b"], stash.get("a.c", 5), stash.get("a.b.c")) == ([1], [1], 5, None)
     assert (stash.has("a.b"), "a.c" in stash, stash.get("x.y"), stash.has("x.y")) == (True, False, None, False)
+    assert "" not in stash
     stash.set("a.b.c", 2)
     stash.set("n.m", None)
     assert (stash.get("a"), stash.has("n.m"), stash.get("n.m", 7)) == ({"b": {"c": 2}}, True, None)

@@ -71,6 +71,29 @@ async def test_callbacks_of_its_own_are_given_its_context() -> None:
     assert [(type(ctx), key) for ctx, key in calls] == [(DispatchContext, "m")]
 
 
+async def test_a_group_is_replaced_one_by_one_where_there_is_no_callback_for_it() -> None:
+    calls: list[Any] = []
+
+    async def work(ctx: DispatchContext, _helpers: Any) -> None:
+        await ctx.replace_tool_call_group(["old"], [tool_call("new")])
+        ctx.ack()
+
+    def delete(_ctx: Any, key: str) -> None:
+        calls.append(("delete", key))
+
+    def store(_ctx: Any, value: Any) -> None:
+        calls.append(("store", value.id))
+
+    singly = {"delete_tool_call_callback": delete, "store_tool_call_callback": store}
+    runner = DispatchRunner(executor_callback=work)
+    await runner.dispatch(raw=raw(callbacks=singly))
+    assert calls == [("delete", "old"), ("store", "new")]
+    await runner.dispatch(
+        raw=raw(callbacks={**singly, "replace_tool_call_group_callback": lambda _ctx, ids, _new: calls.append(ids)})
+    )
+    assert calls[2:] == [("old",)]
+
+
 async def test_errors_are_told_once_and_raised() -> None:
     errors: list[Any] = []
 

@@ -80,7 +80,8 @@ async def test_check_07_a_write_of_the_turn_is_its_callback(op: str, kind: str) 
 
     async def write(ctx: TurnContext, proceed: Any) -> None:
         answers.extend((await getattr(ctx, f"{op}_{kind}")(value), ctx))
-        assert len(ctx.turn_messages) + len(ctx.turn_memories) + len(ctx.standing_instructions) == 0
+        assert not [*ctx.turn_messages, *ctx.turn_memories, *ctx.turn_thoughts, *ctx.standing_instructions]
+        assert not [*ctx.turn_tool_calls, *ctx.turn_retrievables]
         await proceed()
 
     await stage.run(turn_input_pipeline=[write])
@@ -280,6 +281,50 @@ async def test_check_13_cancelling_drops_the_queue_and_ends_the_turn(where: str)
         assert stage.payloads("dispatch_end")[0].status == "aborted"
     if where == "gate":
         assert stage.payloads("turn_gate_closed")[0].result == "aborted"
+
+
+@pytest.mark.parametrize("where", ["executor", "turn_input_pipeline", "dispatch_output_pipeline"])
+async def test_what_was_cancelled_further_in_is_an_error_and_no_cancellation(where: str) -> None:
+    """A task that the executor waits for was cancelled by somebody; the turn was not."""
+    stage = Stage()
+
+    async def wait(_ctx: Any, *_rest: Any) -> None:
+        gone = asyncio.ensure_future(asyncio.Event().wait())
+        asyncio.get_running_loop().call_soon(gone.cancel)
+        await gone
+
+    def work(_ctx: Any, _helpers: Any) -> None:
+        pass
+
+    config: dict[str, Any] = {} if where == "executor" else {where: [wait]}
+    result = await stage.run(wait if where == "executor" else work, **config)
+    (error,) = result.errors
+    assert isinstance(error.__cause__, asyncio.CancelledError)
+    assert (stage.payloads("error"), stage.names("turn_end")) == ([error], ["turn_end"])
+
+
+async def test_texts_given_to_a_turn_are_its_own() -> None:
+    """Two turns of one input share nothing, and what is queued is what was said."""
+    prompt, rule = Tokenizable("prompt"), Tokenizable("rule")
+    stage = Stage()
+
+    async def change(ctx: TurnContext, proceed: Any) -> None:
+        ctx.system_prompt.set("changed")
+        for text in ctx.standing_instructions:
+            text.set("changed")
+        await proceed()
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        await ctx.store_standing_instruction("said")
+        for text in ctx.standing_instructions:
+            text.set("changed afterwards")
+        ctx.ack()
+
+    runner = stage.runner(work, turn_input_pipeline=[change])
+    result = await runner.run_result(turn(system_prompt=prompt, standing_instructions=[rule]))
+    assert (str(prompt), str(rule)) == ("prompt", "rule")
+    assert stage.called() == [("store_standing_instruction", "said")]
+    assert result.context.standing_instructions.texts() == ["changed", "said"]
 
 
 async def test_an_aborted_controller_skips_everything() -> None:

@@ -18,7 +18,7 @@ from holdfast.turns.durable.blobs import Blobs, Conduit, Shelf
 from holdfast.turns.durable.families import FAMILIES
 from holdfast.turns.durable.format import check_format, upgrade
 from holdfast.turns.durable.gates import DurableGates
-from holdfast.turns.durable.places import Place
+from holdfast.turns.durable.places import Place, Where
 from holdfast.turns.durable.policies import Policy
 from holdfast.turns.durable.progress import DurableProgress
 from holdfast.turns.durable.readers import EAGER_BYTES
@@ -26,7 +26,7 @@ from holdfast.turns.durable.records import Duplicates
 from holdfast.turns.durable.retention import Removed
 from holdfast.turns.durable.scope import Reach, ScopeOf, Turn, as_scope, name, partition_of, scope_in_stash, under
 from holdfast.turns.durable.shelves import TurnBlobs
-from holdfast.turns.durable.store import TurnStore, Where
+from holdfast.turns.durable.store import TurnStore
 from holdfast.turns.durable.unit import current
 from holdfast.turns.primitives import Message
 from holdfast.turns.readers import answer
@@ -241,8 +241,7 @@ class DurableStorage:
             raise StorageClosed("this storage is not open; use it inside of async with durable_storage(…)")
         unit = current.get()
         if unit is not None and unit.turn is ctx and unit.kernel is self.kernel and unit.open:
-            where: Where = unit.where
-            return where
+            return unit.where
         return self._store.where(as_scope(self._scope(ctx)), ctx.id, self.progress.run_of(ctx))
 
     def place(self, ctx: Turn) -> Place:

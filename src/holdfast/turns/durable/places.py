@@ -1,12 +1,33 @@
-"""Where a turn lies in the kernel, and what refuses a process that no longer runs it."""
+"""Where turns lie in the kernel, and what refuses a process that no longer runs one."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast.errors import CommitRefused, TurnTakenOver
 from holdfast.storage import FieldIn
+from holdfast.turns.codec.kinds import Kind
 from holdfast.turns.durable.families import TURNS
+from holdfast.turns.durable.scope import under
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Whose turn it is, and which: its tenant's partition, and who owns what it stores."""
+
+    turn: str
+    partition: str
+    owners: Mapping[Kind, str]
+    run: int = 0  # which run of the turn this is; 0: that is not kept
+
+    @property
+    def guard(self) -> FieldIn | None:
+        """What refuses a run of this turn that another one has taken over."""
+        return guard_of(under(self.owners["message"], self.turn), self.run) if self.run else None
+
+    def same_turn(self, other: Where) -> bool:
+        return self.turn == other.turn and self.partition == other.partition and self.owners == other.owners
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from holdfast.errors import InvalidInitialValue, InvalidValue, TurnStorageCorrupt, TurnStorageScopeMissing
-from holdfast.storage import FieldIn, Kernel, Query, Record
+from holdfast.errors import InvalidInitialValue, InvalidValue, TurnStorageCorrupt
+from holdfast.storage import Kernel, Query, Record
 from holdfast.turns.codec.codec import Codec
 from holdfast.turns.codec.kinds import KINDS, PLURALS, TYPES, Kind
 from holdfast.turns.durable.blobs import Blobs
 from holdfast.turns.durable.clocks import Clocks
 from holdfast.turns.durable.families import COLLECTIONS
-from holdfast.turns.durable.places import guard_of
+from holdfast.turns.durable.places import Where
 from holdfast.turns.durable.policies import Policy
 from holdfast.turns.durable.records import Mutate, Remove, Store, Stored, read
 from holdfast.turns.durable.scope import Scope, owner_of, partition_of, under
@@ -26,21 +25,6 @@ from holdfast.turns.windows import Limit, TopK, Window, asked
 
 PAGE = 500
 _PER_TURN: frozenset[Kind] = frozenset({"thought", "tool_call"})  # providers begin anew with call_0 in every turn
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Whose turn it is, and which: its tenant's partition, and who owns what it stores."""
-
-    turn: str
-    partition: str
-    owners: Mapping[Kind, str]
-    run: int = 0  # which run of the turn this is; 0: that is not kept
-
-    @property
-    def guard(self) -> FieldIn | None:
-        """What refuses a run of this turn that another one has taken over."""
-        return guard_of(under(self.owners["message"], self.turn), self.run) if self.run else None
 
 
 class TurnStore:
@@ -62,20 +46,18 @@ class TurnStore:
         return {kind: owner_of(scope, self.policy.reach(kind)) for kind in KINDS}
 
     def joined(self, where: Where) -> Unit | None:
-        """The unit of work that is open here."""
+        """The unit of work that is open here, if it is this turn's: what others do meanwhile is no part of it."""
         unit = current.get()
         if unit is None or not unit.open or unit.kernel is not self.kernel:
             return None
-        if unit.partition != where.partition:
-            raise TurnStorageScopeMissing("the tenant changed within a unit of work, which belongs to one tenant")
-        return unit
+        return unit if unit.where.same_turn(where) else None
 
     def unit(self, where: Where, turn: object = None) -> AbstractAsyncContextManager[Unit]:
         """The unit of work that is open here, or a new one, committed at its end; ``turn`` is whose it is."""
         unit = self.joined(where)
         if unit is not None:
             return nullcontext(unit)
-        return Unit(self.kernel, self.clocks, where.partition, self.now(), turn=turn, where=where)
+        return Unit(self.kernel, self.clocks, where, self.now(), turn=turn)
 
     # ------------------------------------------------------------------------------------------------------ writing
 

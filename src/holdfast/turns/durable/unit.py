@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from holdfast.errors import (
     BlobNotFound,
@@ -20,7 +20,8 @@ from holdfast.storage import Attach, Detach, FieldIn, Insert, Kernel, Operation,
 from holdfast.storage.records import Scalar
 from holdfast.turns.codec.kinds import Kind
 from holdfast.turns.durable.clocks import Clocks, Tick
-from holdfast.turns.durable.families import BYTES, COLLECTIONS, DELETED, KIND_OF, STREAMS
+from holdfast.turns.durable.families import BYTES, COLLECTIONS, DELETED, KIND_OF, STREAMS, TURNS
+from holdfast.turns.durable.places import Where
 from holdfast.turns.durable.readers import Entry
 from holdfast.turns.durable.records import Change, Stored, fold, read
 
@@ -35,21 +36,28 @@ class _Slot:
     changes: list[Change] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a commit does: its operations, the clocks that it raises, and the conduit bytes that get an owner by it."""
+
+    operations: list[Operation]
+    ticks: list[Tick]
+    entries: list[Entry]
+
+
 class Unit:
     """Collects changes of one tenant's records. Nothing is written before `commit`."""
 
-    def __init__(
-        self, kernel: Kernel, clocks: Clocks, partition: str, now: int, *, turn: object = None, where: Any = None
-    ) -> None:
+    def __init__(self, kernel: Kernel, clocks: Clocks, where: Where, now: int, *, turn: object = None) -> None:
         self.kernel = kernel
-        self.partition = partition
-        self.open = True
-        self.turn = turn  # whose unit it is, and where that lies: looked up once for all of its calls
         self.where = where
+        self.partition = where.partition
+        self.open = True
+        self.turn = turn  # whose unit it is: where that lies was looked up once for all of its calls
         self._clocks = clocks
         self._now = now
         self._slots: dict[tuple[Kind, str], _Slot] = {}  # in the order of storing
-        self._entries: dict[str, Entry] = {}  # conduit bytes that get an owner
+        self._entries: dict[str, Entry] = {}  # conduit bytes that records of this unit refer to
         self._also: list[Operation] = []
 
     async def __aenter__(self) -> Self:
@@ -88,7 +96,7 @@ class Unit:
                 self._slots[kind, key] = self._slots.pop((kind, key))  # stored anew: after all that came before
 
     def own(self, entry: Entry) -> None:
-        """These conduit bytes belong to a record of this unit: no longer staged, they are not reaped."""
+        """These conduit bytes belong to a record of this unit: once it is stored they are not reaped any more."""
         if entry.version:
             self._entries[entry.key] = entry
 
@@ -110,28 +118,28 @@ class Unit:
     async def commit(self) -> None:
         """Write everything at once. Raises what a change could not know before: that an id is taken, for example."""
         for _ in range(TRIES):
-            operations, ticks = self._plan()
-            if not operations:
+            plan = self._plan()
+            if not plan.operations:
                 return
             try:
-                await self.kernel.commit(self.partition, *operations)
+                await self.kernel.commit(self.partition, *plan.operations)
             except CommitRefused as refusal:
-                await self._learn(refusal, ticks)
+                await self._learn(refusal, plan.ticks)
             except BaseException:
-                for tick in ticks:
+                for tick in plan.ticks:
                     tick.undone()
                 raise
             else:
-                for entry in self._entries.values():
+                for entry in plan.entries:
                     entry.version = 0
                 return
         raise StorageBusy("others write to this thread all the time; nothing of this unit was written, try again")
 
-    def _plan(self) -> tuple[list[Operation], list[Tick]]:
-        """The operations of the commit, and the clocks that it raises."""
+    def _plan(self) -> _Plan:
         operations: list[Operation] = []
         ticks: dict[str, Tick] = {}
         seqs: dict[str, Iterator[int]] = {}
+        owned: set[str] = set()
         for (kind, key), slot in self._slots.items():
             state = fold(slot.base, slot.changes)
             if state is None or state is slot.base:
@@ -152,16 +160,17 @@ class Unit:
                 operations.append(Insert(collection, key, body, fields))
             else:
                 operations.append(Replace(collection, key, slot.base.version, body, fields))
+            owned.update(state.entries)
             before = slot.base.blobs if slot.base is not None else ()
             if before or state.blobs:
                 operations += holdings(collection, key, before=before, after=state.blobs)
-        for entry in self._entries.values():
-            operations.append(Patch(BYTES, entry.key, {"state": "committed"}, entry.version))
+        entries = [entry for entry in self._entries.values() if entry.key in owned]
+        operations += (Patch(BYTES, entry.key, {"state": "committed"}, entry.version) for entry in entries)
         operations += self._also
-        guard = self.where.guard if operations and self.where is not None else None
+        guard = self.where.guard if operations else None
         if guard is not None:
             operations.append(guard)
-        return operations, list(ticks.values())
+        return _Plan(operations, list(ticks.values()), entries)
 
     def _tombstone(self, state: Stored) -> dict[str, Scalar]:
         gone: dict[str, Scalar] = {"owner": DELETED, "seq": self._now}
@@ -185,6 +194,8 @@ class Unit:
                 )
             case FieldIn():
                 raise TurnTakenOver
+            case Patch() if check.collection == TURNS:
+                raise TurnTakenOver("this turn was erased while it ran; what it did since is not stored")
             case Patch() if check.collection == BYTES:
                 del self._entries[check.key]  # rewritten or let go meanwhile; the record holds the bytes by itself
             case Insert() | Replace() | Patch() if check.collection != STREAMS:
