@@ -190,6 +190,27 @@ async def test_a_gate_that_is_settled_elsewhere_wakes_the_task(stage: Stage) -> 
     assert await one.look(task, TaskState.completed) == done
 
 
+@pytest.mark.parametrize("double_text", ["enqueue", "reject", "interrupt"])
+async def test_a_gate_that_is_settled_before_the_task_asks(memory: Stage, double_text: str) -> None:
+    """However early the answer comes, the task does not wait for another one; twenty times at once."""
+    opened: asyncio.Queue[str] = asyncio.Queue()
+    storage = durable_storage(await memory.kernel())
+    runner = storage.runner(executor_callback=asking, turn_input_pipeline=[hydrate("tool_calls")])
+    runner.observe("turn_gate_open", lambda gate: opened.put_nowait(gate.token))
+    worker = turn_worker(runner, storage, system_prompt="Be kind.")
+    one = Agent(await memory.engine(worker, double_text=double_text), storage)
+    sent = [await one.send(context_id=f"c{number}") for number in range(20)]
+
+    async def settle() -> None:
+        settled = await storage.gates.resolve(await opened.get(), {"amount": 2})
+        assert await wake_task(one.engine.tasks, settled)
+
+    await asyncio.gather(*(settle() for _ in sent))
+    for each in sent:
+        done = await one.look(await one.engine.store.task(each.task), TaskState.completed)
+        assert texts(done)["message-1-done"] == "answer: {'amount': 2}"
+
+
 async def test_a_gate_that_a_listener_settles_asks_nobody(memory: Stage) -> None:
     storage = durable_storage(await memory.kernel())
     runner = storage.runner(executor_callback=asking, turn_input_pipeline=[hydrate("tool_calls")])
