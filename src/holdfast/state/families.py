@@ -38,7 +38,7 @@ FAMILIES = (
     Log(UPDATES),
     Log(STEERING),
     Log(TASK_ORDER),
-    Collection(TASKS, fields={"session": str}, indexes=(Index("session", equal=("session",)),)),
+    Collection(TASKS, fields={"session": str, "saved": int}, indexes=(Index("session", equal=("session",)),)),
     Collection(SNAPSHOTS, fields={"session": str, "hash": str}, indexes=(Index("session", equal=("session",)),)),
     Collection(PAUSES, expiring=True),
     Collection(MEMORY, fields={"saved": int}, indexes=(Index("saved", order="saved"),)),

@@ -1,14 +1,17 @@
 """While the storage is away: what could not be written waits in the spool and is replayed in order when it is back.
 
 As long as something waits, everything that comes goes to its end, so that order is kept across the outage. A write that
-was in doubt may be written twice; every write of a store is the same twice as once.
+was in doubt may be written twice; every write of a store is the same twice as once. Of a record the last save counts,
+not the last replay: what another process has saved meanwhile stays. What expires has expired while it waited, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from holdfast.errors import CommitRefused, InvalidRequest
 from holdfast.state.breaker import Breaker
@@ -16,7 +19,7 @@ from holdfast.state.link import Link
 from holdfast.state.policy import Counters, tell_save_failed
 from holdfast.state.spool import Spool
 from holdfast.state.writes import Write, keys_of
-from holdfast.storage import Operation, Put
+from holdfast.storage import Kernel, Operation, Put
 
 
 class Recovery:
@@ -31,6 +34,7 @@ class Recovery:
         *,
         timeout_seconds: float,
         over: Callable[[], None],
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.spool = spool
         self._link = link
@@ -38,6 +42,7 @@ class Recovery:
         self._counters = counters
         self._timeout = timeout_seconds
         self._over = over
+        self._clock = clock
         self._task: asyncio.Task[None] | None = None
         self._ended = False
         self._hurry = asyncio.Event()  # somebody waits for the next attempt ...
@@ -51,6 +56,7 @@ class Recovery:
 
     def add(self, write: Write) -> None:
         """Let this write wait; raises when the spool can't take it."""
+        write.spooled_at = self._clock()
         self.spool.append(write)
         self._counters.spooled += 1
         self.start()
@@ -90,11 +96,10 @@ class Recovery:
 
     async def _run(self) -> None:
         while (write := self.spool.first()) is not None:
-            operations = self._still_wanted(write)
             try:
-                if operations:
-                    async with asyncio.timeout(self._timeout):
-                        kernel = await self._link.opened()
+                async with asyncio.timeout(self._timeout):
+                    kernel = await self._link.opened()
+                    if operations := await self._still_wanted(kernel, write):
                         await kernel.commit(write.partition, *operations)
             except (InvalidRequest, CommitRefused) as error:  # it would be refused for ever
                 tell_save_failed(write.method, write.trace_id, error)
@@ -128,11 +133,28 @@ class Recovery:
         if attempt is not None and not attempt.done():
             attempt.set_result(succeeded)
 
-    def _still_wanted(self, write: Write) -> tuple[Operation, ...]:
-        """Without the records that a later write has reached first."""
-        return tuple(
-            operation
-            for operation in write.certain
-            if not isinstance(operation, Put)
-            or self._newer.get((operation.collection, operation.key), 0) <= write.number
-        )
+    async def _still_wanted(self, kernel: Kernel, write: Write) -> list[Operation]:
+        """Without the records that were saved again since, and without what has expired."""
+        newer = await self._saved_again(kernel, write)
+        waited = max(0.0, self._clock() - write.spooled_at)
+        wanted: list[Operation] = []
+        for operation in write.certain:
+            if not isinstance(operation, Put):
+                wanted.append(operation)
+            elif (operation.collection, operation.key) not in newer:
+                left = None if operation.expires_in is None else operation.expires_in - waited
+                if left is None or left > 0:
+                    wanted.append(replace(operation, expires_in=left))
+        return wanted
+
+    async def _saved_again(self, kernel: Kernel, write: Write) -> set[tuple[str, str]]:
+        """The records of this write that a later save has reached, here or in another process."""
+        keys = keys_of(write.certain)
+        newer = {key for key in keys if self._newer.get(key, 0) > write.number}
+        for operation in write.certain:
+            if isinstance(operation, Put) and isinstance(mine := operation.fields.get("saved"), int):
+                record = await kernel.get(write.partition, operation.collection, operation.key)
+                its = record.fields.get("saved") if record is not None else None
+                if isinstance(its, int) and its > mine:
+                    newer |= {found for found in keys if found[1] == operation.key}  # its context goes with a task
+        return newer

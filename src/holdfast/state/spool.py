@@ -12,12 +12,12 @@ import fcntl
 import json
 import os
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Protocol
 from uuid import uuid4
 
 from holdfast.errors import InvalidState, StorageFull
+from holdfast.state.policy import logger
 from holdfast.state.writes import Write
 from holdfast.storage import Append, Delete, Draft, FieldIn, Operation, Put
 
@@ -75,17 +75,18 @@ class FileSpool:
 
     def __init__(self, directory: str | os.PathLike[str], limit: int = FILE_BYTES) -> None:
         self._directory = Path(directory)
-        self._directory.mkdir(parents=True, exist_ok=True)
         self._limit = limit
         self._size = 0
-        self._file: IO[bytes] | None = None
+        self._path: Path | None = None
+        self._file: int | None = None
         self._left: list[tuple[Path, IO[bytes]]] = []  # files of the dead, all of whose lines are among the writes
         self._writes: deque[Write] = deque()
         self._adopted = 0
-        for path, file, write in self._orphans():
-            if not self._left or self._left[-1][0] != path:
-                self._left.append((path, file))
-            self._writes.append(write)
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._adopt()
+        except OSError as error:  # what can't wait here will be told
+            logger.warning("the spool %s can't be read: %s", directory, error)
         self._adopted = len(self._writes)
 
     def __len__(self) -> int:
@@ -96,9 +97,12 @@ class FileSpool:
         if self._size + len(line) > self._limit:
             raise StorageFull(f"the spool holds {self._limit} bytes and is full")
         file = self._opened()
-        file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
+        try:
+            _write_all(file, line)
+            os.fsync(file)
+        except OSError:
+            os.ftruncate(file, self._size)  # half a line would spoil the next
+            raise
         self._size += len(line)
         self._writes.append(write)
 
@@ -112,38 +116,58 @@ class FileSpool:
             if not self._adopted:
                 self._forget_orphans()
         if not self._writes and self._file is not None:
-            self._file.truncate(0)
+            os.ftruncate(self._file, 0)
             self._size = 0
 
     def close(self) -> None:
         for _, file in self._left:
             file.close()
-        if self._file is not None:
+        if self._file is not None and self._path is not None:
             if not self._writes:
-                Path(self._file.name).unlink(missing_ok=True)
-            self._file.close()
+                self._path.unlink(missing_ok=True)
+            os.close(self._file)
             self._file = None
 
-    def _opened(self) -> IO[bytes]:
+    def _opened(self) -> int:
+        """The file of this process. It is locked before it has its name, or it might pass for one of the dead."""
         if self._file is None:
-            self._file = (self._directory / f"{os.getpid()}-{uuid4().hex}{_SUFFIX}").open("ab")
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._path = self._directory / f"{os.getpid()}-{uuid4().hex}{_SUFFIX}"
+            unnamed = self._path.with_suffix(".new")
+            file = os.open(unnamed, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                unnamed.rename(self._path)
+            except OSError:
+                os.close(file)
+                unnamed.unlink(missing_ok=True)
+                raise
+            self._file, self._size = file, 0
         return self._file
 
-    def _orphans(self) -> Iterator[tuple[Path, IO[bytes], Write]]:
-        for path in sorted(self._directory.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime):
-            file = path.open("r+b")
+    def _adopt(self) -> None:
+        """Take over the writes of those that died, the oldest first."""
+        found = []
+        for path in self._directory.glob(f"*{_SUFFIX}"):
+            with contextlib.suppress(FileNotFoundError):  # somebody else was faster
+                found.append((path.stat().st_mtime, path))
+        for _, path in sorted(found):
+            try:
+                file = path.open("r+b")
+            except FileNotFoundError:
+                continue
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:  # its process lives
                 file.close()
                 continue
-            found = False
+            writes = []
             for line in file:
                 with contextlib.suppress(ValueError, KeyError):  # the last line of a process that was killed
-                    yield path, file, load_write(line)
-                    found = True
-            if not found:
+                    writes.append(load_write(line))
+            if writes:
+                self._writes.extend(writes)
+                self._left.append((path, file))
+            else:
                 path.unlink(missing_ok=True)
                 file.close()
 
@@ -154,6 +178,11 @@ class FileSpool:
         self._left.clear()
 
 
+def _write_all(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]
+
+
 def dump_write(write: Write) -> bytes:
     """The write as one line of JSON."""
     return json.dumps(
@@ -161,6 +190,7 @@ def dump_write(write: Write) -> bytes:
             "partition": write.partition,
             "method": write.method,
             "trace_id": write.trace_id,
+            "spooled_at": write.spooled_at,
             "operations": [_dump(operation) for operation in write.certain],
         }
     ).encode()
@@ -170,7 +200,14 @@ def load_write(line: bytes) -> Write:
     """The write of such a line."""
     stored = json.loads(line)
     operations = tuple(_load(operation) for operation in stored["operations"])
-    return Write(stored["partition"], stored["method"], operations, len(line), trace_id=stored["trace_id"])
+    return Write(
+        stored["partition"],
+        stored["method"],
+        operations,
+        len(line),
+        trace_id=stored["trace_id"],
+        spooled_at=stored["spooled_at"],
+    )
 
 
 def _dump(operation: Operation) -> dict[str, Any]:

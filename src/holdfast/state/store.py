@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -73,12 +74,19 @@ class StateStore:
     ) -> None:
         if policy not in ("strict", "resilient"):
             raise InvalidState(f"policy is 'strict' or 'resilient', not {policy!r}")
+        if spool is not None:
+            if policy != "resilient":
+                raise InvalidState("a spool is for policy='resilient'; a strict store tells what it could not save")
+            try:
+                Path(spool).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise InvalidState(f"the spool {os.fspath(spool)!r} can't be a directory: {error.strerror}") from error
 
         def engine() -> tuple[Link, Writer]:
             link = (
                 Link(given=url) if isinstance(url, Kernel) else Link(lambda: open_storage(url, durability=durability))
             )
-            waiting = FileSpool(spool) if spool is not None and policy == "resilient" else None
+            waiting = FileSpool(spool) if spool is not None else None
             return link, Writer(link, policy, timeout_seconds=timeout_seconds, spool=waiting)
 
         host: Host

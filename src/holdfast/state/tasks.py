@@ -40,7 +40,7 @@ class Tasks:
         context = self._desk.encode(dump_fields(snapshot))
         body = self._desk.encode(fields)
         session, key, mark = name(state.session_id), joined(state.session_id, state.task_id), digest(context)
-        task = Put(TASKS, key, body, {"session": session})
+        task = Put(TASKS, key, body, {"session": session, "saved": self._desk.tick()})
         whole: tuple[Operation, ...] = (
             *checks,
             task,

@@ -38,6 +38,7 @@ class Write:
     vital: bool = False
     plain: bool = False
     number: int = 0  # in the order of the calls, given by the writer
+    spooled_at: float = 0.0  # Unix time, where it has to wait
 
     @property
     def certain(self) -> tuple[Operation, ...]:

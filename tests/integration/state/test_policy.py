@@ -272,6 +272,54 @@ async def test_a_spool_outlives_its_process(kernel: Flaky, tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_a_replay_does_not_undo_what_another_process_saved_meanwhile(kernel: Flaky, tmp_path: Path) -> None:
+    away = StateStore(kernel, policy="resilient", spool=tmp_path)
+    await away.save_task(task())
+    kernel.away = True
+    older = task(progress={"n": 1})
+    older.context_snapshot.query = "older"
+    await away.save_task(older)
+    await away.save_memory_state("key", {"n": 1})
+    await away.save_trajectory("trace", "session", trajectory("older"))
+    await away.save_memory_state("other", {"n": 1})
+    kernel.away = False
+    elsewhere = StateStore(kernel, types="own")
+    await elsewhere.save_task(task(progress={"n": 2}))
+    await elsewhere.save_memory_state("key", {"n": 2})
+    await elsewhere.save_trajectory("trace", "session", trajectory("newer"))
+    await _until_empty(away)
+    assert await elsewhere.load_memory_state("key") == {"n": 2}
+    assert await elsewhere.load_memory_state("other") == {"n": 1}
+    assert (await elsewhere.get_trajectory("trace", "session")).query == "newer"  # type: ignore[union-attr]
+    (found,) = await elsewhere.list_tasks("session")
+    assert (found.progress, found.context_snapshot.query) == ({"n": 2}, None)
+    await away.close()
+
+
+async def test_a_pause_grows_old_in_the_spool(kernel: Flaky) -> None:
+    now = [1000.0]
+    store = StateStore(kernel, policy="resilient", pause_seconds=60)
+    recovery = store.desk.host.writer.recovery  # type: ignore[union-attr]
+    recovery._clock = lambda: now[0]
+    await store.save_memory_state("key", {})
+    kernel.away = True
+    await store.save_planner_state("old", {})
+    now[0] += 61
+    await store.save_planner_state("new", {"kept": True})
+    kernel.away = False
+    await _until_empty(store)
+    assert await store.load_planner_state("old") is None
+    assert await store.load_planner_state("new") == {"kept": True}
+
+
+def test_a_spool_must_be_of_use(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidState, match="can't be a directory"):
+        StateStore("memory:", policy="resilient", spool=tmp_path / "file")
+    with pytest.raises(InvalidState, match="a spool is for policy='resilient'"):
+        StateStore("memory:", spool=tmp_path)
+
+
 @pytest.mark.parametrize("policy", ["strict", "resilient"])
 async def test_what_is_wrong_in_itself_is_told_under_both(kernel: Flaky, policy: Any) -> None:
     store = StateStore(kernel, policy=policy)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -19,7 +22,7 @@ def write(number: int = 1) -> Write:
         Append("l", "s", (Draft("kind", b"data", "once"), Draft("kind", b"more"))),
         Delete("c", "gone"),
     )
-    return Write("partition", "save_task", operations, 100, trace_id="trace", number=number)
+    return Write("partition", "save_task", operations, 100, trace_id="trace", number=number, spooled_at=12.5)
 
 
 def keys(spool: Spool) -> list[str]:
@@ -32,10 +35,11 @@ def keys(spool: Spool) -> list[str]:
 
 def test_a_write_comes_back_from_its_line() -> None:
     back = load_write(dump_write(write()))
-    assert (back.partition, back.method, back.trace_id, back.operations) == (
+    assert (back.partition, back.method, back.trace_id, back.spooled_at, back.operations) == (
         "partition",
         "save_task",
         "trace",
+        12.5,
         write().operations,
     )
     with pytest.raises(InvalidState, match="a Head can't wait in a spool"):
@@ -78,3 +82,49 @@ def test_the_files_of_the_dead_are_replayed_first_and_those_of_the_living_are_le
     (tmp_path / "empty.spool").write_bytes(b"half a li")
     assert len(FileSpool(tmp_path)) == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_half_a_line_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full in the middle of a line, and has room again later."""
+    spool = FileSpool(tmp_path)
+    spool.append(write(1))
+    whole = os.write
+
+    def half(file: int, data: bytes) -> int:
+        whole(file, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", half)
+        with pytest.raises(OSError, match="no space left"):
+            spool.append(write(2))
+    spool.append(write(3))
+    spool.close()
+    assert keys(FileSpool(tmp_path)) == ["key-1", "key-3"]
+
+
+def test_a_new_file_does_not_pass_for_one_of_the_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process looks for the dead between the making of the file and its lock."""
+    lock = fcntl.flock
+    others: list[FileSpool | None] = []
+
+    def slow(file: int, how: int) -> None:
+        if not others:
+            others.append(None)
+            others.append(FileSpool(tmp_path))
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", slow)
+    spool = FileSpool(tmp_path)
+    spool.append(write(1))
+    spool.close()
+    assert keys(FileSpool(tmp_path)) == ["key-1"]
+
+
+def test_a_directory_that_is_none_tells_those_who_would_wait_there(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    spool = FileSpool(tmp_path / "file" / "spool")
+    with pytest.raises(OSError, match="Not a directory"):
+        spool.append(write())
+    assert len(spool) == 0
+    spool.close()
