@@ -172,7 +172,7 @@ def make_clerk(url: str) -> TurnWorker:
     runner = storage.runner(
         executor_callback=execute,
         tools=TOOLS,
-        turn_input_pipeline=[hydrate("tool_calls", messages=Window(last=50), memories=TopK(5))],
+        turn_input_pipeline=[hydrate(messages=Window(last=50), tool_calls=Window(last=50), memories=TopK(5))],
         max_iterations=20,
     )
     return turn_worker(runner, storage, system_prompt="You are a clerk. Order what people want, and ask if it is dear.")

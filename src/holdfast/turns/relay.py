@@ -49,6 +49,7 @@ class Relay:
         self._news = asyncio.Event()
         self._begun: set[str] = set()
         self._emitted: set[str] = set()
+        self._unfinished: set[str] = set()
         self._closed = False
 
     def hooks(self) -> Mapping[str, Listener]:
@@ -63,13 +64,14 @@ class Relay:
         return found
 
     def catch_up(self, stored: Collection[Message]) -> None:
-        """Show what earlier runs of this turn stored and may not have shown; what they dropped is marked."""
+        """Show what earlier runs of this turn stored and may not have shown; and know what they left unfinished."""
+        shown, prefix = self._task.artifact_ids, self._artifact("message", "")
         kept = {self._artifact("message", message.id) for message in stored}
-        shown = self._task.artifact_ids
-        for artifact, sealed in shown.items():
-            prefix = self._artifact("message", "")
-            if artifact.startswith(prefix) and artifact not in kept and not sealed:
-                self._put(_Chunk("message", artifact.removeprefix(prefix), whole=True, last=True, discarded=True))
+        self._unfinished = {
+            artifact.removeprefix(prefix)
+            for artifact, finished in shown.items()
+            if artifact.startswith(prefix) and artifact not in kept and not finished
+        }
         for message in stored:
             if not shown.get(self._artifact("message", message.id), False):
                 self._stored(message)
@@ -83,8 +85,11 @@ class Relay:
                 continue
             await self._show(self._next())
 
-    def close(self) -> None:
-        """Nothing more will be reported."""
+    def close(self, *, ended: bool) -> None:
+        """Nothing more will be reported; ``ended``: by no later run of the turn either."""
+        for name in sorted(self._unfinished) if ended else ():
+            if self._artifact("message", name) not in self._begun:
+                self._put(_Chunk("message", name, whole=True, last=True, discarded=True))
         self._closed = True
         self._news.set()
 

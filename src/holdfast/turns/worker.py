@@ -199,7 +199,7 @@ class TurnWorker(Worker, Dependency):
                 pumping.result()  # it ends by itself only by failing
             if not turning.done():
                 await _ended(turning)
-            under.relay.close()
+            under.relay.close(ended=not turning.cancelled())
             await pumping
             if turning.cancelled():
                 await self._wait(under, gate.result())

@@ -215,3 +215,27 @@ async def test_erased_with_its_thread(storage: DurableStorage) -> None:
     assert await storage.gates.list() == []
     for agent, (running, _) in zip(agents, runs, strict=True):
         await agent.stop(running)
+
+
+async def test_forgotten_a_day_after_the_turn_ended(url: str) -> None:
+    """Until then a turn that is begun again is known to be over; a turn that has not ended is never forgotten."""
+    days = 0
+
+    def clock() -> float:
+        return 1_800_000_000.0 + days * 86_400
+
+    async with durable_storage(url, clock=clock) as storage:
+        agent = Asking(storage)
+        running, token = await agent.begin()
+        await storage.gates.resolve(token, True)
+        assert (await running).ok
+        waiting, open_token = await agent.begin(turn(turn_id="turn-2"))
+        await agent.stop(waiting)
+        await storage.purge()
+        assert (await storage.gates.get(token)).settled
+        assert (await agent.runner.run_result(turn())).iterations == 0
+        days = 3
+        await storage.purge(older_than=86_400)
+        with pytest.raises(TurnStorageNotFound):
+            await storage.gates.get(token)
+        assert [gate.token for gate in await storage.gates.list()] == [open_token]

@@ -220,15 +220,16 @@ async def test_a_gate_that_a_listener_settles_asks_nobody(memory: Stage) -> None
     assert (task.status.state, texts(task)["message-1-done"]) == (TaskState.completed, "answer: {'amount': 1}")
 
 
-async def test_a_process_that_dies_is_followed_by_another(stage: Stage) -> None:
-    """Iterations that were stored are not run again; the message that was cut off is told anew."""
+@pytest.mark.parametrize("same", [True, False], ids=["same ids", "other ids"])
+async def test_a_process_that_dies_is_followed_by_another(stage: Stage, same: bool) -> None:
+    """Iterations that were stored are not run again; the message that was cut off is told anew, or marked."""
     runs: list[tuple[str, int]] = []
     dying = asyncio.Event()
 
     def executor(name: str) -> Any:
         async def execute(ctx: DispatchContext, helpers: ExecutorHelpers) -> None:
             runs.append((name, ctx.iteration))
-            said = f"m{ctx.iteration}"
+            said = f"m{ctx.iteration}" if same else f"{name}-m{ctx.iteration}"
             helpers.report_message(said, f"{name} says ")
             if name == "one" and ctx.iteration == 2:
                 dying.set()
@@ -243,15 +244,19 @@ async def test_a_process_that_dies_is_followed_by_another(stage: Stage) -> None:
     first = await agent(stage, executor("one"), settings={"lease_seconds": 30.0})
     sent = await first.send("go")
     await asyncio.wait_for(dying.wait(), 30)
+    while len((await first.engine.tasks.load(sent.task.task_id, ALICE)).view.artifacts) < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)  # what it began to say is shown
     await stage.crash(first.engine)
     second = await agent(stage, executor("two"))
     task = await second.look(await second.engine.store.task(sent.task), TaskState.completed)
     assert runs == [("one", 0), ("one", 1), ("one", 2), ("two", 2)]
-    assert texts(task) == {
-        "message-1-m0": "one says m0",
-        "message-1-m1": "one says m1",
-        "message-1-m2": "two says m2",
-    }
+    marked = [each.artifact_id for each in task.artifacts if "discarded" in (each.metadata or {})[METADATA]]
+    if same:
+        assert texts(task) == {f"message-1-m{n}": f"{'one' if n < 2 else 'two'} says m{n}" for n in range(3)}
+        assert marked == []
+    else:
+        assert texts(task)["message-1-two-m2"] == "two says two-m2"
+        assert marked == ["message-1-one-m2"]
 
 
 async def test_cancel_aborts_the_turn(stage: Stage) -> None:
