@@ -128,5 +128,24 @@ def resumes(url: str, token: str) -> None:
         sys.stdout.write("finished")
 
 
+def works(url: str, count: str) -> None:
+    """A stateless worker: takes jobs that nobody took, and runs a fresh flow for each."""
+    asyncio.run(_work(StateStore(url), int(count)))
+
+
+async def _work(store: StateStore, count: int) -> None:
+    from tests.integration.state.agents import shout
+
+    await store.load_planner_state("none")
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    for number in range(count):
+        job = await store.load_planner_state(f"job-{number}")
+        if job is not None:
+            await store.save_memory_state(f"answer-{number}", {"answer": await shout(store, f"trace-{number}", **job)})
+            sys.stdout.write(f"{number}\n")
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](*sys.argv[2:])
