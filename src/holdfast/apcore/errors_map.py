@@ -116,7 +116,7 @@ def hides(error: BaseException, module_id: str) -> bool:
     if not isinstance(error, ModuleError) or error.code not in _HIDDEN:
         return False
     details = error.details if isinstance(error.details, Mapping) else {}
-    return module_id in (details.get("target_id"), details.get("module_id"))  # and not one that it called itself
+    return bool(details.get("target_id", details.get("module_id")) == module_id)  # and not one that it called itself
 
 
 def validation_errors(details: Mapping[str, Any]) -> list[dict[str, str]]:

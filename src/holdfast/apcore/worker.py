@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import time
 from collections.abc import Callable
@@ -107,7 +108,8 @@ class ApcoreWorker(Worker):
         self._files_at = files_at
         self._gate = None if allow_unapproved else Gate(executor)
         self._undo_views = look_through_views(executor)
-        self._can_stream = callable(getattr(executor, "stream", None))
+        self._call = _with_context(executor.call_async)
+        self._stream = _with_context(stream) if callable(stream := getattr(executor, "stream", None)) else None
 
     def close(self) -> None:
         """Leave the executor as it was; once."""
@@ -171,10 +173,10 @@ class ApcoreWorker(Worker):
 
     async def _output(self, ctx: TaskContext, module: Module, inputs: Input, context: Context[Any]) -> list[Part]:
         """Call the module; the chunks of one that streams are artifacts already."""
-        if not module.streams or not self._can_stream:
-            return await self._parts(ctx, await self.executor.call_async(module.id, inputs, context))
+        if not module.streams or self._stream is None:
+            return await self._parts(ctx, await self._call(module.id, inputs, context))
         name = artifact_of(ctx)
-        async with contextlib.aclosing(self.executor.stream(module.id, inputs, context)) as chunks:
+        async with contextlib.aclosing(self._stream(module.id, inputs, context)) as chunks:
             async for chunk in chunks:
                 if parts := await self._parts(ctx, chunk):
                     await ctx.emit_artifact(artifact_id=name, parts=parts, append=True)
@@ -269,6 +271,15 @@ class ApcoreWorker(Worker):
 
 def _nothing() -> None:
     """What is left to be undone."""
+
+
+def _with_context(call: Callable[..., Any]) -> Callable[[str, Input, Any], Any]:
+    """A method of an executor; one that is not apcore's own may take no context."""
+    try:
+        inspect.signature(call).bind("", {}, None)
+    except TypeError:
+        return lambda module_id, inputs, _context: call(module_id, inputs)
+    return call
 
 
 def artifact_of(ctx: TaskContext) -> str:

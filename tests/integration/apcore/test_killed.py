@@ -81,8 +81,7 @@ def start(tmp_path: Path) -> Callable[[], Any]:
     }
     extensions(tmp_path / "modules", **modules)
     options = ("--extensions-dir", "modules", "--approval", "caller", "--push-notifications")
-    quick = {"HOLDFAST_LEASE_SECONDS": "1.5", "HOLDFAST_WEBHOOK_LOOPBACK": "true"}
-    return lambda: serving(tmp_path, *options, **quick)
+    return lambda: serving(tmp_path, *options, HOLDFAST_LEASE_SECONDS="1.5", HOLDFAST_WEBHOOK_LOOPBACK="true")
 
 
 def kill(process: Serving) -> None:

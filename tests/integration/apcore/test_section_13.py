@@ -1,4 +1,4 @@
-"""Section 13 of the design of apcore agents: containers, and what the environment says."""
+"""Section 13 of the design of apcore agents: the package, containers, and what the environment says."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,26 @@ SECRETS = (
     "a secret of the tests, the second one",
     "a secret of the tests, the third one",
 )
+
+
+# --------------------------------------------------------------------------------------------- 13.1, 13.2 the package
+
+
+def test_section_13_1_each_part_has_its_file() -> None:
+    package = ROOT / "src" / "holdfast"
+    parts = ["serving", "card", "skills", "schemas", "errors_map", "inputs", "outputs", "worker", "task_store"]
+    others = ["client/client", "auth/jwt", "cli/serve", "__main__"]
+    for name in [*[f"apcore/{part}" for part in parts], *others]:
+        assert (package / f"{name}.py").read_text().startswith('"""'), name
+
+
+def test_section_13_2_apcore_is_an_extra_and_the_command_is_there() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["requires-python"] == ">=3.11"
+    assert any(name.startswith("apcore>=") for name in project["optional-dependencies"]["apcore"])
+    assert not any(name.startswith("apcore") for name in project["dependencies"])
+    assert project["scripts"]["holdfast"].startswith("holdfast.cli.main:")
+    assert "apcore" in project["optional-dependencies"]["all"][0]
 
 
 # ---------------------------------------------------------------------------------------------------- 13.3 containers

@@ -1,4 +1,4 @@
-"""Sections 4.3 to 4.8, 9, 11 and 12 of the design of apcore agents, as far as no other file is about them."""
+"""Sections 4.3 to 4.5 of the design of apcore agents: what its parts do."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from holdfast.client import A2AClient
 from holdfast.errors import SkillInputError
 from holdfast.protocol.types import Part, Task
 from holdfast.server.settings import ServerSettings
-from tests.integration.apcore.modules import Count, Echo, Giving, Sleeper, Total, registry_of
+from tests.integration.apcore.modules import Count, Echo, Sleeper, Total, registry_of
 from tests.integration.apcore.serving import server_of, serving
 from tests.integration.apcore.test_section_5 import answer
-from tests.integration.apcore.test_section_7 import data, said, text
+from tests.integration.apcore.test_section_7 import data, said
 from tests.integration.server.asgi import ask, call
 from tests.integration.server.serving import served
 
@@ -153,38 +153,3 @@ async def test_section_4_5_1_the_client_and_its_errors() -> None:
         assert [each.id for each in page.tasks if isinstance(each, Task)] == [task.id]
         chunks = [event async for event in client.stream_message([Part(data={"to": 2})], metadata={"skillId": "count"})]
         assert len(chunks) >= 3
-
-
-async def test_section_9_3_nothing_of_the_inside_is_told() -> None:
-    why = 'Traceback\n  File "/srv/app/m.py", line 3\nKeyError: api_key=abc in /etc/agent/conf.d/keys.yaml'
-    given = {
-        "foreign": Giving(KeyError(why)),
-        "own": Giving(errors.ModuleError(code="OWN_CODE", message=why, details={"file": "/srv/x/y"})),
-        "input": Giving(errors.InvalidInputError(f"bad value {why}")),
-    }
-    async with serving(registry_of(**given)) as app:
-        for skill in given:
-            task = await answer(app, "message/send", said(data({}), skill=skill))
-            assert task["status"]["state"] == "failed"
-            for secret in ("/srv", "/etc", "abc", "line 3", "Traceback", "OWN_CODE"):
-                assert secret not in str(task), (skill, secret)
-
-
-async def test_section_9_5_errors_have_one_shape() -> None:
-    async with serving(registry_of(echo=Echo(), total=Total())) as app:
-        for params in (said(text("x")), said(text("x"), skill="no"), said(data({}), skill="total"), {}):
-            error = (await call(app, "message/send", params)).json["error"]
-            assert set(error) == {"code", "message", "data"}
-            assert isinstance(error["data"]["type"], str)
-
-
-async def test_section_12_4_multi_turn_and_streams_end_to_end() -> None:
-    """The rest of its scenarios: sections 4.2, 5, 7 and 10."""
-    async with serving(registry_of(count=Count())) as app:
-        reply = await call(app, "message/stream", said(data({"to": 100}), skill="count"))
-        numbers = [
-            event["result"]["artifact"]["parts"][0]["data"]["number"]
-            for event in reply.events
-            if event["result"]["kind"] == "artifact-update"
-        ]
-        assert numbers == list(range(1, 101))

@@ -1,0 +1,194 @@
+"""Sections 4.4 to 4.8 of the design of apcore agents: the rest of the server, the client's card, who is let in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from apcore import Identity
+
+from holdfast.apcore import ApcoreServer
+from holdfast.auth import JWTAuthenticator
+from holdfast.auth.authenticator import auth_identity_var
+from holdfast.client import A2AClient, A2ADiscoveryError
+from holdfast.server.settings import ServerSettings
+from tests.integration.apcore.calling import message, output, send, state, task_of, told
+from tests.integration.apcore.modules import Anything, Count, Echo, Giving, Sleeper, Whoami, executor_of, registry_of
+from tests.integration.apcore.serving import serving, until
+from tests.integration.apcore.test_section_7 import data, said
+from tests.integration.apcore.test_section_10 import SECRET, authenticator, bearer
+from tests.integration.client.bad_agent import CARD_PATH, bad_agent, http
+from tests.integration.server.asgi import ask, call, rpc
+from tests.integration.webhooks.receiver import receiving
+
+# ------------------------------------------------------------------------------------------------- 4.4.2 the execution
+
+
+class Plain:
+    """An executor that is none of apcore's: it calls modules, with a context or without one."""
+
+    def __init__(self, registry: Any) -> None:
+        self.registry = registry
+
+    async def call_async(self, module_id: str, inputs: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = await self.registry.get(module_id).execute(inputs, None)
+        return found
+
+
+async def test_section_4_4_2_an_executor_may_take_no_context() -> None:
+    async with serving(Plain(registry_of(echo=Echo(), count=Count()))) as app:
+        assert output(await task_of(app, "hi", skill="echo")) == {"text": "hi"}
+        assert output(await task_of(app, {"to": 3}, skill="count")) == {"last": 3}  # nor can it stream
+
+
+async def test_section_4_4_2_the_identity_goes_with_the_call() -> None:
+    async with serving(registry_of(who=Whoami()), auth=authenticator()) as app:
+        reply = await send(app, {}, skill="who", headers=bearer(sub="ann", roles=["admin"]))
+        found = output(reply.json["result"]["task"])
+        assert (found["id"], found["roles"]) == ("ann", ["admin"])
+        assert 0 < found["left"] <= 300
+
+
+# ------------------------------------------------------------------------------------------------ 4.4.6 notifications
+
+
+async def test_section_4_4_6_a_webhook_is_told_of_each_state() -> None:
+    sleeper = Sleeper()
+    server = ApcoreServer(
+        registry_of(sleep=sleeper), push_notifications=True, settings=ServerSettings.of(webhook_loopback=True)
+    )
+    async with receiving() as receiver, server:
+        params = said(data({}), skill="sleep") | {"configuration": {"blocking": False}}
+        task = (await call(server.app, "message/send", params)).json["result"]
+        where = {"taskId": task["id"], "url": f"{receiver.url}/a2a"}
+        assert "result" in (await call(server.app, "tasks/pushNotificationConfig/set", where)).json
+        await sleeper.began.wait()
+        await call(server.app, "tasks/cancel", {"id": task["id"]})
+        async with asyncio.timeout(20):
+            while not any(b"canceled" in one.body.lower() for one in receiver.arrivals):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+async def test_section_4_4_6_without_webhooks_none_are_taken() -> None:
+    async with serving(registry_of(echo=Echo())) as app:
+        task = await task_of(app, "x")
+        where = {"taskId": task["id"], "url": "https://hooks.example.com/a2a"}
+        assert (await call(app, "tasks/pushNotificationConfig/set", where)).json["error"]["code"] == -32003
+
+
+# --------------------------------------------------------------------------------------------- 4.5.2 the client's card
+
+
+async def test_section_4_5_2_a_card_is_fetched_once_and_again_when_it_is_old() -> None:
+    now = 0.0
+    async with bad_agent() as agent:
+        agent.answers[CARD_PATH] = agent.card()
+        async with A2AClient(agent.url, card_ttl=300.0, clock=lambda: now) as client:
+            first = await client.agent_card
+            assert await client.agent_card is first
+            assert len(agent.asked) == 1
+            now = 301.0
+            assert await client.agent_card == first
+            assert len(agent.asked) == 2
+
+
+@pytest.mark.parametrize("wrong", [http(b"no JSON"), http(b"[]"), http(b"{}", status=500)], ids=["text", "list", "500"])
+async def test_section_4_5_2_what_is_no_card_is_an_error(wrong: bytes) -> None:
+    async with bad_agent() as agent:
+        agent.answers[CARD_PATH] = wrong
+        agent.answers["/.well-known/agent.json"] = wrong
+        async with A2AClient(agent.url) as client:
+            with pytest.raises(A2ADiscoveryError):
+                await client.agent_card
+
+
+# ------------------------------------------------------------------------------------------------- 4.6 who is let in
+
+
+async def test_section_4_6_1_anything_with_two_methods_is_an_authenticator() -> None:
+    class Names:
+        def authenticate(self, headers: dict[str, str]) -> Identity | None:
+            assert all(name == name.lower() for name in headers)
+            return Identity(headers["x-name"]) if "x-name" in headers else None
+
+        def security_schemes(self) -> list[dict[str, str]]:
+            return [{"type": "apiKey", "in": "header", "name": "X-Name"}]
+
+    async with serving(registry_of(who=Whoami()), auth=Names()) as app:
+        assert (await send(app, {}, skill="who")).status == 401
+        reply = await send(app, {}, skill="who", headers=[("X-Name", "bob")])
+        assert output(reply.json["result"]["task"])["id"] == "bob"
+        card = (await ask(app, "GET", "/.well-known/agent.json")).json
+        assert "X-Name" in json.dumps(card["securitySchemes"])
+
+
+async def test_section_4_6_2_tokens_say_who_calls() -> None:
+    """Signature, expiry, issuer and audience: section 10.2."""
+    assert JWTAuthenticator(SECRET).security_schemes()
+    async with serving(registry_of(who=Whoami()), auth=JWTAuthenticator(SECRET)) as app:
+        reply = await send(app, {}, skill="who", headers=bearer(sub="svc", type="service", roles=["a", "b"], aud=None))
+        found = output(reply.json["result"]["task"])
+        assert (found["id"], found["type"], found["roles"]) == ("svc", "service", ["a", "b"])
+
+
+async def test_section_4_6_3_a_module_and_its_thread_can_ask_for_whom_they_work() -> None:
+    class Asks(Giving):
+        def execute(self, inputs: dict[str, Any], context: Any) -> Any:
+            found = auth_identity_var.get()
+            return {"owner": found.owner if found is not None else None}
+
+    async with serving(registry_of(asks=Asks()), auth=authenticator()) as app:
+        replies = await asyncio.gather(*[send(app, {}, headers=bearer(sub=f"user-{n}")) for n in range(5)])
+        found = [output(reply.json["result"]["task"])["owner"] for reply in replies]
+        assert found == [f"user-{n}" for n in range(5)]
+        assert auth_identity_var.get() is None
+        reply = await ask(app, "POST", "/", headers=[("content-type", "application/json")], body=rpc("tasks/list", {}))
+        assert (reply.status, (reply.header("www-authenticate") or "")[:6]) == (401, "Bearer")
+
+
+# ------------------------------------------------------------------------------------------------------- 4.8 explorer
+
+
+async def test_section_4_8_the_page_is_for_everybody_and_calls_are_not() -> None:
+    async with serving(registry_of(echo=Echo()), auth=authenticator(), explorer=True) as app:
+        page = await ask(app, "GET", "/explorer/")
+        assert page.status == 200
+        assert b"https://" not in page.body  # nothing comes from elsewhere
+        headers = [("content-type", "application/json"), ("a2a-version", "1.0")]
+        body = rpc("SendMessage", {"message": message("x", skill="echo")})
+        for path in ("/", "/explorer/", "/explorer/message:send"):
+            assert (await ask(app, "POST", path, headers=headers, body=body)).status in (401, 404, 405)
+
+
+# ------------------------------------------------------------------------------------------------------- their time
+
+
+async def test_a_timeout_counts_the_module_and_not_what_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that ends in its time has done its work: its result is kept, however long that takes."""
+
+    class Slow(Giving):
+        input_schema = Anything
+
+    async with serving(registry_of(slow=Slow(dict)), execution_timeout=0.3) as app:
+        server: ApcoreServer = app.state.server
+        complete = server.modules._complete
+
+        async def late(*given: Any) -> None:
+            await asyncio.sleep(1.0)
+            await complete(*given)
+
+        monkeypatch.setattr(server.modules, "_complete", late)
+        task = await task_of(app, {"a": 1})
+        assert output(task) == {"a": 1}
+
+
+async def test_executors_that_cut_are_told_apart_from_ours() -> None:
+    sleeper = Sleeper()
+    executor = executor_of(registry_of(sleep=sleeper))
+    async with serving(executor, execution_timeout=0.2) as app:
+        task = await task_of(app, {"deaf": False})
+        assert (state(task), told(task)["data"]["type"]) == ("failed", "ModuleTimeoutError")
+        await asyncio.wait_for(sleeper.heard.wait(), 10)  # and the module was told
+        await until(app, task["id"], "failed")

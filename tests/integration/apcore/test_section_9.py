@@ -1,0 +1,141 @@
+"""Section 9 of the design of apcore agents: errors, of modules and of the protocol, and what is tried again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from apcore import errors
+
+from holdfast.client import A2AClient, A2AServerError
+from tests.integration.apcore.calling import error_of, send, state, task_of, told
+from tests.integration.apcore.modules import Echo, Giving, Total, registry_of
+from tests.integration.apcore.serving import serving
+from tests.integration.apcore.test_section_5 import answer
+from tests.integration.apcore.test_section_7 import data, said, text
+from tests.integration.client.bad_agent import CARD_PATH, bad_agent, http
+from tests.integration.server.asgi import ask, call
+
+# --------------------------------------------------------------------------------------------------- 9.1 of modules
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words", "kind"),
+    [
+        (errors.SchemaValidationError("Input validation failed"), -32602, "Invalid params", "SchemaValidationError"),
+        (errors.ACLDeniedError("eve", "inner"), -32001, "Task not found", "TaskNotFoundError"),
+        (errors.ModuleNotFoundError("inner"), -32601, "Skill not found: inner", "ModuleNotFoundError"),
+        (errors.ModuleExecuteError("bad", "x"), -32603, "Internal error", "ModuleExecuteError"),
+        (errors.ModuleTimeoutError("bad", 1), -32603, "Execution timed out", "ModuleTimeoutError"),
+        (errors.InvalidInputError("no width"), -32602, "Invalid input: no width", "InvalidInputError"),
+        (errors.CallDepthExceededError(9, 8, ["a"]), -32603, "Safety limit exceeded", "CallDepthExceededError"),
+        (errors.CircularCallError("a", ["a", "a"]), -32603, "Safety limit exceeded", "CircularCallError"),
+        (errors.CallFrequencyExceededError("a", 4, 3, ["a"]), -32603, "Safety limit exceeded", None),
+        (ZeroDivisionError("x"), -32603, "Internal error", "ModuleExecuteError"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_section_9_1_what_a_module_raises_is_told_by_the_table(
+    error: Exception, code: int, words: str, kind: str | None
+) -> None:
+    async with serving(registry_of(bad=Giving(error))) as app:
+        task = await task_of(app, {})
+        assert state(task) == "failed"
+        found = told(task)
+        assert (found["code"], found["message"]) == (code, words)
+        assert found["data"]["type"] == (kind or type(error).__name__)
+
+
+# --------------------------------------------------------------------------------- section 9.2: errors of the protocol
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"{", -32700),
+        (b"", -32700),
+        (b"[" * 100_000, -32600),
+        (b'{"jsonrpc":"2.0","id":1}', -32600),
+        (b'{"jsonrpc":"1.0","id":1,"method":"message/send","params":{}}', -32600),
+        (b'{"jsonrpc":"2.0","id":1,"method":"message/nothing","params":{}}', -32601),
+        (b'{"jsonrpc":"2.0","id":1,"method":"message/send"}', -32602),
+    ],
+)
+async def test_section_9_2_errors_of_the_protocol(body: bytes, code: int) -> None:
+    async with serving(registry_of(echo=Echo())) as app:
+        reply = await ask(app, "POST", "/", headers=[("content-type", "application/json")], body=body)
+        assert reply.json["error"]["code"] == code
+        assert "recursion" not in reply.body.decode()
+
+
+async def test_section_9_2_too_much_and_not_json() -> None:
+    async with serving(registry_of(echo=Echo())) as app:
+        large = b'{"jsonrpc":"2.0","id":1,"method":"message/send","params":{"x":"' + b"x" * 11_000_000 + b'"}}'
+        assert (await ask(app, "POST", "/", headers=[("content-type", "application/json")], body=large)).status == 413
+        assert (await ask(app, "POST", "/", headers=[("content-type", "text/plain")], body=b"{}")).status == 415
+
+
+async def test_section_9_2_too_much_in_pieces() -> None:
+    """A body whose length nobody says."""
+    async with serving(registry_of(echo=Echo())) as app:
+        pieces = [b'{"jsonrpc":"2.0","id":1,"method":"message/send","params":{"x":"', *[b"x" * 1_000_000] * 11]
+        headers = [("content-type", "application/json"), ("transfer-encoding", "chunked")]
+        assert (await ask(app, "POST", "/", headers=headers, body=b"".join(pieces))).status == 413
+
+
+@pytest.mark.parametrize("given", ["[1, 2]", "3", '"x"', "null", "true"])
+async def test_section_9_2_json_that_is_no_object(given: str) -> None:
+    """In a text part: the text itself, where a module takes text; nothing for one that takes an object."""
+    async with serving(registry_of(echo=Echo(), total=Total())) as app:
+        assert (await error_of(app, given, skill="total"))["code"] == -32602
+        assert state(await task_of(app, given, skill="echo")) == "completed"
+
+
+async def test_section_9_3_nothing_of_the_inside_is_told() -> None:
+    why = 'Traceback\n  File "/srv/app/m.py", line 3\nKeyError: api_key=abc in /etc/agent/conf.d/keys.yaml'
+    given = {
+        "foreign": Giving(KeyError(why)),
+        "own": Giving(errors.ModuleError(code="OWN_CODE", message=why, details={"file": "/srv/x/y"})),
+        "input": Giving(errors.InvalidInputError(f"bad value {why}")),
+    }
+    async with serving(registry_of(**given)) as app:
+        for skill in given:
+            task = await answer(app, "message/send", said(data({}), skill=skill))
+            assert task["status"]["state"] == "failed"
+            for secret in ("/srv", "/etc", "abc", "line 3", "Traceback", "OWN_CODE"):
+                assert secret not in str(task), (skill, secret)
+
+
+async def test_section_9_5_errors_have_one_shape() -> None:
+    async with serving(registry_of(echo=Echo(), total=Total())) as app:
+        for params in (said(text("x")), said(text("x"), skill="no"), said(data({}), skill="total"), {}):
+            error = (await call(app, "message/send", params)).json["error"]
+            assert set(error) == {"code", "message", "data"}
+            assert isinstance(error["data"]["type"], str)
+
+
+async def test_section_9_4_nothing_is_called_twice_by_itself() -> None:
+    class Counting(Giving):
+        calls = 0
+
+        async def execute(self, inputs: dict[str, Any], context: Any) -> Any:
+            type(self).calls += 1
+            raise RuntimeError
+
+    async with serving(registry_of(bad=Counting())) as app:
+        assert state(await task_of(app, {})) == "failed"
+        assert Counting.calls == 1
+    async with bad_agent() as agent:
+        agent.answers[CARD_PATH] = agent.card()
+        agent.calls = [http(b"down", status=500)]
+        async with A2AClient(agent.url) as client:
+            with pytest.raises(A2AServerError):
+                await client.send_message("hello")
+        assert len(agent.posts) == 1
+
+
+async def test_section_9_4_a_repeat_of_the_client_is_the_same_task() -> None:
+    async with serving(registry_of(echo=Echo())) as app:
+        first, second = [(await send(app, "hi", messageId="m")).json["result"]["task"] for _ in range(2)]
+        assert first["id"] == second["id"]
+        assert "error" in (await send(app, "other", messageId="m")).json
