@@ -79,7 +79,7 @@ class Bindings:
                     continue
                 return
 
-        await self._desk.load("mark_binding_terminal", write, None, trace_id=trace_id)
+        await self._desk.load("mark_binding_terminal", write, None, trace_id=trace_id, changes=True)
 
 
 def binding_fields(stored: dict[str, Any], saved: int) -> Fields:

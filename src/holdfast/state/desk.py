@@ -30,6 +30,7 @@ from holdfast.storage import Kernel, Operation, Put, Scope
 
 T = TypeVar("T")
 
+PATIENCE = 6  # so many time-outs an answer that must not be lost is waited for after its caller has gone
 KNOWN = 4096  # sessions and traces that this process has noted, so that each is noted once in a while
 NOTE_SECONDS = 3600.0  # that while: which of them are in use can be told from when they were noted
 
@@ -106,10 +107,12 @@ class Desk:
         *,
         trace_id: str | None = None,
         unclaimed: Callable[[T], None] | None = None,
+        changes: bool = False,
     ) -> T:
         """What the function reads, after everything saved before; under ``resilient`` the default if that fails.
 
-        ``unclaimed`` is given what it read when that came after the caller had gone.
+        ``unclaimed`` is given what it read when that came after the caller had gone. ``changes``: it reads in order to
+        write, and fails as a save does.
         """
         writer = self.host.writer
         error: BaseException
@@ -135,9 +138,9 @@ class Desk:
             if (writer := self.host.writer) is not None:
                 writer.breaker.failed()
         self.counters.load_failures += 1
-        tell_load_failed(method, trace_id, error)
+        (tell_save_failed if changes else tell_load_failed)(method, trace_id, error)
         if self.policy == "strict":
-            raise StateNotLoaded(method, error) from error
+            raise (StateNotSaved if changes else StateNotLoaded)(method, error) from error
         return default
 
     async def _asked(self, read: Callable[[Scope], Awaitable[T]], unclaimed: Callable[[T], None] | None) -> T:
@@ -146,7 +149,7 @@ class Desk:
 
         if unclaimed is None:
             return await self.host.ask(call)
-        return await claimed(self.host, call, unclaimed, seconds=2 * self.timeout_seconds)
+        return await claimed(self.host, call, unclaimed, seconds=PATIENCE * self.timeout_seconds)
 
     def note(self, *, session_id: str | None = None, trace_id: str | None = None) -> tuple[Put, ...]:
         """What to write so that the session or trace can be listed; nothing when this process has noted it lately."""

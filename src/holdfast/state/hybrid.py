@@ -43,10 +43,13 @@ class HybridStateStore:
         return getattr(self.durable, "artifact_store", None)
 
     async def flush(self) -> None:
-        """Return when everything that was saved before is committed."""
-        for store in (self.fast, self.durable):
-            if hasattr(store, "flush"):
-                await store.flush()
+        """Return when everything that was saved before is committed, in both, also when one of them lost something."""
+        try:
+            if hasattr(self.fast, "flush"):
+                await self.fast.flush()
+        finally:
+            if hasattr(self.durable, "flush"):
+                await self.durable.flush()
 
     async def close(self) -> None:
         """Close both, the second also when the first can't be."""

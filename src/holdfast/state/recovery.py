@@ -71,6 +71,10 @@ class Recovery:
         for write in writes:
             self._newer.update(dict.fromkeys(keys_of(write.operations), write.number))
 
+    def overtaken(self, write: Write) -> set[tuple[str, str]]:
+        """The records of this write that later ones have reached."""
+        return {key for key in keys_of(write.certain) if self._newer.get(key, 0) > write.number}
+
     def caught_up(self) -> None:
         """Nothing older is under way any more."""
         if not self.active:
@@ -150,7 +154,7 @@ class Recovery:
     async def _saved_again(self, kernel: Kernel, write: Write) -> set[tuple[str, str]]:
         """The records of this write that a later save has reached, here or in another process."""
         keys = keys_of(write.certain)
-        newer = {key for key in keys if self._newer.get(key, 0) > write.number}
+        newer = self.overtaken(write)
         for operation in write.certain:
             if isinstance(operation, Put) and isinstance(mine := operation.fields.get("saved"), int):
                 record = await kernel.get(write.partition, operation.collection, operation.key)

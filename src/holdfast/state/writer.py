@@ -29,8 +29,8 @@ from holdfast.state.link import Link
 from holdfast.state.policy import Counters, PolicyName, logger, tell_save_failed
 from holdfast.state.recovery import Recovery
 from holdfast.state.spool import MemorySpool, Spool
-from holdfast.state.writes import GROUP_BYTES, GROUP_ENTRIES, Write, merged
-from holdfast.storage import Kernel, Receipt
+from holdfast.state.writes import GROUP_BYTES, GROUP_ENTRIES, Write, keys_of, merged
+from holdfast.storage import Kernel, Operation, Put, Receipt
 
 
 class Writer:
@@ -166,7 +166,7 @@ class Writer:
     def _submit(self, kernel: Kernel, group: Sequence[Write]) -> None:
         try:
             future = asyncio.ensure_future(kernel.commit(group[0].partition, *merged(group)))
-        except HoldfastError as error:
+        except Exception as error:  # noqa: BLE001  (whatever it is: those who wait hear of it)
             self._unwritten(group, error)
             return
         self._under_way[future] = group
@@ -228,7 +228,7 @@ class Writer:
             return
         for write in group:
             if isinstance(error, CommitRefused) and write.alternative is not None and kernel is not None:
-                write.operations, write.alternative = write.alternative, None  # which may be refused too, then for good
+                write.operations, write.alternative = self._not_overtaken(write), None  # a second refusal is for good
                 self._submit(kernel, [write])
             else:
                 self._failed(write, error)
@@ -236,6 +236,18 @@ class Writer:
             repair = asyncio.get_running_loop().create_task(self._link.broke(error))
             self._repairs.add(repair)
             repair.add_done_callback(self._repairs.discard)
+
+    def _not_overtaken(self, write: Write) -> tuple[Operation, ...]:
+        """What to write instead, but for the records that later writes have reached, or are on their way to."""
+        overtaken = self.recovery.overtaken(write)
+        for later in (later for group in self._under_way.values() for later in group):
+            if later.number > write.number:
+                overtaken.update(keys_of(later.certain))
+        return tuple(
+            operation
+            for operation in write.certain
+            if not isinstance(operation, Put) or (operation.collection, operation.key) not in overtaken
+        )
 
     def _failed(self, write: Write, error: BaseException) -> None:
         self.waiting -= 1

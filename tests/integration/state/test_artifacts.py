@@ -473,6 +473,35 @@ async def test_two_stores_of_one_storage_keep_the_limits_together(shared_url: st
             assert [await one.artifact_store.get(ref.id) is not None for ref in kept] == [True] * 4
 
 
+class Silent(MemoryKernel):
+    """The storage does not answer."""
+
+    async def _stage_chunk(self, *_arguments: Any) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def _blob_chunk(self, *_arguments: Any) -> Any:
+        await asyncio.get_running_loop().create_future()
+
+
+async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Silent(declare=FAMILIES) as kernel:
+        store = StateStore(kernel, timeout_seconds=0.05).artifact_store
+        with pytest.raises(StateNotSaved, match="did not answer") as caught:
+            await store.put_bytes(b"x")
+        assert caught.value.retryable
+        with monkeypatch.context() as answering:
+            answering.setattr(Silent, "_stage_chunk", MemoryKernel._stage_chunk)
+            ref = await store.put_bytes(b"x")
+        with pytest.raises(StateNotLoaded, match="did not answer"):
+            await store.get(ref.id)
+
+
+async def test_text_that_is_none_is_refused() -> None:
+    async with StateStore("memory:") as state:
+        with pytest.raises(InvalidState, match="UTF-8"):
+            await state.artifact_store.put_text("\ud800")
+
+
 class Away(MemoryKernel):
     """The storage can't be used."""
 

@@ -191,7 +191,6 @@ async def test_progress_does_not_rewrite_the_context(store: StateStore) -> None:
 
 
 async def test_a_context_that_was_removed_is_written_again(store: StateStore) -> None:
-
     one = task()
     await store.save_task(one)
 
@@ -201,6 +200,14 @@ async def test_a_context_that_was_removed_is_written_again(store: StateStore) ->
     await store.host.ask(remove)
     await store.save_task(one)
     assert await store.list_tasks("session") == [one]
+    await store.host.ask(remove)
+    one.progress = {"n": 1}
+    first = store.save_task(one)  # is refused, since it relies on the context, and written again ...
+    one.progress = {"n": 2}
+    one.context_snapshot.query = "newer"
+    await store.save_task(one)
+    await first
+    assert await store.list_tasks("session") == [one]  # ... but not over the next
 
 
 async def test_cursors_of_updates(store: StateStore) -> None:

@@ -149,6 +149,19 @@ async def test_loads_that_work_close_the_breaker(kernel: Flaky) -> None:
     assert (await store.health()).breaker == "closed"
 
 
+async def test_an_end_of_a_conversation_that_is_not_kept_is_a_save_that_failed(
+    kernel: Flaky, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = StateStore(kernel)
+    await store.save_remote_binding(binding())
+    kernel.away = True
+    with pytest.raises(StateNotSaved, match="mark_binding_terminal"):
+        await store.mark_binding_terminal(trace_id="trace", context_id="context", task_id="task")
+    assert failures(caplog) == [
+        ("statestore_save_failed", "mark_binding_terminal", "trace", "StorageUnreachable"),
+    ]
+
+
 async def test_a_trace_whose_first_write_was_lost_can_be_listed(kernel: Flaky) -> None:
     store = StateStore(kernel)
     await store.save_memory_state("key", {})

@@ -8,7 +8,7 @@ from typing import Any
 import penguiflow.state.protocol as theirs
 import pytest
 
-from holdfast.errors import InvalidState
+from holdfast.errors import InvalidState, StateNotSaved
 from holdfast.state import (
     HybridStateStore,
     StateStore,
@@ -74,6 +74,21 @@ async def test_two_stores_as_one() -> None:
             "fast": True,
         }
         assert missing_capabilities(store, [*DURABLE, *FAST, "artifact_store"]) == []
+
+
+async def test_a_hybrid_flushes_both() -> None:
+    """Also when the first has something lost to tell."""
+    flushed = []
+
+    class Lossy(StateStore):
+        async def flush(self) -> None:
+            flushed.append(self.tenant)
+            raise StateNotSaved("save_event", OSError())
+
+    hybrid = HybridStateStore(Lossy("memory:", tenant="durable"), fast=Lossy("memory:", tenant="fast"))
+    with pytest.raises(StateNotSaved):
+        await hybrid.flush()
+    assert flushed == ["fast", "durable"]
 
 
 def theirs_event() -> Any:

@@ -6,10 +6,19 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from os import PathLike
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from holdfast.errors import ArtifactTooLarge, BlobNotFound, InvalidState, StateNotLoaded, StateNotSaved, StorageError
+from holdfast.errors import (
+    ArtifactTooLarge,
+    BlobNotFound,
+    InvalidState,
+    StateNotLoaded,
+    StateNotSaved,
+    StateTimeout,
+    StorageError,
+)
 from holdfast.state.artifacts.ids import Owner
 from holdfast.state.artifacts.order import Order
 from holdfast.state.artifacts.record import Kept
@@ -26,6 +35,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+SLOWEST = 1_000_000  # bytes in a second: an artifact may take as long as this, and as any other save
+
 Stream = AsyncIterable[bytes] | BinaryIO | PathLike[str]
 
 
@@ -39,8 +50,9 @@ class ArtifactReader(BlobReader):
         self._desk = desk
 
     async def chunk(self, number: int) -> bytes:
-        """The chunk with this number, from 0, checked."""
-        return await self._desk.host.ask(lambda _kernel: self._inner.chunk(number))
+        """The chunk with this number, from 0, checked. Raises StateTimeout when that takes too long."""
+        async with _limited(self._desk.timeout_seconds):
+            return await self._desk.host.ask(lambda _kernel: self._inner.chunk(number))
 
 
 class ArtifactStore:
@@ -87,7 +99,11 @@ class ArtifactStore:
         """Keep a text as UTF-8; answers an ArtifactRef."""
         if not isinstance(text, str):
             raise InvalidState(f"put_text takes a string, not a {type(text).__name__}")
-        return await self._put(text.encode(), mime_type, filename, namespace, scope, meta)
+        try:
+            data = text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidState(f"put_text takes text that can be written as UTF-8: {error.reason}") from error
+        return await self._put(data, mime_type, filename, namespace, scope, meta)
 
     async def put_stream(
         self,
@@ -124,9 +140,11 @@ class ArtifactStore:
         async def put(kernel: Kernel) -> Kept:
             return await self._on(kernel.scoped(self._desk.partition)).put(source, **named, meta=dict(meta or {}))
 
+        seconds = self._desk.timeout_seconds + len(source) / SLOWEST if isinstance(source, bytes) else None
         try:
-            return self._ref(await self._desk.host.ask(put))
-        except StorageError as error:
+            async with _limited(seconds):
+                return self._ref(await self._desk.host.ask(put))
+        except (StorageError, StateTimeout) as error:
             tell_save_failed("put_artifact", None, error)
             raise StateNotSaved("put_artifact", error) from error
 
@@ -141,7 +159,7 @@ class ArtifactStore:
             return await reader.read()
         except BlobNotFound:
             return None  # it was deleted meanwhile
-        except StorageError as error:
+        except (StorageError, StateTimeout) as error:
             tell_load_failed("get_artifact", None, error)
             if self._desk.policy == "strict":
                 raise StateNotLoaded("get_artifact", error) from error
@@ -200,6 +218,15 @@ class ArtifactStore:
 
     def _ref(self, kept: Kept) -> Any:
         return self._desk.types.make("ArtifactRef", kept.described())
+
+
+@asynccontextmanager
+async def _limited(seconds: float | None) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise StateTimeout(f"the storage did not answer within {seconds:g} seconds") from None
 
 
 def _brought(source: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
