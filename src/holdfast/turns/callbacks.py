@@ -59,6 +59,39 @@ class StorageCallbacks(TypedDict):
     replace_tool_call_group_callback: NotRequired[ReplaceGroup]
 
 
+class SomeCallbacks(TypedDict, total=False):
+    """Any of them: what replaces those of a storage. The same names and shapes once more, since none is required."""
+
+    fetch_memories_callback: Fetch[Memory]
+    fetch_messages_callback: Fetch[Message]
+    fetch_thoughts_callback: Fetch[Thought]
+    fetch_tool_calls_callback: Fetch[ToolCall]
+    fetch_tools_callback: Fetch[Tool]
+    fetch_retrievables_callback: Fetch[Retrievable]
+    refresh_standing_instructions_callback: Fetch[str | Tokenizable]
+    store_message_callback: Persist[Message]
+    mutate_message_callback: Persist[Message]
+    delete_message_callback: Persist[str]
+    store_memory_callback: Persist[Memory]
+    mutate_memory_callback: Persist[Memory]
+    delete_memory_callback: Persist[str]
+    store_thought_callback: Persist[Thought]
+    mutate_thought_callback: Persist[Thought]
+    delete_thought_callback: Persist[str]
+    store_tool_call_callback: Persist[ToolCall]
+    mutate_tool_call_callback: Persist[ToolCall]
+    delete_tool_call_callback: Persist[str]
+    store_retrievable_callback: Persist[Retrievable]
+    mutate_retrievable_callback: Persist[Retrievable]
+    delete_retrievable_callback: Persist[str]
+    store_standing_instruction_callback: Persist[str | Tokenizable]
+    mutate_standing_instruction_callback: Persist[str | Tokenizable]
+    delete_standing_instruction_callback: Persist[str | Tokenizable]
+    store_media_bytes_callback: Conduit[MediaReader]
+    store_retrievable_bytes_callback: Conduit[SpoolReader]
+    replace_tool_call_group_callback: ReplaceGroup
+
+
 @dataclass(frozen=True, slots=True)
 class Callback:
     """One of them: how it is called, and whether it must be there."""

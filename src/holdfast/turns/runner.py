@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from holdfast.errors import InputPipelineError, InvalidTurnRunnerConfig, OutputPipelineError, PipelineShortCircuited
 from holdfast.turns.buses import Bus, Emitter, Listener
-from holdfast.turns.callbacks import CALLBACKS, StorageCallbacks
+from holdfast.turns.callbacks import CALLBACKS, SomeCallbacks, StorageCallbacks
 from holdfast.turns.context import TurnContext, TurnInput
 from holdfast.turns.dispatch import DispatchRunner, Executor
 from holdfast.turns.dispatch_context import UnitOfWork
@@ -34,7 +34,9 @@ from holdfast.turns.validate import (
 TurnStatus = Literal["ack", "nack", "aborted", "failed"]
 
 
-class _Options(TypedDict, total=False):
+class TurnRunnerOptions(TypedDict, total=False):
+    """What has a default; see the reference of turns."""
+
     tools: Sequence[Tool]
     turn_input_pipeline: Sequence[Middleware]
     turn_output_pipeline: Sequence[Middleware]
@@ -49,13 +51,17 @@ class _Options(TypedDict, total=False):
     listener_timeout_seconds: float | None
 
 
-class TurnRunnerConfig(StorageCallbacks, _Options):
+class TurnRunnerChanges(SomeCallbacks, TurnRunnerOptions, total=False):
+    """What may be given to the runner of a storage: options, and callbacks in the place of the storage's own."""
+
+
+class TurnRunnerConfig(StorageCallbacks, TurnRunnerOptions):
     """Everything a runner is made of: an executor, the storage callbacks, and options that have a default."""
 
     executor_callback: Executor
 
 
-_KNOWN = {"executor_callback", *CALLBACKS, *_Options.__annotations__}
+_KNOWN = {"executor_callback", *CALLBACKS, *TurnRunnerOptions.__annotations__}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,9 +158,10 @@ async def test_turn_ids_that_are_none(storage: DurableStorage, turn_id: Any) -> 
 
 
 @pytest.mark.parametrize("option", ["progress_store", "gate_store"])
-def test_stores_that_are_none(option: str) -> None:
+def test_stores_that_are_none(option: Any) -> None:
+    wrong: Any = {option: object()}
     with pytest.raises(InvalidTurnRunnerConfig, match=f"{option} has the methods"):
-        durable_storage("memory:").runner(executor_callback=stores, **{option: object()})
+        durable_storage("memory:").runner(executor_callback=stores, **wrong)
 
 
 @pytest.mark.parametrize("turn_id", ["a/b", "%2F", "~", "x" * 5000, "é\n\ud800", "\x00"])

@@ -6,13 +6,14 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self, Unpack, cast
 
 from holdfast.errors import InvalidValue, SchemaTooNew, StorageClosed, TurnStorageSchema
 from holdfast.storage import Kernel, open_storage
 from holdfast.turns.callbacks import StorageCallbacks
 from holdfast.turns.codec import KINDS, ArtifactTypes, Codec, Kind, Resolvers
 from holdfast.turns.codec.kinds import PLURALS
+from holdfast.turns.dispatch import Executor
 from holdfast.turns.durable import retention
 from holdfast.turns.durable.blobs import Blobs, Conduit, Shelf
 from holdfast.turns.durable.families import FAMILIES
@@ -30,7 +31,7 @@ from holdfast.turns.durable.store import TurnStore
 from holdfast.turns.durable.unit import current
 from holdfast.turns.primitives import Message
 from holdfast.turns.readers import answer
-from holdfast.turns.runner import TurnRunner
+from holdfast.turns.runner import TurnRunner, TurnRunnerChanges
 from holdfast.turns.windows import FetchPolicy
 
 Callback = Callable[..., Awaitable[Any]]
@@ -153,13 +154,16 @@ class DurableStorage:
         found["replace_tool_call_group_callback"] = self._replace_tool_calls
         return cast("StorageCallbacks", found)
 
-    def runner(self, **config: Any) -> TurnRunner:
+    def runner(self, *, executor_callback: Executor, **changes: Unpack[TurnRunnerChanges]) -> TurnRunner:
         """A TurnRunner on this storage: its callbacks, its unit of work, its gates, and how far turns are.
 
-        runner = storage.runner(executor_callback=execute, tools=[add])
+            runner = storage.runner(executor_callback=execute, tools=[add])
+
+        A callback given here replaces the storage's own, and has no part in the unit of work.
         """
         ours = {"unit_of_work": self.unit_of_work, "gate_store": self.gates, "progress_store": self.progress}
-        return TurnRunner(**{**self.callbacks(), **ours, **config})
+        config: dict[str, Any] = {**self.callbacks(), **ours, **changes}
+        return TurnRunner(executor_callback=executor_callback, **config)
 
     def unit_of_work(self, ctx: Turn) -> AbstractAsyncContextManager[object]:
         """Within this, what the callbacks of this turn write is one commit at the end; nothing, if it is left early.
@@ -221,11 +225,12 @@ class DurableStorage:
         """Remove everything of this tenant, or of one of its threads: nothing of it is left.
 
         Memories and standing instructions are the tenant's, unless the policy says that they belong to the thread.
+        Bytes that nobody else holds leave the disk with the next sweep of the storage.
         """
         return await retention.erase(self.kernel, partition_of(tenant), _owners(thread))
 
     def export(self, tenant: str, *, thread: str | None = None) -> AsyncIterator[dict[str, Any]]:
-        """Everything that this tenant (or one of its threads) has, as JSON, record by record."""
+        """Every living record of this tenant (or of one of its threads) as JSON, with descriptors of its bytes."""
         return retention.export(self.kernel, partition_of(tenant), _owners(thread))
 
     async def _everywhere(self, tenant: str | None, act: Callable[[str], Awaitable[Removed]]) -> Removed:

@@ -1,4 +1,4 @@
-"""The bytes of one turn as a ByteStore: for tools that keep files of their own."""
+"""The bytes of one turn as a ByteStore: what the conduits write, by id. What no record refers to is reaped one day."""
 
 from __future__ import annotations
 
