@@ -165,3 +165,8 @@ def test_what_can_not_be_kept_is_named() -> None:
 
 def test_plain_json_stays_plain() -> None:
     assert encode({"a": [1, 2.5, None, True, "x"]}) == b'{"a":[1,2.5,null,true,"x"]}'
+
+
+def test_the_second_of_two_equal_hours_stays_the_second() -> None:
+    for moment in (time(2, 30, fold=1), datetime(2026, 10, 25, 2, 30, fold=1)):  # noqa: DTZ001  (as a clock shows it)
+        assert decode(encode(moment)).fold == 1
