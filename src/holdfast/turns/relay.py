@@ -26,7 +26,7 @@ SHOWN = ("message", "thought", "tool_call")
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """What is to be shown next: more text, or all of the data anew."""
+    """What is to be shown next: more text with ``append``, or else all of it anew."""
 
     kind: str
     id: str
@@ -34,7 +34,7 @@ class _Chunk:
     data: Any = None
     name: str = ""
     last: bool = False
-    whole: bool = False
+    append: bool = False
     discarded: bool = False
 
 
@@ -48,7 +48,6 @@ class Relay:
         self._waiting: deque[_Chunk] = deque()
         self._news = asyncio.Event()
         self._begun: set[str] = set()
-        self._emitted: set[str] = set()
         self._unfinished: set[str] = set()
         self._closed = False
 
@@ -89,14 +88,15 @@ class Relay:
         """Nothing more will be reported; ``ended``: by no later run of the turn either."""
         for name in sorted(self._unfinished) if ended else ():
             if self._artifact("message", name) not in self._begun:
-                self._put(_Chunk("message", name, whole=True, last=True, discarded=True))
+                self._put(_Chunk("message", name, last=True, discarded=True))
         self._closed = True
         self._news.set()
 
     # ------------------------------------------------------------------------------------------------------ reports
 
     def _text(self, kind: str, report: TextReport) -> None:
-        self._put(_Chunk(kind, report.id, report.delta, last=report.is_complete))
+        began = report.full == report.delta  # in this run: what an earlier one said of it is said anew
+        self._put(_Chunk(kind, report.id, report.delta, last=report.is_complete, append=not began))
 
     def _call(self, report: ToolCallReport) -> None:
         data = {
@@ -107,13 +107,13 @@ class Relay:
             "isComplete": report.is_complete,
         }
         name = report.tool or ""
-        self._put(_Chunk("tool_call", report.id, data=data, name=name, last=report.is_complete, whole=True))
+        self._put(_Chunk("tool_call", report.id, data=data, name=name, last=report.is_complete))
 
     def _stored(self, message: Message) -> None:
         """A message of the agent that nobody reported while it grew."""
         known = self._artifact("message", message.id) in self._begun
         if message.role == "assistant" and message.content is not None and not known:
-            self._put(_Chunk("message", message.id, str(message.content), last=True, whole=True))
+            self._put(_Chunk("message", message.id, str(message.content), last=True))
 
     def _put(self, chunk: _Chunk) -> None:
         self._begun.add(self._artifact(chunk.kind, chunk.id))
@@ -125,9 +125,9 @@ class Relay:
     def _next(self) -> _Chunk:
         """The next chunk; texts of one message that pile up are one."""
         chunk = self._waiting.popleft()
-        while self._waiting and not chunk.last and not chunk.whole:
+        while self._waiting and not chunk.last:
             more = self._waiting[0]
-            if (more.kind, more.id, more.whole) != (chunk.kind, chunk.id, False):
+            if (more.kind, more.id, more.append) != (chunk.kind, chunk.id, True):
                 break
             self._waiting.popleft()
             chunk = replace(chunk, text=chunk.text + more.text, last=more.last)
@@ -135,8 +135,6 @@ class Relay:
 
     async def _show(self, chunk: _Chunk) -> None:
         artifact = self._artifact(chunk.kind, chunk.id)
-        append = not chunk.whole and artifact in self._emitted
-        self._emitted.add(artifact)
         about: dict[str, Any] = {"kind": chunk.kind, "id": chunk.id}
         if chunk.discarded:
             about["discarded"] = True
@@ -144,9 +142,9 @@ class Relay:
             artifact_id=artifact,
             text=chunk.text if chunk.data is None else None,
             data=chunk.data,
-            name=None if append else chunk.name or chunk.kind,
-            metadata=None if append else {METADATA: about},
-            append=append,
+            name=None if chunk.append else chunk.name or chunk.kind,
+            metadata=None if chunk.append else {METADATA: about},
+            append=chunk.append,
             last_chunk=chunk.last,
         )
 

@@ -154,7 +154,7 @@ def serve(lasting_url: str) -> Iterator[Callable[[str], Server]]:
 
 
 async def test_a_task_goes_on_in_another_process(lasting_url: str, serve: Callable[[str], Server]) -> None:
-    """Killed in an iteration, asked by the next process, killed again while it waits, answered to a third one."""
+    """Killed in an iteration, asked by the next process, killed while it waits, and after the answer."""
 
     async def reach(task_id: str, state: TaskState) -> Task:
         async with asyncio.timeout(60):
@@ -176,11 +176,11 @@ async def test_a_task_goes_on_in_another_process(lasting_url: str, serve: Callab
         assert second.stop() == ["iteration 0", "iteration 1"]
         answered = said("approve", task_id=task_id, context_id=asked.context_id)
         await engine.tasks.send(answered)
-        third = serve("after-1")
+        third = serve("in-1")
         assert await asyncio.to_thread(third.lines) == ["iteration 1", "answer True"]
         assert third.process.returncode == -9
         fourth = serve("never")
         task = await reach(task_id, TaskState.completed)
-        assert fourth.stop() == ["iteration 2"]
+        assert fourth.stop() == ["iteration 1", "answer True", "iteration 2"]
     shown = {each.artifact_id: "".join(part.text or "" for part in each.parts) for each in task.artifacts}
     assert shown == {"message-1-m0": "half 0", "message-1-m1": "half 1", "message-1-m2": "half 2"}
