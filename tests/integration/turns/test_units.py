@@ -6,10 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.errors import (
-    TurnStorageDuplicateId,
-    TurnStorageNotFound,
-)
+from holdfast.errors import TooLarge, TurnStorageDuplicateId, TurnStorageNotFound
 from holdfast.turns.durable import DurableStorage
 from tests.integration.turns.stage import (
     Calls,
@@ -78,6 +75,17 @@ async def test_another_turn_has_no_part_in_a_unit(storage: DurableStorage, calls
     ended.set()
     await late
     assert await calls.ids() == ["theirs", "mine", "late"]
+
+
+async def test_a_unit_that_is_too_large_says_what_to_do(storage: DurableStorage, calls: Calls) -> None:
+    unit = storage.unit_of_work(Turn())
+    await unit.__aenter__()
+    for number in range(1001):
+        await calls.store_message(message(f"m{number}"))
+    with pytest.raises(TooLarge, match="checkpoint"):
+        await unit.__aexit__(None, None, None)
+    await calls.store_message(message("after"))
+    assert await calls.ids() == ["after"]
 
 
 async def test_many_at_once_in_one_process(storage: DurableStorage, calls: Calls) -> None:

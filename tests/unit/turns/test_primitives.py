@@ -361,3 +361,17 @@ async def test_an_artifact_reads_lines() -> None:
     assert (await known.content_string(), await known.estimate_tokens()) == ("a1\nb\r\na2\n", 3)
     with pytest.raises(NotASpoolReader, match="line, byte_length"):
         SpooledArtifact("text")  # type: ignore[arg-type]
+
+
+def test_texts_that_are_given_may_be_changed_afterwards() -> None:
+    """A primitive keeps what it was given."""
+    text = Tokenizable("before", key="k")
+    kept = [
+        Message(**{**MESSAGE, "content": text}).content,
+        Memory(**{**MEMORY, "content": text}).content,
+        Thought(**{**THOUGHT, "content": text}).content,
+        Retrievable(**{**KNOWN, "content": text}).content,
+        Identity(identifier=1, representation=text).representation,
+    ]
+    text.set("after")
+    assert [(str(each), each.key) for each in kept if isinstance(each, Tokenizable)] == [("before", "k")] * 5

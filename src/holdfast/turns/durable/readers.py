@@ -5,7 +5,6 @@ Every chunk is checked when it is read, and whoever reads all of it has it check
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -116,7 +115,6 @@ class StoredSpoolReader(_Reader):
         self._eager = bytes_.index is None or bytes_.size <= eager_bytes
         self._held: InMemorySpoolReader | None = None
         self._index: LineIndex | None = None
-        self._last: tuple[int, asyncio.Task[bytes] | None, bytes] = (-1, None, b"")
 
     async def line(self, index: int) -> str | None:
         found = await self.lines(index, index + 1) if index >= 0 else []

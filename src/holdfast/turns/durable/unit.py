@@ -13,11 +13,13 @@ from holdfast.errors import (
     BlobNotFound,
     CommitRefused,
     StorageBusy,
+    TooLarge,
     TurnStorageNotFound,
     TurnTakenOver,
 )
 from holdfast.storage import Attach, Detach, FieldIn, Insert, Kernel, Operation, Patch, Replace
 from holdfast.storage.records import Scalar
+from holdfast.storage.requests import MAX_OPERATIONS
 from holdfast.turns.codec.kinds import Kind
 from holdfast.turns.durable.clocks import Clocks, Tick
 from holdfast.turns.durable.families import BYTES, COLLECTIONS, DELETED, KIND_OF, STREAMS, TURNS
@@ -122,6 +124,7 @@ class Unit:
             if not plan.operations:
                 return
             try:
+                _check_size(plan.operations)
                 await self.kernel.commit(self.partition, *plan.operations)
             except CommitRefused as refusal:
                 await self._learn(refusal, plan.ticks)
@@ -205,6 +208,14 @@ class Unit:
                 fold(slot.base, slot.changes)
             case _:
                 pass
+
+
+def _check_size(operations: list[Operation]) -> None:
+    if len(operations) > MAX_OPERATIONS:
+        raise TooLarge(
+            f"a unit of work is at most {MAX_OPERATIONS} operations, and this one has {len(operations)}; "
+            "nothing of it is stored. Call ctx.checkpoint() in between, or make several units"
+        )
 
 
 def holdings(collection: str, key: str, *, before: Iterable[str], after: Iterable[str]) -> list[Operation]:

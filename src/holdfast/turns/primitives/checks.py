@@ -93,9 +93,9 @@ def time(name: str, value: object) -> datetime:
 
 
 def words(name: str, value: object, *, empty: bool = False) -> Tokenizable:
-    """Text as a Tokenizable."""
+    """Text as a Tokenizable; one that is given is copied, since whoever gave it may change it."""
     try:
-        found = Tokenizable.of(value)  # type: ignore[arg-type]
+        found = value.copy() if isinstance(value, Tokenizable) else Tokenizable(value)  # type: ignore[arg-type]
     except TokenizableEvaluatorInvalid:
         raise Wrong(f"{name} is a str or a Tokenizable, not {type(value).__name__}") from None
     if not found and not empty:
