@@ -174,6 +174,24 @@ def webhooks(json_file: Path | None, **options: Any) -> None:
 
 
 @bench.command()
+@click.option(
+    "--url", help="The storage to measure on; without it, SQLite files and, if there is one, a new PostgreSQL."
+)
+@figures
+def state(json_file: Path | None, **options: Any) -> None:
+    """Measure the StateStore: events, flows and a streamed answer of penguiflow, cursors, opening a session.
+
+    The specification's sample stores (an INSERT for each event) and penguiflow's store in memory are measured beside
+    it, in turns. Without penguiflow, its flows and its planner are left out.
+
+    \b
+    Example:
+      holdfast bench state --quick
+    """
+    measure("state", json_file, **options)
+
+
+@bench.command()
 @figures
 def turns(json_file: Path | None, **options: Any) -> None:
     """Measure turns: what keeping one costs beside keeping nothing, long threads, large media.
