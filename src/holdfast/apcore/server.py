@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from holdfast.apcore.card import AgentCardBuilder
 from holdfast.apcore.catalog import Catalog
+from holdfast.apcore.errors_map import sanitized
 from holdfast.apcore.resolve import check_methods, resolve
 from holdfast.apcore.task_storage import TaskStoreStorage
 from holdfast.apcore.task_store import METHODS, TaskStore
@@ -162,7 +163,7 @@ class ApcoreServer(A2AServer):
             found = await self.kept.health_check()
             good, detail = found["status"] == "ok", found.get("reason", "")
         if not good:
-            return False, {"status": "unhealthy", "reason": f"Task store health check failed: {detail}"}
+            return False, {"status": "unhealthy", "reason": f"Task store health check failed: {sanitized(detail)}"}
         uptime = self.routes.health.uptime()
         return True, {"status": "healthy", "module_count": len(self.catalog), "uptime_seconds": uptime}
 

@@ -79,7 +79,8 @@ class ExtensionsWatch:
             metadata = load_metadata(about) if about.exists() else {}
             module = _loaded(file, metadata)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a file of somebody else raises
-            logger.warning("module %s is left as it was: %s", module_id, _why(error))
+            ends = "is left as it was" if self._registry.has(module_id) else "is left out"
+            logger.warning("module %s %s: %s", module_id, ends, _why(error))
             return
         self._replace(module_id, module, metadata)
 

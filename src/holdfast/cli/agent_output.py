@@ -156,8 +156,8 @@ def print_card(card: dict[str, Any]) -> None:
     if skills:
         click.echo("\nskills")
     for skill in skills:
-        click.echo(
-            f"  {plain(str(skill.get('name', skill.get('id', ''))))}: {plain(str(skill.get('description', '')))}"
-        )
+        skill_id, name = str(skill.get("id", "")), str(skill.get("name", skill.get("id", "")))
+        known_by = f" ({plain(skill_id)})" if skill_id not in ("", name) else ""
+        click.echo(f"  {plain(name)}{known_by}: {plain(str(skill.get('description', '')))}")
         for example in skill.get("examples") or ():
             click.echo(click.style(f"    “{plain(str(example))}”", dim=True))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import json
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.loading import load, load_worker
+from holdfast.cli.pasted import curl, run_tag
 from holdfast.cli.serve_options import DEFAULT_STORAGE, ServeCommand, check_together, serve_options
 from holdfast.observability.logs import log_to_stderr
 
@@ -143,14 +142,14 @@ def _card(reference: str, worker: AnyWorker, given: Mapping[str, Any]) -> AgentC
 
 def _tell(address: str, example: str, grpc_at: Address | None, *, operators: bool, page: str = "") -> None:
     """What to try, in lines that can be pasted; with ids that no agent on this storage was sent before."""
-    run = secrets.token_hex(3)
+    run = run_tag()
     lines = (
         f"The agent listens at {address}" + (f", and by gRPC at {grpc_at}" if grpc_at is not None else ""),
         *([f"Look at it in a browser at this machine: {page}"] if page else []),
         "",
         f"  its card:      curl {address}/.well-known/agent-card.json",
-        "  say hello:     " + _curl(address, "SendMessage", f"hello-{run}", "Hello"),
-        "  watch it work: " + _curl(address, "SendStreamingMessage", f"watch-{run}", example, "-N "),
+        "  say hello:     " + curl(address, "SendMessage", f"hello-{run}", {"text": "Hello"}),
+        "  watch it work: " + curl(address, "SendStreamingMessage", f"watch-{run}", {"text": example}, "-N "),
         f"  its tasks:     curl {address}/tasks",
         *([f"  its inside:    curl {address}/holdfast/v1/system"] if operators else []),
         "",
@@ -158,10 +157,3 @@ def _tell(address: str, example: str, grpc_at: Address | None, *, operators: boo
         "A message that is sent twice (the same messageId) is one task. Stop the agent with Ctrl-C.",
     )
     click.echo("\n".join(lines))
-
-
-def _curl(address: str, method: str, message_id: str, text: str, option: str = "") -> str:
-    message = {"messageId": message_id, "role": "ROLE_USER", "parts": [{"text": text}]}
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}})
-    quoted = body.replace("'", "'\\''")
-    return f"curl {option}{address}/ -H 'Content-Type: application/json' -H 'A2A-Version: 1.0' -d '{quoted}'"

@@ -6,15 +6,14 @@ when the agent could not start or go on.
 
 from __future__ import annotations
 
-import json
 import logging
-import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.failure import Failure, WrongConfiguration
+from holdfast.cli.pasted import curl, run_tag
 from holdfast.cli.serve_options import DEFAULT_EXTENSIONS, DEFAULT_STORAGE
 from holdfast.errors import ExtensionsNotFound, HoldfastError
 
@@ -112,26 +111,25 @@ def _tell(address: str, server: ApcoreServer) -> None:
     """What to try, in lines that can be pasted."""
     shown = {skill.id for skill in server.agent_card.skills}
     modules = [module for module in server.catalog.modules.values() if module.id in shown]
-    modules.sort(key=lambda module: not getattr(module.descriptor, "examples", None))  # one with an example, if any
     count = len(server.catalog)
     lines = [f"The agent listens at {address}, with {count} skill{'' if count == 1 else 's'}", ""]
     lines.append(f"  its card:    curl {address}/.well-known/agent-card.json")
     if modules:
-        lines.append(f"  call one:    {_curl(address, modules[0])}")
+        lines.append(f"  call one:    {_call(address, min(modules, key=_daring))}")
     if server.settings.explorer:
         lines.append(f"  look at it:  {address}{server.settings.explorer_prefix}/")
     click.echo("\n".join([*lines, "", "Stop the agent with Ctrl-C."]))
 
 
-def _curl(address: str, module: Module) -> str:
+def _daring(module: Module) -> tuple[bool, bool]:
+    """First what does no harm, then what has an example."""
+    return module.requires_approval or module.only_once, not getattr(module.descriptor, "examples", None)
+
+
+def _call(address: str, module: Module) -> str:
+    from holdfast.apcore.samples import sample_input
+
     examples = getattr(module.descriptor, "examples", None) or ()
-    inputs = examples[0].inputs if examples else {}
-    message = {
-        "messageId": f"try-{secrets.token_hex(3)}",
-        "role": "ROLE_USER",
-        "parts": [{"data": inputs}],
-        "metadata": {"skillId": module.id},
-    }
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}})
-    quoted = body.replace("'", "'\\''")
-    return f"curl {address}/ -H 'Content-Type: application/json' -H 'A2A-Version: 1.0' -d '{quoted}'"
+    inputs = examples[0].inputs if examples else sample_input(module.input_schema)
+    metadata = {"skillId": module.id}
+    return curl(address, "SendMessage", f"try-{run_tag()}", {"data": inputs}, metadata=metadata)

@@ -88,6 +88,8 @@ def _made(
         return errors.ConcurrencyError(task_id)
     if kind is errors.InvalidParamsError:
         return errors.InvalidParamsError(words or None, violations)
+    if kind is errors.SkillNotFoundError:
+        return errors.SkillNotFoundError(words.removeprefix("Skill not found: ") or None)
     if issubclass(kind, errors.BusyError):
         return kind(words or None, retry_after=_seconds(headers))
     if issubclass(kind, errors.AuthenticationFailed):

@@ -64,3 +64,14 @@ def test_the_same_from_python(tmp_path: Path) -> None:
         process.terminate()
         assert process.wait(20) == 0
     assert (tmp_path / "shop.db").exists()
+
+
+def test_what_is_wrong_is_told_on_the_command_line(tmp_path: Path) -> None:
+    """The skill by its name, the fields by their places, and how to name skills."""
+    with serving(tmp_path, "--extensions-dir", "extensions", "--approval", "caller", cwd=EXAMPLE) as found:
+        ask = CliRunner().invoke
+        assert ask(main, ["send", found.url, "x", "--skill", "nope"]).stderr == "error: Skill not found: nope\n"
+        wrong = ask(main, ["send", found.url, '{"order": "A-1", "cents": "many"}', "--skill", "shop.refund"])
+        assert wrong.stderr.startswith("error: Invalid params (/cents: ")
+        assert "(text.count): " in ask(main, ["card", found.url]).stdout
+        assert '"skillId": "text.' in found.printed  # nothing that pays money back is given to be pasted

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from holdfast.apcore import InMemoryTaskStore
 from holdfast.auth import APIKeyAuthenticator, new_secret
 from holdfast.storage.contract import Health
 from tests.integration.apcore.calling import state, task_of
@@ -72,6 +73,19 @@ async def test_section_15_1_a_store_that_does_not_answer_is_unhealthy(monkeypatc
         assert reply.status == 503
         assert reply.json["status"] == "unhealthy"
         assert reply.json["reason"] == "Task store health check failed: connection refused"
+
+
+async def test_section_15_1_what_a_store_raises_is_cleaned_before_everybody_sees_it() -> None:
+    class Broken(InMemoryTaskStore):
+        async def get(self, task_id: str) -> dict[str, Any] | None:
+            raise OSError("no /srv/secrets/db.sock at redis://me:hunter2@10.0.0.5, password=hunter2")
+
+    async with serving(registry_of(echo=Echo()), task_store=Broken()) as app:
+        reply = await ask(app, "GET", "/health")
+        assert (reply.status, reply.json["status"]) == (503, "unhealthy")
+        assert "OSError" in reply.json["reason"]
+        assert b"hunter2" not in reply.body
+        assert b"/srv" not in reply.body
 
 
 # --------------------------------------------------------------------------------------------------------- 15.2 metrics

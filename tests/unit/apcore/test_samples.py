@@ -1,0 +1,57 @@
+"""Inputs to begin with: they fit the schema that they are made from."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+from holdfast.apcore.samples import sample_input
+from holdfast.apcore.schemas import inline
+from tests.integration.apcore.modules import Anything, Numbers, Text
+
+
+class Colour(Enum):
+    red = "red"
+
+
+class Inner(BaseModel):
+    name: str
+    more: int = 3
+
+
+class All(BaseModel):
+    text: str = Field(min_length=8)
+    short: str = Field(max_length=2)
+    count: int = Field(ge=10)
+    few: int = Field(le=-3)
+    share: float
+    sure: bool
+    kind: Literal["a", "b"]
+    colour: Colour
+    maybe: int | None
+    inner: Inner
+    list_: list[Inner]
+    named: str = Field(examples=["Ann"])
+    left_out: str = "x"
+
+
+class Tree(BaseModel):
+    name: str
+    parent: Tree | None
+
+
+@pytest.mark.parametrize("model", [Text, Numbers, Anything, All, Tree])
+def test_a_sample_fits(model: Any) -> None:
+    sample = sample_input(inline(model.model_json_schema()))
+    model.model_validate_json(json.dumps(sample), strict=True)
+    assert "left_out" not in sample
+    assert sample.get("named", "Ann") == "Ann"
+
+
+@pytest.mark.parametrize("schema", [{}, {"required": ["x"]}, {"properties": {"x": {}}, "required": ["x"]}])
+def test_whatever_the_schema(schema: dict[str, Any]) -> None:
+    assert isinstance(sample_input(schema), dict)
