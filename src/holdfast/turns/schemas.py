@@ -38,6 +38,7 @@ _LIMITS: dict[str, tuple[type | tuple[type, ...], Callable[[Any, Any], bool], st
     "maxItems": ((list, tuple), lambda value, limit: len(value) <= limit, "of a length of at most"),
 }
 _STRUCTURE = {"type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf", "allOf"}
+_LISTS = ("required", "enum", "anyOf", "allOf")
 _NOTES = {"$schema", "$id", "$comment", "title", "description", "default", "examples", "format", "deprecated"}
 
 
@@ -87,6 +88,7 @@ def _understood(schema: Any, place: str) -> None:
     for kind in [kinds] if isinstance(kinds, str) else kinds:
         if kind not in _TYPES:
             raise ValueError(f"{place} has the type {kind!r}; types are {', '.join(_TYPES)}")
+    _well_formed(schema, place)
     for name, inner in schema.get("properties", {}).items():
         _understood(inner, f"{place}.{name}")
     for name in ("items", "additionalProperties"):
@@ -95,6 +97,26 @@ def _understood(schema: Any, place: str) -> None:
     for name in ("anyOf", "allOf"):
         for inner in schema.get(name, ()):
             _understood(inner, f"{place}.{name}")
+
+
+def _well_formed(schema: Mapping[str, Any], place: str) -> None:
+    for name in _LISTS:
+        if not isinstance(schema.get(name, []), list | tuple):
+            raise ValueError(f"{place}.{name} is a list, not {type(schema[name]).__name__}")  # noqa: TRY004
+    if not isinstance(schema.get("properties", {}), Mapping):
+        raise ValueError(f"{place}.properties is a dict, not {type(schema['properties']).__name__}")  # noqa: TRY004
+    for name in _LIMITS:
+        if name in schema and name != "pattern" and not _TYPES["number"](schema[name]):
+            raise ValueError(f"{place}.{name} is a number, not {schema[name]!r}")
+    try:
+        re.compile(schema.get("pattern", ""))
+    except (re.error, TypeError) as wrong:
+        raise ValueError(f"{place}.pattern is no regular expression: {wrong}") from None
+
+
+def _same(one: object, other: object) -> bool:
+    """Equal as JSON, where true is not 1."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
 def _checked(schema: Mapping[str, Any], value: Any) -> Any:
@@ -110,9 +132,9 @@ def _problem(schema: Any, value: Any, place: str) -> str | None:
     wanted = [kinds] if isinstance(kinds, str) else kinds
     if wanted and not any(_TYPES[kind](value) for kind in wanted):
         return f"{place}: must be {' or '.join(wanted)}"
-    if "enum" in schema and value not in schema["enum"]:
+    if "enum" in schema and not any(_same(value, one) for one in schema["enum"]):
         return f"{place}: must be one of {', '.join(map(repr, schema['enum']))}"
-    if "const" in schema and value != schema["const"]:
+    if "const" in schema and not _same(value, schema["const"]):
         return f"{place}: must be {schema['const']!r}"
     for name, (kind, holds, words) in _LIMITS.items():
         if (
@@ -123,7 +145,9 @@ def _problem(schema: Any, value: Any, place: str) -> str | None:
         ):
             return f"{place}: must be {words} {schema[name]}"
     if isinstance(value, list | tuple) and "items" in schema:
-        return _first(_problem(schema["items"], item, f"{place}[{index}]") for index, item in enumerate(value))
+        found = _first(_problem(schema["items"], item, f"{place}[{index}]") for index, item in enumerate(value))
+        if found:
+            return found
     for inner in schema.get("allOf", ()):
         if problem := _problem(inner, value, place):
             return problem
