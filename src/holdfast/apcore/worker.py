@@ -8,9 +8,8 @@ import inspect
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
-
-from pydantic_core import from_json
 
 from holdfast.apcore.access import Access, identity_of
 from holdfast.apcore.admission import SkillAdmission
@@ -40,6 +39,7 @@ from holdfast.apcore.library import (
     ModuleTimeoutError,
     TraceContext,
 )
+from holdfast.apcore.once import FailedBefore, call_once
 from holdfast.apcore.outputs import output_to_parts
 from holdfast.apcore.views import look_through_views
 from holdfast.errors import (
@@ -52,14 +52,13 @@ from holdfast.errors import (
 )
 from holdfast.observability.tracing import carried
 from holdfast.protocol.errors import describe
-from holdfast.protocol.types import Part, encode
+from holdfast.protocol.types import Part
 from holdfast.tasks.context import TaskContext
 from holdfast.tasks.worker import Worker
 
 logger = logging.getLogger("holdfast.apcore")
 
 ARTIFACT = "result"
-_CONTENT = frozenset({"text", "raw", "url", "data"})
 GRACE_SECONDS = 0.5  # apcore ends a call at its deadline; what it does not end, we do
 
 
@@ -136,6 +135,8 @@ class ApcoreWorker(Worker):
         except ExecutionCancelledError as error:
             if not ctx.is_cancelled:  # the module gave up by itself
                 await self._fail(ctx, call, error)
+        except FailedBefore as error:
+            await ctx.fail(str(error), data=error.told)
         except StepFailed as error:
             await ctx.fail(str(error), data={"code": -32603, "message": str(error), "data": {"type": "StepFailed"}})
         except TimeoutError:
@@ -164,9 +165,10 @@ class ApcoreWorker(Worker):
         answer_var.set(answer)
         refuses_var.set(self._gate is not None)
         try:
+            output = partial(self._output, ctx, call.module, inputs, context)
             if call.module.only_once:
-                return await self._once(ctx, call.module, inputs, context)
-            return await self._output(ctx, call.module, inputs, context)
+                return await call_once(ctx, call.module.id, output, partial(self._parts, ctx), self._errors)
+            return await output()
         except BaseException:
             context.cancel_token.cancel()  # a module that goes on nevertheless is told that nobody waits for it
             raise
@@ -181,17 +183,6 @@ class ApcoreWorker(Worker):
                 if parts := await self._parts(ctx, chunk):
                     await ctx.emit_artifact(artifact_id=name, parts=parts, append=True)
         return []
-
-    async def _once(self, ctx: TaskContext, module: Module, inputs: Input, context: Context[Any]) -> list[Part]:
-        """Call a module that must not be called twice, as a step: if the process dies meanwhile, the user is asked."""
-
-        async def call() -> Any:
-            return [from_json(encode(part)) for part in await self._output(ctx, module, inputs, context)]
-
-        found = await ctx.step(f"call {module.id}", call)
-        if isinstance(found, list) and all(isinstance(part, dict) and part.keys() & _CONTENT for part in found):
-            return [Part.model_validate(part) for part in found]
-        return await self._parts(ctx, found)  # what the user says that it gave
 
     async def _complete(self, ctx: TaskContext, parts: list[Part]) -> None:
         if ctx.is_cancelled:  # it is too late for a result

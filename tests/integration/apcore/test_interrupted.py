@@ -139,3 +139,35 @@ async def test_a_module_that_blocks_the_loop_loses_its_lease_and_no_task(tmp_pat
         )
         assert state(task) == state(other) == "completed"
         assert len(task["artifacts"]) == 1
+
+
+async def test_a_failure_of_what_must_not_be_done_twice_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process dies after the module failed, and before the task did."""
+
+    class Fails(Destroys):
+        async def execute(self, inputs: dict[str, Any], context: Any) -> dict[str, Any]:
+            self.calls += 1
+            raise RuntimeError("half of it is done, see /srv/log/x.txt")
+
+    storage = f"sqlite:///{tmp_path}/agent.db"
+    first, second, failed = Fails(hangs=True), Fails(hangs=False), asyncio.Event()
+
+    async def dies(*_: Any) -> None:
+        failed.set()
+        await asyncio.sleep(3600)
+
+    async with agent_of(executor_of(registry_of(work=first)), storage=storage, task_settings=QUICK) as server:
+        with monkeypatch.context() as patch:
+            patch.setattr("holdfast.apcore.worker.ApcoreWorker._fail", dies)
+            params = {"message": message({}), "configuration": {"returnImmediately": True}}
+            task = (await call(server.app, "SendMessage", params)).json["result"]["task"]
+            await asyncio.wait_for(failed.wait(), 10)
+    async with agent_of(executor_of(registry_of(work=second)), storage=storage, task_settings=QUICK) as server:
+        async with asyncio.timeout(20):
+            while state(task) != "failed":
+                await asyncio.sleep(0.01)
+                task = (await call(server.app, "GetTask", {"id": task["id"]})).json["result"]
+        assert told(task) == {"code": -32603, "message": "Internal error", "data": {"type": "ModuleExecuteError"}}
+    assert (first.calls, second.calls) == (1, 0)
