@@ -1,0 +1,69 @@
+"""The page about deploying: its commands, on a real PostgreSQL; a machine is killed, and another one goes on."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+from tests.docs.test_first_agent import HOLDFAST, ROOT, blocks, port
+
+__all__ = ["port"]
+
+PAGE = (ROOT / "docs/howto/deploy.md").read_text()
+WRITTEN = "postgresql://agent:secret@db.internal/agents"
+
+
+def test_the_commands_of_the_page(tmp_path: Path, port: str, postgres_url: str) -> None:
+    (tmp_path / "agent.py").write_text(blocks(PAGE, "python")[0])
+    lines = [line for block in blocks(PAGE, "sh") for line in block.splitlines() if line.startswith("holdfast")]
+    migrate, serve, worker, send, listed = lines
+    environment = {**os.environ, "HOLDFAST_STORAGE": postgres_url, "HOLDFAST_LEASE_SECONDS": "2"}
+    assert f"export HOLDFAST_STORAGE={WRITTEN}" in PAGE
+
+    def start(line: str) -> subprocess.Popen[str]:
+        line = line.replace(WRITTEN, shlex.quote(postgres_url)).replace("0.0.0.0", "127.0.0.1")
+        line = line.replace("https://agent.example.com", "http://localhost:8000")  # here is no proxy
+        line = re.sub(r"\b8000\b", port, line).replace("--processes 4", "--processes 2")
+        command = line.replace("holdfast", HOLDFAST, 1)
+        return subprocess.Popen(
+            ["sh", "-c", f"exec {command}"],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(line: str) -> str:
+        with start(line) as process:
+            out, error = process.communicate(timeout=30)
+        assert process.returncode == 0, error
+        return out + error
+
+    def until(process: subprocess.Popen[str], words: str) -> None:
+        assert process.stderr is not None
+        assert any(words in line for line in process.stderr), words
+
+    run(migrate)
+    with start(serve) as machine:
+        try:
+            until(machine, " serves at ")
+            task_id = re.search(r"task (\S+)", run(send.replace(" 60 ", " 9 ")))[1]  # type: ignore[index]
+            while " filed" not in run(f"holdfast get http://localhost:8000 {task_id} --json"):
+                pass
+        finally:
+            os.killpg(machine.pid, 9)
+            machine.communicate(timeout=30)
+    with start(worker) as other:
+        try:
+            told = run(f"holdfast tasks tail {task_id} --after 0")  # until it ends
+            assert "9 forms are filed, in 2 attempt(s)" in told
+            assert told.count("1 filed") == 2  # the turn ran again from its start; the form was not filed again
+            assert task_id in run(listed)
+        finally:
+            other.terminate()
+            other.communicate(timeout=30)
