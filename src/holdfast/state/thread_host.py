@@ -37,7 +37,11 @@ except ImportError:  # there is none for Windows
 
 T = TypeVar("T")
 
-GATHER_SECONDS = 0.02  # what nobody waits for is taken together: the fewer commits, the less they disturb the caller
+# What nobody waits for is taken together, and for longer while much comes: the fewer commits, the less they disturb the
+# caller, who shares the interpreter with them.
+GATHER_SECONDS = 0.02
+GATHER_BUSY_SECONDS = 0.05
+BUSY = 100  # writes that came together
 
 
 class ThreadHost:
@@ -54,6 +58,7 @@ class ThreadHost:
     def _reset(self) -> None:
         self._inbox: deque[Write] = deque()
         self._woken = False
+        self._gather = GATHER_SECONDS
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._link: Link | None = None
@@ -72,7 +77,7 @@ class ThreadHost:
                 if write.outcome is not None:
                     loop.call_soon_threadsafe(self._drain)
                 else:
-                    loop.call_soon_threadsafe(loop.call_later, GATHER_SECONDS, self._drain)
+                    loop.call_soon_threadsafe(loop.call_later, self._gather, self._drain)
         if self._closed and self._withdrawn(write):  # closed since it was looked at: the last drain may be over
             raise StorageClosed(CLOSED)
 
@@ -207,6 +212,7 @@ class ThreadHost:
         writes = []
         while inbox:
             writes.append(inbox.popleft())
+        self._gather = GATHER_BUSY_SECONDS if len(writes) > BUSY else GATHER_SECONDS
         if writes:
             writer.take(writes)
 

@@ -31,6 +31,7 @@ from holdfast.state.recovery import Recovery
 from holdfast.state.spool import MemorySpool, Spool
 from holdfast.state.writes import GROUP_BYTES, GROUP_ENTRIES, Write, keys_of, merged
 from holdfast.storage import Kernel, Operation, Put, Receipt
+from holdfast.storage.requests import MAX_OPERATIONS
 
 
 class Writer:
@@ -154,11 +155,14 @@ class Writer:
         group = [self._next()]
         if group[0].outcome is not None or not group[0].plain:
             return group
-        size, partition = group[0].size, group[0].partition
+        size, operations, partition = group[0].size, len(group[0].operations), group[0].partition
         while self._queue and len(group) < GROUP_ENTRIES:
             write = self._queue[0]
             size += write.size
-            if write.outcome is not None or write.partition != partition or size > GROUP_BYTES or not write.plain:
+            operations += len(write.operations)
+            if write.outcome is not None or write.partition != partition or not write.plain:
+                break
+            if size > GROUP_BYTES or operations > MAX_OPERATIONS:
                 break
             group.append(self._next())
         return group

@@ -6,12 +6,14 @@ import asyncio
 import gc
 import socket
 import threading
+from collections.abc import Awaitable
 from pathlib import Path
 
 from holdfast.state import StateStore, TaskStatus
-from holdfast.storage import open_storage
+from holdfast.storage import Operation, Receipt, open_storage
+from holdfast.storage.memory import MemoryKernel
 from tests.integration.state.children import run, start
-from tests.integration.state.things import event, planned, task, update
+from tests.integration.state.things import event, planned, task, trajectory, update
 
 
 async def test_the_order_of_calls_is_kept(store: StateStore) -> None:
@@ -51,6 +53,56 @@ async def test_pauses_and_tasks_are_committed_when_they_are_awaited(shared_url: 
         done.update_status(TaskStatus.COMPLETE)
         await store.save_task(done)
         assert [found.status.value for found in await other.list_tasks("session")] == ["COMPLETE"]
+
+
+async def test_what_comes_together_is_few_commits() -> None:
+    """However many records each of them has."""
+
+    class Counting(MemoryKernel):
+        commits = 0
+
+        def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
+            self.commits += 1
+            return super().commit(partition, *operations)
+
+    async with Counting() as kernel:
+        store = StateStore(kernel)
+        for number in range(800):
+            store.save_trajectory(f"trace-{number}", f"session-{number}", trajectory())
+        assert len(await store.list_all_traces(1000)) == 800
+        assert kernel.commits < 10
+
+
+def test_the_calls_of_each_thread_are_kept_in_order(file_url: str) -> None:
+    """Of threads with loops of their own and of one without any."""
+    store = StateStore(file_url)
+
+    def save(thread: int) -> None:
+        for number in range(50):
+            store.save_update(update(number, session=f"session-{thread}"))
+
+    async def saves(thread: int) -> None:
+        save(thread)
+
+    def alone(thread: int) -> None:
+        if thread == 3:
+            save(thread)
+        else:
+            asyncio.run(saves(thread))
+
+    threads = [threading.Thread(target=alone, args=(thread,)) for thread in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    async def look() -> None:
+        async with store:
+            for thread in range(4):
+                found = await store.list_updates(f"session-{thread}")
+                assert [one.content["step"] for one in found] == list(range(50))
+
+    asyncio.run(look())
 
 
 async def test_a_save_that_is_cancelled_is_saved(store: StateStore) -> None:
