@@ -12,6 +12,10 @@ def run_tag() -> str:
     return secrets.token_hex(3)
 
 
+TOKEN = '-H "Authorization: Bearer $TOKEN" '
+"""For agents that let in only who shows a token; whoever pastes it has one."""
+
+
 def curl(address: str, method: str, message_id: str, part: dict[str, Any], option: str = "", **more: Any) -> str:
     """A call of an agent, over JSON-RPC; ``more`` belongs to the message."""
     message = {"messageId": message_id, "role": "ROLE_USER", "parts": [part], **more}

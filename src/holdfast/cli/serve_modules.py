@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.failure import Failure, WrongConfiguration
-from holdfast.cli.pasted import curl, run_tag
+from holdfast.cli.pasted import TOKEN, curl, run_tag
 from holdfast.cli.serve_options import DEFAULT_EXTENSIONS, DEFAULT_STORAGE
 from holdfast.errors import ExtensionsNotFound, HoldfastError
 
@@ -39,7 +39,7 @@ def serve_modules(given: Mapping[str, Any]) -> None:
             host=given["host"] or EVERYWHERE,
             port=given["port"],
             processes=given["processes"],
-            ready=lambda address: _tell(address, server),
+            ready=lambda address: _tell(address, server, TOKEN if given["auth_key"] else ""),
         )
     except SystemExit:  # it has said why in the log
         raise Failure("the agent did not start; its log says why") from None
@@ -107,7 +107,7 @@ def _kept(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"storage": url or DEFAULT_STORAGE, "retention": ended}
 
 
-def _tell(address: str, server: ApcoreServer) -> None:
+def _tell(address: str, server: ApcoreServer, option: str) -> None:
     """What to try, in lines that can be pasted."""
     shown = {skill.id for skill in server.agent_card.skills}
     modules = [module for module in server.catalog.modules.values() if module.id in shown]
@@ -115,7 +115,7 @@ def _tell(address: str, server: ApcoreServer) -> None:
     lines = [f"The agent listens at {address}, with {count} skill{'' if count == 1 else 's'}", ""]
     lines.append(f"  its card:    curl {address}/.well-known/agent-card.json")
     if modules:
-        lines.append(f"  call one:    {_call(address, min(modules, key=_daring))}")
+        lines.append(f"  call one:    {_call(address, min(modules, key=_daring), option)}")
     if server.settings.explorer:
         lines.append(f"  look at it:  {address}{server.settings.explorer_prefix}/")
     click.echo("\n".join([*lines, "", "Stop the agent with Ctrl-C."]))
@@ -126,10 +126,10 @@ def _daring(module: Module) -> tuple[bool, bool]:
     return module.requires_approval or module.only_once, not getattr(module.descriptor, "examples", None)
 
 
-def _call(address: str, module: Module) -> str:
+def _call(address: str, module: Module, option: str) -> str:
     from holdfast.apcore.samples import sample_input
 
     examples = getattr(module.descriptor, "examples", None) or ()
     inputs = examples[0].inputs if examples else sample_input(module.input_schema)
     metadata = {"skillId": module.id}
-    return curl(address, "SendMessage", f"try-{run_tag()}", {"data": inputs}, metadata=metadata)
+    return curl(address, "SendMessage", f"try-{run_tag()}", {"data": inputs}, option, metadata=metadata)

@@ -110,12 +110,14 @@ def test_section_4_9_a_client_that_leaves_may_cancel_nothing(monkeypatch: pytest
     assert [server.settings.cancel_on_disconnect for server in started.servers] == [False, False]
 
 
-def test_section_4_9_a_key_may_be_a_file(tmp_path: Path) -> None:
+def test_section_4_9_a_key_may_be_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "key").write_text(f"{SECRET}\n")
     with nothing_runs() as started:
         assert run("serve", "--extensions-dir", "mods", "--auth-key", "key").exit_code == 0
-    server, _ = started.only()
+    server, place = started.only()
     assert server._resolver is not None
+    place["ready"]("http://localhost:1")
+    assert 'Authorization: Bearer $TOKEN"' in capsys.readouterr().out
 
 
 def test_section_4_9_modules_are_looked_for_in_extensions(tmp_path: Path) -> None:
@@ -243,6 +245,7 @@ def test_section_4_9_a_clean_shutdown_is_0(tmp_path: Path, number: int) -> None:
         pasted = next(line.split(":", 1)[1].strip() for line in found.printed.splitlines() if "call one:" in line)
         answer = subprocess.run(pasted, shell=True, capture_output=True, text=True, check=True)
         assert "TASK_STATE_COMPLETED" in answer.stdout
+        assert "Authorization" not in pasted
         assert found.stop(number) == 0
 
 
