@@ -102,16 +102,18 @@ class InstructionSet:
             self._items.append(Tokenizable.of(item).copy())
 
     def replace(self, item: str | Tokenizable) -> None:
-        """Put it in the place of the one with its key; without a key, or where there is none, append it."""
-        place, kept = self._place(item), Tokenizable.of(item).copy()
+        """Put it in the place of the one with its key; without a key, or where there is none, it is added."""
+        place = self._place(item)
         if place is None:
-            self._items.append(kept)
+            self.add(item)
         else:
-            self._items[place] = kept
+            self._items[place] = Tokenizable.of(item).copy()
 
     def discard(self, item: str | Tokenizable) -> None:
-        """Take it out, if it is there."""
+        """Take it out, if it is there; or else the last one that says the same, whatever its key is."""
         place = self._place(item)
+        if place is None:
+            place = self._saying(str(item))
         if place is not None:
             del self._items[place]
 
@@ -121,12 +123,12 @@ class InstructionSet:
     def texts(self) -> list[str]:
         return [str(item) for item in self._items]
 
-    def _place(self, item: object) -> int | None:
-        key = item.key if isinstance(item, Tokenizable) else None
-        for index, held in enumerate(self._items):
-            if held.key == key if key is not None else str(held) == str(item):
-                return index
-        return None
+    def _place(self, item: str | Tokenizable) -> int | None:
+        known = _known_by(item)
+        return next((index for index, held in enumerate(self._items) if _known_by(held) == known), None)
+
+    def _saying(self, text: str) -> int | None:
+        return max((index for index, held in enumerate(self._items) if str(held) == text), default=None)
 
     def __iter__(self) -> Iterator[Tokenizable]:
         return iter(list(self._items))
@@ -135,7 +137,14 @@ class InstructionSet:
         return len(self._items)
 
     def __contains__(self, item: object) -> bool:
-        return isinstance(item, str | Tokenizable) and self._place(item) is not None
+        if not isinstance(item, str | Tokenizable):
+            return False
+        return self._place(item) is not None or self._saying(str(item)) is not None
 
     def __repr__(self) -> str:
         return f"InstructionSet({self._items!r})"
+
+
+def _known_by(item: str | Tokenizable) -> tuple[str | None, str | None]:
+    key = item.key if isinstance(item, Tokenizable) else None
+    return (None, str(item)) if key is None else (key, None)

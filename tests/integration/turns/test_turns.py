@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from holdfast.turns import (
     DurableStorage,
     ExecutorHelpers,
     Scope,
+    Tokenizable,
     Tool,
     TopK,
     TurnContext,
@@ -134,6 +136,29 @@ async def test_a_turn_that_is_erased_while_it_runs_ends(storage: DurableStorage)
     assert isinstance(error.__cause__, TurnTakenOver)
     assert "erased" in str(error)
     assert [row async for row in storage.export("acme")] == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_instructions_of_turn_and_storage_agree(storage: DurableStorage, seed: int) -> None:
+    """With keys and without, the same text under several: whatever is done, the turn holds what is stored."""
+    chance = random.Random(seed)
+
+    async def execute(ctx: DispatchContext) -> None:
+        for _ in range(6):
+            text, key = chance.choice("abc"), chance.choice([None, None, "k", "l"])
+            value = text if key is None and chance.random() < 0.5 else Tokenizable(text, key=key)
+            op = chance.choice(["store", "store", "delete", "mutate"])
+            known = {each.key for each in ctx.standing_instructions}
+            if op != "mutate" or key is None or key in known:
+                await getattr(ctx, f"{op}_standing_instruction")(value)
+        if ctx.iteration == 9:
+            ctx.ack()
+
+    result = await run(storage, execute)
+    assert result.ok, result.errors
+    stored = await Calls(storage.callbacks(), Turn()).fetch("standing_instruction")
+    held = result.context.standing_instructions
+    assert [(str(each), each.key) for each in held] == [(str(each), each.key) for each in stored]
 
 
 async def test_hydrate_brings_back_what_was_stored(storage: DurableStorage) -> None:

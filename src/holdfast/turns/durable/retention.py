@@ -15,6 +15,7 @@ from holdfast.storage import Delete, Kernel, Operation, Query, Record
 from holdfast.turns.durable.blobs import forgetting
 from holdfast.turns.durable.ended_turns import KEPT_SECONDS, forget_all, forget_ended, forget_of
 from holdfast.turns.durable.families import BYTES, DELETED, KIND_OF, STREAMS
+from holdfast.turns.durable.pages import each_of
 from holdfast.turns.durable.records import Stored, read
 from holdfast.turns.durable.scope import PARTITIONS, owner_in, partition_of, under
 from holdfast.turns.durable.unit import holdings
@@ -98,17 +99,6 @@ async def export(kernel: Kernel, partition: str, owners: Iterable[str] | None) -
         for collection, kind in KIND_OF.items():
             async for record in each_of(kernel, partition, Query(collection, {"owner": owner}, order="seq")):
                 yield _exported(read(kind, record))
-
-
-async def each_of(kernel: Kernel, partition: str, query: Query) -> AsyncIterator[Record]:
-    cursor = None
-    while True:
-        page = await kernel.find(partition, query, limit=BATCH, cursor=cursor)
-        for record in page.records:
-            yield record
-        cursor = page.cursor
-        if cursor is None:
-            return
 
 
 def _exported(stored: Stored) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import lru_cache
@@ -15,6 +16,7 @@ from holdfast.turns.codec.kinds import KINDS, PLURALS, TYPES, Kind
 from holdfast.turns.durable.blobs import Blobs
 from holdfast.turns.durable.clocks import Clocks
 from holdfast.turns.durable.families import COLLECTIONS
+from holdfast.turns.durable.pages import each_of
 from holdfast.turns.durable.places import Where
 from holdfast.turns.durable.policies import Policy
 from holdfast.turns.durable.records import Mutate, Remove, Store, Stored, read
@@ -69,8 +71,10 @@ class TurnStore:
                 await self.store(where, kind, value)
             return
         new = await self._new(unit, where, kind, value)
-        keep = kind == "standing_instruction"
-        unit.change(kind, new.key, Store(new, "keep" if keep else self.policy.duplicates))
+        if kind == "standing_instruction":  # to be stored again is nothing; so its place is the one that it has
+            unit.change(kind, new.key, Store(new, "keep"), base=await unit.load(kind, new.key))
+        else:  # whether the id is taken is found out by the commit
+            unit.change(kind, new.key, Store(new, self.policy.duplicates))
 
     async def mutate(self, where: Where, kind: Kind, value: Any) -> None:
         check_value(kind, value)
@@ -86,8 +90,7 @@ class TurnStore:
         async with self.unit(where) as unit:
             if kind == "standing_instruction":
                 check_value(kind, key)
-                found = await self._find(unit, where, kind, _id(key)) or await self._last(unit, where, kind, str(key))
-                found = found if found is not None and not found.deleted else None
+                found = await self._find(unit, where, kind, _id(key)) or await self._saying(unit, where, key)
             elif isinstance(key, str):
                 found = await self._find(unit, where, kind, key)
             else:
@@ -173,16 +176,24 @@ class TurnStore:
         return found if found is not None and not found.deleted else None
 
     async def _last(self, unit: Unit, where: Where, kind: Kind, known: str) -> Stored | None:
-        """The last record with this id; of standing instructions the last one with this text, whatever its key is."""
-        named = under(where.owners[kind], _text_id(known) if kind == "standing_instruction" else known)
-        found = unit.find(kind, named)
-        if found is not None:
+        """The last record with this id, of whatever turn; one that was deleted hides those before it."""
+        named = under(where.owners[kind], known)
+        for found in unit.named(kind, named):
             return found
         query = Query(COLLECTIONS[kind], {"named": named}, order="place", newest_first=True)
         for record in (await self.kernel.find(where.partition, query, limit=1)).records:
-            stored = unit.seen(kind, record.key) or read(kind, record)
-            return stored if stored.named == named else None
+            return unit.seen(kind, record.key) or read(kind, record)
         return None
+
+    async def _saying(self, unit: Unit, where: Where, text: str | Tokenizable) -> Stored | None:
+        """The last standing instruction with this text, whatever its key is."""
+        kind: Kind = "standing_instruction"
+        named = under(where.owners[kind], _text_id(text))
+        found = list(unit.named(kind, named))
+        query = Query(COLLECTIONS[kind], {"named": named}, order="place")
+        stored = each_of(self.kernel, where.partition, query)
+        found += [read(kind, record) async for record in stored if unit.seen(kind, record.key) is None]
+        return max(found, key=lambda each: each.seq or math.inf, default=None)
 
 
 def decoded(codec: Codec, stored: Stored, resolvers: Any) -> Any:

@@ -106,14 +106,13 @@ class Unit:
         """Let this be a part of the commit."""
         self._also.append(operation)
 
-    def find(self, kind: Kind, named: str) -> Stored | None:
-        """The last living record with this name among those that this unit stores."""
+    def named(self, kind: Kind, named: str) -> Iterator[Stored]:
+        """The living records with this name among those that this unit changes, the last ones first."""
         for (of, _), slot in reversed(self._slots.items()):
             if of == kind:
                 state = fold(slot.base, slot.changes)
                 if state is not None and not state.deleted and state.named == named:
-                    return state
-        return None
+                    yield state
 
     # ------------------------------------------------------------------------------------------------------ commit
 
@@ -153,7 +152,7 @@ class Unit:
                     operations.append(Patch(collection, key, self._tombstone(state), slot.base.version))
                 continue
             if not state.seq and state.owner not in ticks:
-                tick = ticks[state.owner] = self._clocks.tick(self.partition, state.owner)
+                tick = ticks[state.owner] = self._clocks.tick(self.partition, state.owner, self._now)
                 seqs[state.owner] = itertools.count(tick.first_seq)
                 operations.append(tick.operation)
             body, fields = state.body(), state.fields(state.seq or next(seqs[state.owner]))
