@@ -12,7 +12,7 @@ def run_tag() -> str:
     return secrets.token_hex(3)
 
 
-TOKEN = '-H "Authorization: Bearer $TOKEN" '
+AS_BEARER = '-H "Authorization: Bearer $TOKEN" '
 """For agents that let in only who shows a token; whoever pastes it has one."""
 
 

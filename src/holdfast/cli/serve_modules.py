@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.failure import Failure, WrongConfiguration
-from holdfast.cli.pasted import TOKEN, curl, run_tag
+from holdfast.cli.pasted import AS_BEARER, curl, run_tag
 from holdfast.cli.serve_options import DEFAULT_EXTENSIONS, DEFAULT_STORAGE
 from holdfast.errors import ExtensionsNotFound, HoldfastError
 
@@ -39,7 +39,7 @@ def serve_modules(given: Mapping[str, Any]) -> None:
             host=given["host"] or EVERYWHERE,
             port=given["port"],
             processes=given["processes"],
-            ready=lambda address: _tell(address, server, TOKEN if given["auth_key"] else ""),
+            ready=lambda address: _tell(address, server, AS_BEARER if given["auth_key"] else ""),
         )
     except SystemExit:  # it has said why in the log
         raise Failure("the agent did not start; its log says why") from None

@@ -207,3 +207,34 @@ async def test_a_rule_that_comes_while_the_agent_runs_is_heeded() -> None:
         denied, unknown = await error_of(app, "hi", skill="echo"), await error_of(app, "hi", skill="nope")
         assert str(denied).replace("echo", "nope") == str(unknown)
         assert server_of(app).catalog.get("echo") is not None
+
+
+async def test_modules_that_come_and_go_while_they_are_called() -> None:
+    """Each call is answered: by the module, or like one that does not exist; nothing breaks, nothing hangs."""
+    registry = registry_of(stays=Echo())
+    stop = threading.Event()
+
+    def flap() -> None:
+        while not stop.is_set():
+            registry.register("flaps", Blocking(dict))
+            registry.unregister("flaps")
+
+    async with serving(registry) as app:
+        thread = threading.Thread(target=flap)
+        thread.start()
+        try:
+            replies = []
+            for _ in range(40):
+                replies += await asyncio.gather(*[send(app, {}, skill="flaps") for _ in range(3)])
+        finally:
+            stop.set()
+            await asyncio.to_thread(thread.join)
+        for reply in [reply.json for reply in replies]:
+            if "error" in reply:
+                assert (reply["error"]["code"], reply["error"]["message"]) == (-32601, "Skill not found: flaps")
+            elif state(reply["result"]["task"]) == "failed":
+                assert said(reply["result"]["task"]) == "Skill not found: flaps"
+            else:
+                assert state(reply["result"]["task"]) == "completed"
+        assert output(await task_of(app, "hi", skill="stays")) == {"text": "hi"}
+        assert list(server_of(app).catalog.modules) == ["stays"]
