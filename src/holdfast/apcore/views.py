@@ -3,6 +3,7 @@
 - The JSON schemas of a module's pydantic models are made once. apcore asks for them three times in each call, and
   pydantic makes them anew each time: four fifths of what a call of apcore costs.
 - A module that raises SystemExit fails its task, and does not end the agent.
+- A coroutine that goes on after its turn is over is cancelled, once it had time to heed its cancel token.
 - `def execute` runs in a thread of its own, at once. In the loop's pool, which has a few threads, it would wait for
   others, be called after its task was cancelled or timed out, and hold up the end of the process.
 
@@ -20,6 +21,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from holdfast.apcore.library import BuiltinModuleLookup, ModuleError, StreamingModule
+from holdfast.apcore.running import running_var
 from holdfast.apcore.threads import in_thread
 
 LOOKS_AT = "_registry"  # apcore has no public name for where its step looks modules up
@@ -142,6 +144,8 @@ def look_through_views(executor: Any) -> Callable[[], None]:
 
 def _contained(execute: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
     async def contained(inputs: Any, context: Any) -> Any:
+        if (running := running_var.get()) is not None:
+            running.note()
         try:
             return await execute(inputs, context)
         except (SystemExit, KeyboardInterrupt) as error:  # asyncio would end the loop by them

@@ -41,6 +41,7 @@ from holdfast.apcore.library import (
 )
 from holdfast.apcore.once import FailedBefore, call_once
 from holdfast.apcore.outputs import output_to_parts
+from holdfast.apcore.running import Running, running_var
 from holdfast.apcore.views import look_through_views
 from holdfast.errors import (
     HoldfastError,
@@ -164,6 +165,7 @@ class ApcoreWorker(Worker):
             answer = Answer(call.approval_id, read_answer(ctx.message), ctx.principal.owner, before)
         answer_var.set(answer)
         refuses_var.set(self._gate is not None)
+        running_var.set(running := Running())
         try:
             output = partial(self._output, ctx, call.module, inputs, context)
             if call.module.only_once:
@@ -171,6 +173,7 @@ class ApcoreWorker(Worker):
             return await output()
         except BaseException:
             context.cancel_token.cancel()  # a module that goes on nevertheless is told that nobody waits for it
+            running.stop()
             raise
 
     async def _output(self, ctx: TaskContext, module: Module, inputs: Input, context: Context[Any]) -> list[Part]:

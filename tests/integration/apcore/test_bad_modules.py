@@ -12,6 +12,8 @@ from apcore import ACL, ACLRule, Context, ModuleAnnotations
 from apcore import errors as apcore_errors
 from apcore.errors import ACLDeniedError, ModuleDisabledError
 
+from holdfast.apcore import ApcoreServer
+from holdfast.tasks.settings import TaskSettings
 from tests.integration.apcore.calling import error_of, message, output, said, send, state, task_of, told
 from tests.integration.apcore.modules import Anything, Deploy, Echo, Giving, executor_of, registry_of
 from tests.integration.apcore.serving import server_of, serving, until
@@ -116,6 +118,50 @@ async def test_blocking_modules_do_not_wait_for_each_other() -> None:
     async with serving(registry_of(slow=Blocking(lambda _: {"n": together.wait(20)}))) as app:
         tasks = await asyncio.gather(*[task_of(app, {}) for _ in range(40)])
         assert {state(task) for task in tasks} == {"completed"}
+
+
+class Deaf(Giving):
+    """Heeds nothing, until it is stopped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began, self.stopped = asyncio.Event(), asyncio.Event()
+        self.told = False
+
+    async def execute(self, inputs: dict[str, Any], context: Context[Any]) -> Any:
+        self.began.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            self.told = context.cancel_token.is_cancelled
+            self.stopped.set()
+
+
+@pytest.mark.parametrize("why", ["cancel", "timeout", "nested"])
+async def test_a_coroutine_does_not_outlive_its_task(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.apcore.running.HEED_SECONDS", 0.05)
+    deaf = Deaf()
+    registry = registry_of(deaf=deaf)
+    executor = executor_of(registry)
+    registry.register("outer", Giving())
+    outer: Any = registry.get("outer")
+
+    async def execute(inputs: dict[str, Any], context: Any) -> Any:
+        return await executor.call_async("deaf", {}, context)
+
+    outer.execute = execute
+    timeout = 0.1 if why == "timeout" else 300
+    settings = TaskSettings.of(cancel_seconds=0.05)
+    server = ApcoreServer(executor, execution_timeout=timeout, task_settings=settings)
+    async with server:
+        skill = "outer" if why == "nested" else "deaf"
+        params = {"message": message({}, skill=skill), "configuration": {"returnImmediately": True}}
+        task = (await call(server.app, "SendMessage", params)).json["result"]["task"]
+        await asyncio.wait_for(deaf.began.wait(), 10)
+        if why != "timeout":
+            await call(server.app, "CancelTask", {"id": task["id"]})
+        await asyncio.wait_for(deaf.stopped.wait(), 10)
+        assert deaf.told
 
 
 async def test_a_module_that_blocks_for_ever_is_left_behind() -> None:
