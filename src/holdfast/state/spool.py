@@ -1,7 +1,8 @@
 """Where saves wait while the storage is away: in memory, or in a directory where they outlive the process.
 
 Each process has a file of its own in the directory, locked while it lives. Whoever comes later finds the unlocked files
-of those that died and replays them first. A line is a JSON object with one write; replaying it twice does no harm.
+of those that died and replays them first. A line is a JSON object with one write, or begins with "#" where that was
+replayed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import fcntl
 import json
 import os
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Protocol
 from uuid import uuid4
@@ -24,6 +26,11 @@ from holdfast.storage import Append, Delete, Draft, FieldIn, Operation, Put
 MEMORY_BYTES = 64 * 1024 * 1024
 FILE_BYTES = 256 * 1024 * 1024
 _SUFFIX = ".spool"
+_DONE = b"#"  # the beginning of a line that was replayed
+
+
+Place = tuple[Write, int, int]
+"""A write, with the file and the offset of its line."""
 
 
 class Spool(Protocol):
@@ -80,8 +87,7 @@ class FileSpool:
         self._path: Path | None = None
         self._file: int | None = None
         self._left: list[tuple[Path, IO[bytes]]] = []  # files of the dead, all of whose lines are among the writes
-        self._writes: deque[Write] = deque()
-        self._adopted = 0
+        self._writes: deque[Place] = deque()
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._adopt()
@@ -98,19 +104,21 @@ class FileSpool:
             raise StorageFull(f"the spool holds {self._limit} bytes and is full")
         file = self._opened()
         try:
-            _write_all(file, line)
+            _write_all(file, line, self._size)
             os.fsync(file)
         except OSError:
             os.ftruncate(file, self._size)  # half a line would spoil the next
             raise
+        self._writes.append((write, file, self._size))
         self._size += len(line)
-        self._writes.append(write)
 
     def first(self) -> Write | None:
-        return self._writes[0] if self._writes else None
+        return self._writes[0][0] if self._writes else None
 
     def drop_first(self) -> None:
-        self._writes.popleft()
+        _, file, place = self._writes.popleft()
+        with contextlib.suppress(OSError):
+            os.pwrite(file, _DONE, place)  # so that whoever comes after this process does not replay it again
         if self._adopted:
             self._adopted -= 1
             if not self._adopted:
@@ -133,7 +141,7 @@ class FileSpool:
         if self._file is None:
             self._path = self._directory / f"{os.getpid()}-{uuid4().hex}{_SUFFIX}"
             unnamed = self._path.with_suffix(".new")
-            file = os.open(unnamed, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            file = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 unnamed.rename(self._path)
@@ -146,24 +154,8 @@ class FileSpool:
 
     def _adopt(self) -> None:
         """Take over the writes of those that died, the oldest first."""
-        found = []
-        for path in self._directory.glob(f"*{_SUFFIX}"):
-            with contextlib.suppress(FileNotFoundError):  # somebody else was faster
-                found.append((path.stat().st_mtime, path))
-        for _, path in sorted(found):
-            try:
-                file = path.open("r+b")
-            except FileNotFoundError:
-                continue
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:  # its process lives
-                file.close()
-                continue
-            writes = []
-            for line in file:
-                with contextlib.suppress(ValueError, KeyError):  # the last line of a process that was killed
-                    writes.append(load_write(line))
+        left = [(writes, path, file) for path in self._directory.glob(f"*{_SUFFIX}") for writes, file in _locked(path)]
+        for writes, path, file in sorted(left, key=lambda found: found[0][0][0].spooled_at if found[0] else 0.0):
             if writes:
                 self._writes.extend(writes)
                 self._left.append((path, file))
@@ -178,9 +170,30 @@ class FileSpool:
         self._left.clear()
 
 
-def _write_all(file: int, data: bytes) -> None:
+def _locked(path: Path) -> Iterator[tuple[list[Place], IO[bytes]]]:
+    """What waits in the file, now ours; nothing while its process lives, or when somebody else was faster."""
+    try:
+        file = path.open("r+b")
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return
+    writes: list[Place] = []
+    place = 0
+    for line in file:
+        with contextlib.suppress(ValueError, KeyError):  # replayed, or the last line of one that was killed
+            writes.append((load_write(line), file.fileno(), place))
+        place += len(line)
+    yield writes, file
+
+
+def _write_all(file: int, data: bytes, place: int) -> None:
     while data:
-        data = data[os.write(file, data) :]
+        written = os.pwrite(file, data, place)
+        data, place = data[written:], place + written
 
 
 def dump_write(write: Write) -> bytes:

@@ -84,18 +84,35 @@ def test_the_files_of_the_dead_are_replayed_first_and_those_of_the_living_are_le
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_was_replayed_is_not_replayed_again(tmp_path: Path) -> None:
+    """Its process, or the one that took over from it, is killed in the middle of a replay."""
+    dead = FileSpool(tmp_path)
+    for number in range(4):
+        dead.append(write(number))
+    dead.drop_first()
+    dead.append(write(4))
+    dead.close()
+    heir = FileSpool(tmp_path)
+    assert len(heir) == 4
+    heir.drop_first()
+    heir.close()
+    last = FileSpool(tmp_path)
+    assert keys(last) == ["key-2", "key-3", "key-4"]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_half_a_line_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is full in the middle of a line, and has room again later."""
     spool = FileSpool(tmp_path)
     spool.append(write(1))
-    whole = os.write
+    whole = os.pwrite
 
-    def half(file: int, data: bytes) -> int:
-        whole(file, data[: len(data) // 2])
+    def half(file: int, data: bytes, place: int) -> int:
+        whole(file, data[: len(data) // 2], place)
         raise OSError(errno.ENOSPC, "no space left")
 
     with monkeypatch.context() as full:
-        full.setattr(os, "write", half)
+        full.setattr(os, "pwrite", half)
         with pytest.raises(OSError, match="no space left"):
             spool.append(write(2))
     spool.append(write(3))
