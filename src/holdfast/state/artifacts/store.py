@@ -182,9 +182,10 @@ class ArtifactStore:
         return None if kept is None else self._ref(kept)
 
     async def get_with_session_check(self, artifact_id: str, session_id: str) -> bytes | None:
-        """The bytes, or None: also where they belong to another session."""
+        """The bytes, or None: also where they belong to another session. Those of no session belong to ``default``."""
         kept = await self._find(artifact_id)
-        return None if kept is None or kept.owner.session_id != session_id else await self.get(artifact_id)
+        owner = None if kept is None else kept.owner.session_id or "default"
+        return await self.get(artifact_id) if owner == session_id else None
 
     async def exists(self, artifact_id: str) -> bool:
         """Whether there is one."""
