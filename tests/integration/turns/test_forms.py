@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from holdfast.errors import TurnStorageCorrupt, TurnStorageSchema
-from holdfast.storage import Kernel, Put
+from holdfast.storage import Kernel, Put, Replace
 from holdfast.turns.durable import DurableStorage, durable_storage
 from holdfast.turns.durable import format as format_module
+from holdfast.turns.durable.families import FORMAT_PARTITION, FORMATS, STREAMS
 from holdfast.turns.durable.scope import partition_of
+from holdfast.turns.inspection import TurnInspection
 from holdfast.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
 from holdfast.turns.primitives import SpooledArtifact
 from tests.integration.turns.stage import Calls, Turn, image, message, retrievable
@@ -30,8 +32,8 @@ async def test_check_47_forms(lasting_url: str, monkeypatch: pytest.MonkeyPatch)
         steps.append(kernel)
 
     with monkeypatch.context() as newer:
-        newer.setattr(format_module, "FORMAT", 2)
-        newer.setitem(format_module.UPGRADES, 1, step)
+        newer.setattr(format_module, "FORMAT", format_module.FORMAT + 1)
+        newer.setitem(format_module.UPGRADES, format_module.FORMAT - 1, step)
         async with durable_storage(lasting_url) as storage:
             assert len(steps) == 1
             assert await storage.migrate() == []
@@ -39,6 +41,29 @@ async def test_check_47_forms(lasting_url: str, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(TurnStorageSchema, match="newer") as raised:
         await durable_storage(lasting_url).open()
     assert raised.value.code == "E_STORAGE_SCHEMA"
+
+
+async def test_threads_of_the_first_form_are_listed_by_their_last_use(lasting_url: str) -> None:
+    """Its clocks did not say when they were raised: that is found by what was stored last; numbers go on."""
+    moments = iter(range(1, 100))
+    async with durable_storage(lasting_url, clock=lambda: next(moments)) as storage:
+        for thread in ("late", "early"):
+            await Calls(storage.callbacks(), Turn(thread=thread)).store_message(message())
+        await Calls(storage.callbacks(), Turn(thread="late")).store_message(message("m2"))
+        partition, kernel = partition_of("acme"), storage.kernel
+        for owner in ("thread/late", "thread/early"):
+            found = await kernel.get(partition, STREAMS, owner)
+            assert found is not None
+            await kernel.commit(partition, Replace(STREAMS, owner, found.version, b""))
+        await kernel.commit(FORMAT_PARTITION, Put(FORMATS, "format", b'{"v":1}'))
+        assert await storage.migrate() == [2]
+        listed = (await TurnInspection(kernel, "acme").threads())["threads"]
+        assert [thread["id"] for thread in listed] == ["late", "early"]
+        assert all(thread["at"].startswith("1970-01-01T00:00:") for thread in listed)
+        await Calls(storage.callbacks(), Turn(thread="early")).store_message(message("m3"))
+        assert await Calls(storage.callbacks(), Turn(thread="early")).ids() == ["m1", "m3"]
+        listed = (await TurnInspection(kernel, "acme").threads())["threads"]
+        assert [thread["id"] for thread in listed] == ["early", "late"]
 
 
 async def test_check_47_damage_is_noticed(storage: DurableStorage, calls: Calls) -> None:

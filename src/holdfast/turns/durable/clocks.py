@@ -5,6 +5,8 @@ when another process raised it meanwhile. A record's seq is that version and its
 read to get a number: this process remembers the version that it saw last, and a refusal says the one that is true. Of
 two processes that write to one thread at the same moment one commits a second time; otherwise nobody waits for anybody,
 and several commits of one process can be under way at once, since call order is commit order.
+
+The record also says when that was and what kind of owner it is, so that threads are listed by when they were last used.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.storage import Insert, Replace
+from holdfast.storage.records import Scalar
 from holdfast.turns.durable.families import STREAMS
 
 PLACES = 1 << 20  # in one commit; the kernel allows fewer operations than that
@@ -34,12 +37,14 @@ class Tick:
     clock: _Clock
     version: int
     era: int
+    at: int
 
     @property
     def operation(self) -> Insert | Replace:
+        fields = used(self.owner, self.at)
         if self.version:
-            return Replace(STREAMS, self.owner, self.version, b"")
-        return Insert(STREAMS, self.owner, b"")
+            return Replace(STREAMS, self.owner, self.version, b"", fields)
+        return Insert(STREAMS, self.owner, b"", fields)
 
     @property
     def first_seq(self) -> int:
@@ -63,11 +68,16 @@ class Clocks:
     def __init__(self) -> None:
         self._clocks: dict[tuple[str, str], _Clock] = {}
 
-    def tick(self, partition: str, owner: str) -> Tick:
+    def tick(self, partition: str, owner: str, at: int) -> Tick:
         """Raise this owner's clock; the next tick counts on it, though it may come before the commit is done."""
         if len(self._clocks) >= _REMEMBERED:
             self._clocks.clear()
         clock = self._clocks.setdefault((partition, owner), _Clock())
-        tick = Tick(owner, clock, clock.version, clock.era)
+        tick = Tick(owner, clock, clock.version, clock.era, at)
         clock.version += 1
         return tick
+
+
+def used(owner: str, at: int) -> dict[str, Scalar]:
+    """What the record of a clock says beside its version: a thread, an agent or the tenant stored something then."""
+    return {"kind": owner.partition("/")[0], "at": at}

@@ -20,7 +20,7 @@ COLLECTIONS: dict[Kind, str] = {
 }
 KIND_OF: dict[str, Kind] = {collection: kind for kind, collection in COLLECTIONS.items()}
 
-STREAMS = "turn_streams"  # owner → its version is the clock by which its records are numbered: see unit.py
+STREAMS = "turn_streams"  # owner → its version is the clock by which its records are numbered: see clocks.py
 BYTES = "turn_bytes"  # owner/conduit/turn/id → which blob it is, and whether a record holds it yet
 TURNS = "turn_turns"  # owner/turn → how far it is, and which run of it counts
 GATES = "turn_gates"  # owner/turn/id → what it asks, and how it was settled
@@ -77,7 +77,11 @@ FAMILIES: tuple[Family, ...] = (
         fields=_NAMED_FIELDS,
         indexes=(_OWNER, _NAMED),
     ),
-    Collection(STREAMS, indexes=(Index("key"),)),
+    Collection(
+        STREAMS,
+        fields={"kind": str, "at": int},
+        indexes=(Index("key"), Index("kind", equal=("kind",), order="at")),
+    ),
     Collection(
         BYTES,
         fields={"state": str, "at": int, "named": str, "shelf": str, "id": str},

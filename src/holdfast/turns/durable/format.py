@@ -9,9 +9,12 @@ from pydantic_core import from_json, to_json
 from holdfast.errors import CommitRefused, TurnStorageSchema
 from holdfast.storage import Insert, Kernel, Replace
 from holdfast.turns.durable.families import FORMAT_PARTITION, FORMATS
+from holdfast.turns.durable.last_use import note_last_use
 
-FORMAT = 1
-UPGRADES: dict[int, Callable[[Kernel], Awaitable[None]]] = {}  # from this form to the next; must bear being run twice
+FORMAT = 2
+UPGRADES: dict[int, Callable[[Kernel], Awaitable[None]]] = {  # from this form to the next; must bear being run twice
+    1: note_last_use,  # form 2 can list threads by when they were last used
+}
 
 _KEY = "format"
 
