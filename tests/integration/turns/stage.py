@@ -121,6 +121,7 @@ def one_of_each() -> Iterator[tuple[str, Any]]:
     yield "thought", thought("h-all", content="", identity="planner", payload={"sig": "x"}, replay_compatibility="p1")
     yield "tool_call", tool_call("c-pending")
     yield "tool_call", tool_call("c-text", "42", is_error=True, from_artifact_tool=True, inline=True)
+    yield "tool_call", tool_call("c-nothing", "")
     yield "tool_call", tool_call("c-spool", text, payload=[1], replay_compatibility="p1", checksum="abc")
     yield "tool_call", tool_call("c-spools", [text, text], args={"b": {"z": 1, "a": [1.5, "x"]}})
     yield "tool_call", tool_call("c-media", picture)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import sqlite3
+from pathlib import Path
 
 import pytest
 
 from holdfast.errors import BlobNotFound
 from holdfast.storage import Kernel, Query
-from holdfast.turns.durable import DurableStorage
+from holdfast.turns import DispatchContext, ExecutorHelpers, TurnInput
+from holdfast.turns.durable import DurableStorage, durable_storage
 from holdfast.turns.durable.families import COLLECTIONS
 from holdfast.turns.durable.scope import partition_of
 from holdfast.turns.memory_bytes import InMemorySpoolReader
@@ -130,10 +134,10 @@ async def test_erase_leaves_nothing(storage: DurableStorage) -> None:
     await storage.erase("acme")
     assert [row async for row in storage.export("acme")] == []
     assert await _records(storage.kernel, "acme") == 0
-    assert len([row async for row in storage.export("b")]) == 16
+    assert len([row async for row in storage.export("b")]) == 17
     for kind, value in one_of_each():
         await here.do("store", kind, value)
-    assert len([row async for row in storage.export("acme")]) == 17
+    assert len([row async for row in storage.export("acme")]) == 18
 
 
 async def _records(kernel: Kernel, tenant: str) -> int:
@@ -143,3 +147,42 @@ async def _records(kernel: Kernel, tenant: str) -> int:
             page = await kernel.find(partition_of(tenant), Query(collection, {"owner": owner}, order="seq"))
             count += len(page.records)
     return count
+
+
+async def test_erase_leaves_nothing_in_the_file(tmp_path: Path) -> None:
+    """Of a thread and then of its tenant: no table of the database has a row of theirs, but for bytes to be swept."""
+
+    async def ask(ctx: DispatchContext, _helpers: ExecutorHelpers) -> None:
+        await ctx.store_message(message(f"of {ctx.turn_id}"))
+        await ctx.checkpoint()
+        await ctx.wait_for(reason="may I?", timeout_ms=1)
+
+    async with durable_storage(f"sqlite:///{tmp_path}/file.db") as storage:
+        for turn in (
+            Turn("t-a", "gone", "thread-a"),
+            Turn("t-b", "gone", "thread-b"),
+            Turn("t-c", "stays", "thread-a"),
+        ):
+            calls = Calls(storage.callbacks(), turn)
+            for kind, value in one_of_each():
+                await calls.do("store", kind, value)
+            await calls.delete_message("m-text")
+            await calls.store_media_bytes("staged", b"staged")
+            given = TurnInput(system_prompt="x", turn_id=f"run-{turn.id}", stash=turn.stash.all())
+            assert (await storage.runner(executor_callback=ask).run_result(given)).status == "nack"
+        await storage.erase("gone", thread="thread-a")
+        # What belongs to the agent says in which turn it was stored; nothing else speaks of the thread.
+        assert _rows(tmp_path / "file.db", "~turns/gone", "thread/thread-a") == {}
+        assert set(_rows(tmp_path / "file.db", "~turns/gone", "thread/thread-b")) > {"record", "holding", "stream"}
+        await storage.erase("gone")
+        assert set(_rows(tmp_path / "file.db", "~turns/gone")) <= {"partition", "blob"}
+        assert set(_rows(tmp_path / "file.db", "~turns/stays")) > {"partition", "blob"}
+
+
+def _rows(file: Path, *words: str) -> dict[str, int]:
+    """How many rows of each table hold all of these words."""
+    with contextlib.closing(sqlite3.connect(file)) as database:
+        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        rows = {table: database.execute(f"SELECT * FROM {table}").fetchall() for table in tables}
+    found = {table: sum(all(word in repr(row) for word in words) for row in rows[table]) for table in tables}
+    return {table: count for table, count in found.items() if count}
