@@ -3,7 +3,7 @@
     holdfast serve examples.demo.guide:Guide
 
 Say "count to 5", "book a table", "deploy the site", "write about the sea", "work through 12 parcels", "remember blue",
-"what do you remember?", "wait 20 seconds", "survive a crash" or anything else.
+"what do you remember?", "wait 20 seconds", "survive a crash", "break down" or anything else.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ card = AgentCardConfig(
             "remember blue",
             "what do you remember?",
         ),
+        skill("fail", "Break down", "Fails, so that it can be tried anew: requeue it.", "failure", "break down"),
         skill(
             "wait",
             "Wait",
@@ -109,6 +110,8 @@ class Guide(Worker):
             await self.write(ctx, heard)
         elif match := re.match(r"work through (\d{1,3}) parcels$", text):
             await self.work(ctx, int(match[1]))
+        elif text == "break down":
+            await ctx.fail("The engine is out of oil.")
         elif text == "survive a crash":
             await self.crash(ctx)
         elif text.startswith("remember "):

@@ -44,7 +44,9 @@ SAID: tuple[tuple[str, Any, str], ...] = (  # skill, what was said, the answer t
     ("deploy", "deploy the site", "approve"),
     ("deploy", "deploy the shop", "reject"),
     ("deploy", "deploy the docs", ""),  # waits for its approval
+    ("fail", "break down", ""),
     ("plan", "plan a trip to Lisbon", "approve"),
+    ("plan", "plan a trip to Oslo", ""),  # waits at a gate
     ("text.count", {"text": "to be or not to be"}, ""),
     ("text.spell", {"word": "holdfast"}, ""),
     ("shop.refund", {"order": "A-17", "cents": 1250}, ""),  # waits too

@@ -47,7 +47,10 @@ async def test_a_killed_process_is_replaced_and_the_history_is_written_once(tmp_
         demo = Demo(page)
         skills = {skill["id"] for skill in (await demo.get("/.well-known/agent-card.json"))["skills"]}
         assert {"echo", "write", "deploy", "work", "plan", "text.count", "shop.refund"} <= skills
-        assert len((await demo.get(f"{PREFIX}/tasks"))["tasks"]) == 12
+        first = (await demo.get(f"{PREFIX}/tasks"))["tasks"]
+        assert len(first) == 14
+        assert {task["skill"] for task in first} <= skills
+        assert len((await demo.get(f"{PREFIX}/gates"))["gates"]) == 1
         [session] = (await demo.get(f"{PREFIX}/state/sessions"))["sessions"]
         assert session["id"] == "harbour-tour"
 
@@ -63,5 +66,5 @@ async def test_a_killed_process_is_replaced_and_the_history_is_written_once(tmp_
 
     async with made_run(tmp_path) as page:
         demo = Demo(page)
-        assert len((await demo.get(f"{PREFIX}/tasks"))["tasks"]) == 13
+        assert len((await demo.get(f"{PREFIX}/tasks"))["tasks"]) == 15
         await demo.client.aclose()

@@ -100,10 +100,12 @@ class Summaries:
 
 
 def skill_of(record: TaskRecord) -> str:
-    """The skill that the request named, as clients of agents with many skills do: ``metadata.skillId``."""
-    metadata = record.turn.request.get(REQUEST_METADATA)
-    skill = metadata.get("skillId") if isinstance(metadata, Mapping) else None
-    return skill if isinstance(skill, str) else ""
+    """The skill that the task is for, as agents with many note it, or the request named it: ``metadata.skillId``."""
+    for metadata in (record.metadata, record.turn.request.get(REQUEST_METADATA)):
+        skill = metadata.get("skillId") if isinstance(metadata, Mapping) else None
+        if isinstance(skill, str):
+            return skill
+    return ""
 
 
 def _words(message: Mapping[str, Any]) -> str:
