@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -361,7 +362,8 @@ def operations_requests(draw: st.DrawFn, known: dict[str, list[str]]) -> Asked:
     """A request of the operations API, bent."""
     route = draw(st.sampled_from(ROUTES))
     task = draw(st.sampled_from(known["task"]) | NASTY_IDS | TEXTS)
-    path = PREFIX + route.path.format(task_id=quote(task, safe="") or "-", config_id="c", digest="0" * 64)
+    named = dict.fromkeys(re.findall(r"{(\w+)}", route.path), "0" * 64) | {"task_id": quote(task, safe="") or "-"}
+    path = PREFIX + route.path.format(**named)
     good: dict[str, Any] = {"kind": "inject", "reason": "x", "payload": {}, "seq": 1}
     body = draw(written(draw(bent({name: good[name] for name, _ in route.body if name in good}))))
     names = st.sampled_from([name for name, _ in route.query] or ["x"])

@@ -26,6 +26,7 @@ from holdfast.server.operations.state import StateOperations
 from holdfast.server.operations.system import SystemOperations
 from holdfast.server.operations.table import PREFIX, ROUTES, OpsRoute
 from holdfast.server.operations.tasks import TaskOperations
+from holdfast.server.operations.turns import TurnOperations
 from holdfast.server.service import AgentService
 from holdfast.server.sse import Streams
 
@@ -48,6 +49,7 @@ class OperationsApi:
             SystemOperations(health, authenticates=gate.authenticates),
             StateOperations(service),
             GateOperations(service),
+            TurnOperations(service),
         )
 
     def takes(self, path: str) -> bool:

@@ -15,6 +15,7 @@ from holdfast.server.service import AgentService
 from holdfast.storage import BlobReader
 from holdfast.tasks.files import TaskFile, open_file
 
+_NAME_CHARACTERS = 200
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(; ?charset=[\w-]+)?", re.ASCII)
@@ -60,7 +61,7 @@ async def send_file(scope: Scope, send: Send, file: TaskFile, reader: BlobReader
 def _headers(file: TaskFile) -> Iterator[Header]:
     kind = file.media_type or ""
     yield b"content-type", (kind if _MEDIA_TYPE.fullmatch(kind) else "application/octet-stream").encode()
-    name = quote(file.filename or file.digest[:12], safe="")
+    name = quote((file.filename or file.digest[:12])[:_NAME_CHARACTERS], safe="", errors="replace")
     yield b"content-disposition", f"attachment; filename*=UTF-8''{name}".encode()
     yield b"accept-ranges", b"bytes"
     yield b"cache-control", b"private, max-age=31536000, immutable"
