@@ -42,7 +42,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, id=f"{fault.name}-{fault.caught_by}") for fault in FAULTS])
-async def test_fault_is_caught(fault: Fault) -> None:
+async def test_check_48_a_fault_is_caught(fault: Fault) -> None:
     report = await validate(fault.subject, only=[fault.caught_by])
     assert [finding.law.name for finding in report.failed] == [fault.caught_by], str(report)
     accidents = ("AttributeError", "KeyError", "TypeError", "NameError", "AssertionError", "IndexError")

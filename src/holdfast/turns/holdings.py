@@ -7,24 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from holdfast.errors import ArtifactIdCollision, InvalidInitialValue
+from holdfast.turns.codec.kinds import PLURALS, TYPES
 from holdfast.turns.events import Kind, Op
 from holdfast.turns.primitives import Memory, Message, Retrievable, SpooledArtifact, Thought, Tokenizable, ToolCall
 from holdfast.turns.sets import InstructionSet, PrimitiveSet
-
-_CLASSES: dict[Kind, type] = {
-    "message": Message,
-    "memory": Memory,
-    "thought": Thought,
-    "tool_call": ToolCall,
-    "retrievable": Retrievable,
-}
-_SETS: dict[Kind, str] = {
-    "message": "messages",
-    "memory": "memories",
-    "thought": "thoughts",
-    "tool_call": "tool_calls",
-    "retrievable": "retrievables",
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,8 +45,8 @@ def checked_write(op: Op, kind: Kind, value: Any) -> Write:
     if op == "delete":
         if not isinstance(value, str) or not value:
             raise InvalidInitialValue(f"{called} takes the id of what is deleted, not {type(value).__name__}")
-    elif not isinstance(value, _CLASSES[kind]):
-        raise InvalidInitialValue(f"{called} takes a {_CLASSES[kind].__name__}, not {type(value).__name__}")
+    elif not isinstance(value, TYPES[kind]):
+        raise InvalidInitialValue(f"{called} takes a {TYPES[kind].__name__}, not {type(value).__name__}")
     return Write(op, kind, value)
 
 
@@ -130,7 +116,7 @@ class Holdings:
             )
 
     def _set(self, kind: Kind) -> PrimitiveSet[Any]:
-        held: PrimitiveSet[Any] = getattr(self, _SETS[kind])
+        held: PrimitiveSet[Any] = getattr(self, PLURALS[kind])
         return held
 
 

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from holdfast.errors import InvalidValue
+from holdfast.turns.codec.kinds import PLURALS
+from holdfast.turns.context import TurnContext
+from holdfast.turns.pipeline import Middleware, Next
 from holdfast.turns.primitives import Tokenizable
 from holdfast.turns.windows import EVERYTHING, Limit, asking, check_limit
 
-Next = Callable[[], Awaitable[None]]
-
-_SETS = {
-    "messages": "turn_messages",
-    "memories": "turn_memories",
-    "thoughts": "turn_thoughts",
-    "tool_calls": "turn_tool_calls",
-    "retrievables": "turn_retrievables",
-}
-_NAMES = (*_SETS, "standing_instructions", "tools")
+_NAMES = (*PLURALS.values(), "tools")
 
 
-def hydrate(*names: str, **limits: Limit) -> Callable[[Any, Next], Awaitable[None]]:
+def hydrate(*names: str, **limits: Limit) -> Middleware:
     """A middleware for ``turn_input_pipeline`` that fetches these and adds them to the sets of the turn.
 
         turn_input_pipeline=[hydrate("tool_calls", messages=Window(last=200), memories=TopK(20))]
@@ -32,7 +25,7 @@ def hydrate(*names: str, **limits: Limit) -> Callable[[Any, Next], Awaitable[Non
     """
     wanted = _wanted(names, limits)
 
-    async def hydrating(ctx: Any, next: Next) -> None:  # noqa: A002 - its name in every middleware
+    async def hydrating(ctx: TurnContext, next: Callable[[], Next]) -> None:  # noqa: A002 - its name in every middleware
         for name, limit in wanted.items():
             await _add(ctx, name, limit)
         await next()
@@ -54,7 +47,7 @@ def _wanted(names: Sequence[str], limits: dict[str, Limit]) -> dict[str, Limit |
     return wanted
 
 
-async def _add(ctx: Any, name: str, limit: Limit | None) -> None:
+async def _add(ctx: TurnContext, name: str, limit: Limit | None) -> None:
     verb = "refresh" if name == "standing_instructions" else "fetch"
     with asking(name, limit):
         found = await getattr(ctx, f"{verb}_{name}")()
@@ -69,6 +62,6 @@ async def _add(ctx: Any, name: str, limit: Limit | None) -> None:
                 known.add(str(value))
                 ctx.standing_instructions.add(Tokenizable.of(value))
     else:
-        kept = getattr(ctx, _SETS[name])
+        kept = getattr(ctx, f"turn_{name}")
         for value in values:
             kept.add(value)

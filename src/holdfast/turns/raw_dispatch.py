@@ -10,6 +10,7 @@ from holdfast.errors import InvalidInitialRegistryValue, InvalidLlmExecutionCont
 from holdfast.turns.abort import AbortController
 from holdfast.turns.buses import Listener
 from holdfast.turns.callbacks import CALLBACKS
+from holdfast.turns.codec.kinds import PLURALS, TYPES
 from holdfast.turns.events import EMITS, WRITTEN
 from holdfast.turns.holdings import Holdings
 from holdfast.turns.primitives import Memory, Message, Retrievable, Thought, Tokenizable, ToolCall
@@ -17,13 +18,6 @@ from holdfast.turns.registry import Registry
 from holdfast.turns.tools import Tool
 from holdfast.turns.validate import callback_problems, tool_problems, unknown_problems
 
-_KINDS: dict[str, type] = {
-    "messages": Message,
-    "memories": Memory,
-    "thoughts": Thought,
-    "tool_calls": ToolCall,
-    "retrievables": Retrievable,
-}
 HOOKS = EMITS | WRITTEN
 
 
@@ -77,10 +71,14 @@ class RawDispatch:
             yield f"stash: {wrong}"
 
     def _set_problems(self) -> Iterable[str]:
-        for name, kind in _KINDS.items():
-            items = getattr(self, name)
-            if isinstance(items, str) or not isinstance(items, Iterable) or not all(isinstance(i, kind) for i in items):
-                yield f"{name} is a list of {kind.__name__}"
+        for kind, type_ in TYPES.items():
+            items = getattr(self, PLURALS[kind])
+            if (
+                isinstance(items, str)
+                or not isinstance(items, Iterable)
+                or not all(isinstance(i, type_) for i in items)
+            ):
+                yield f"{PLURALS[kind]} is a list of {type_.__name__}"
         yield from tool_problems(self.tools)
 
     def _function_problems(self) -> Iterable[str]:
