@@ -60,7 +60,9 @@ def main() -> None:
     parser.add_argument("--log-level", choices=LEVELS, default="info")
     given = parser.parse_args()
     log_to_stderr(as_json=False, level=given.log_level)
-    subprocess.run([sys.executable, "-m", "examples.demo.history", given.storage], check=True)
+    written = subprocess.run([sys.executable, "-m", "examples.demo.history", given.storage], check=False)
+    if written.returncode:
+        sys.exit(written.returncode)
     try:
         server(given.storage).run(port=given.port, processes=given.processes, ready=tell)
     except HoldfastError as error:

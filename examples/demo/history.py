@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from examples.demo.agent import SKILL, Demo
+from holdfast.errors import HoldfastError
 from holdfast.protocol.types import Message, Part, Role, TaskState
 from holdfast.state import (
     ArtifactScope,
@@ -133,4 +134,7 @@ async def keep_session(store: StateStore) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(write_history(sys.argv[1]))
+    try:
+        asyncio.run(write_history(sys.argv[1]))
+    except HoldfastError as error:
+        sys.exit(f"Error: {error}")

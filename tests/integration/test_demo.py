@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
 from holdfast.server.operations.table import PREFIX
-from tests.ui.stage import made_run
+from tests.ui.stage import ROOT, made_run
 
 
 class Demo:
@@ -68,3 +70,11 @@ async def test_a_killed_process_is_replaced_and_the_history_is_written_once(tmp_
         demo = Demo(page)
         assert len((await demo.get(f"{PREFIX}/tasks"))["tasks"]) == 15
         await demo.client.aclose()
+
+
+def test_what_is_wrong_is_told_in_a_line() -> None:
+    command = [sys.executable, "-m", "examples.demo", "--storage", "nowhere:///x"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("Error: ")
+    assert len(ran.stderr.splitlines()) == 1
