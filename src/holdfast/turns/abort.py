@@ -100,10 +100,15 @@ def is_abort(error: BaseException, signal: AbortSignal) -> bool:
     return isinstance(error, TurnAborted) or (signal.aborted and isinstance(error, TurnGateAborted))
 
 
-def is_cancelled() -> bool:
-    """Whether it is this task that is being cancelled. Otherwise a CancelledError is that of something waited for."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
+def ends_task(error: BaseException) -> bool:
+    """Whether it must go on up, since it ends this task: its cancellation, or the end of the program.
+
+    A CancelledError while nobody cancels this task is that of something waited for: a failure like any other.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or task.cancelling() > 0
+    return not isinstance(error, Exception)
 
 
 def _set(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:

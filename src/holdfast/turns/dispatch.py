@@ -21,7 +21,7 @@ from holdfast.errors import (
     PipelineShortCircuited,
     TurnError,
 )
-from holdfast.turns.abort import is_abort, is_cancelled
+from holdfast.turns.abort import ends_task, is_abort
 from holdfast.turns.buses import Bus, Emitter, Listener
 from holdfast.turns.context import TurnContext
 from holdfast.turns.dispatch_context import DispatchContext, DispatchSeed, UnitOfWork
@@ -215,8 +215,8 @@ class _Run:
         ctx = self.ctx
         try:
             await self.runner.execute(ctx, self.helpers)
-        except (Exception, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+        except BaseException as error:
+            if ends_task(error):
                 raise
             if is_abort(error, ctx.abort_signal):
                 self.aborted = True

@@ -5,13 +5,12 @@ What a middleware raises is caught at its own level, so those further out finish
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from holdfast.turns.abort import AbortSignal, is_abort, is_cancelled
+from holdfast.turns.abort import AbortSignal, ends_task, is_abort
 from holdfast.turns.eager import Started
 
 
@@ -72,8 +71,8 @@ class Pipeline:
             answer = self._middleware[index](ctx, lambda: Next(further))
             if inspect.isawaitable(answer):
                 await answer
-        except (Exception, asyncio.CancelledError) as error:  # kept, and told by whoever ran the pipeline
-            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+        except BaseException as error:  # kept, and told by whoever ran the pipeline
+            if ends_task(error):
                 raise
             if passage.error is None and not is_abort(error, ctx.abort_signal):
                 passage.error = error

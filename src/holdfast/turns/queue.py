@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from holdfast.errors import DispatchFlushError, InvalidLlmExecutionContext
+from holdfast.turns.abort import ends_task
 from holdfast.turns.eager import Done, Started
 from holdfast.turns.events import Kind
 from holdfast.turns.holdings import Write
@@ -169,8 +170,7 @@ class WriteQueue:
 
     def _fail(self, failure: DispatchFlushError) -> None:
         self._failure = failure
-        if failure.interrupted:
-            assert failure.__cause__ is not None
+        if failure.__cause__ is not None and ends_task(failure.__cause__):
             raise failure.__cause__
 
     async def _finish(self, entry: _Entry) -> None:
@@ -195,7 +195,7 @@ class WriteQueue:
             await self._to.perform(entry.write)
         except BaseException as error:
             entry.error = error  # raised where the write is awaited, or by flush
-            if not isinstance(error, Exception):
+            if ends_task(error):
                 raise
             return
         entry.made = True

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from holdfast.errors import InvalidInitialToolValue, InvalidToolArgs, ToolDownstreamError
-from holdfast.turns.abort import is_abort
+from holdfast.turns.abort import ends_task, is_abort
 from holdfast.turns.arity import arity_problem
 from holdfast.turns.events import ToolExecutionEnd, ToolExecutionStart, milliseconds, now
 from holdfast.turns.primitives import Media, SpooledArtifact, tool_call_checksum
@@ -110,10 +110,11 @@ class Tool:
             result = await answer if inspect.isawaitable(answer) else answer
             _fitting(self.name, result)
             failed = False
-        except Exception as error:
-            if isinstance(error, ToolDownstreamError) or is_abort(error, ctx.abort_signal):
+        except BaseException as error:
+            if ends_task(error) or isinstance(error, ToolDownstreamError) or is_abort(error, ctx.abort_signal):
                 raise
-            raise ToolDownstreamError(f"the tool {self.name} raised: {error}") from error
+            words = str(error) or type(error).__name__
+            raise ToolDownstreamError(f"the tool {self.name} raised: {words}") from error
         finally:
             ended = now()
             span = milliseconds(started, ended)

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import InputPipelineError, InvalidTurnContext, OutputPipelineError, PipelineShortCircuited
+from holdfast.errors import (
+    InputPipelineError,
+    InvalidTurnContext,
+    OutputPipelineError,
+    PipelineShortCircuited,
+    ToolDownstreamError,
+)
 from holdfast.turns import AbortController, Tokenizable, Tool, TurnContext
 from holdfast.turns.callbacks import FETCHES
 from holdfast.turns.events import KINDS, OPS
@@ -283,7 +289,9 @@ async def test_check_13_cancelling_drops_the_queue_and_ends_the_turn(where: str)
         assert stage.payloads("turn_gate_closed")[0].result == "aborted"
 
 
-@pytest.mark.parametrize("where", ["executor", "turn_input_pipeline", "dispatch_output_pipeline"])
+@pytest.mark.parametrize(
+    "where", ["executor", "turn_input_pipeline", "dispatch_output_pipeline", "deferred", "immediate", "tool"]
+)
 async def test_what_was_cancelled_further_in_is_an_error_and_no_cancellation(where: str) -> None:
     """A task that the executor waits for was cancelled by somebody; the turn was not."""
     stage = Stage()
@@ -293,13 +301,31 @@ async def test_what_was_cancelled_further_in_is_an_error_and_no_cancellation(whe
         asyncio.get_running_loop().call_soon(gone.cancel)
         await gone
 
-    def work(_ctx: Any, _helpers: Any) -> None:
-        pass
+    async def store(ctx: Any, _value: Any) -> None:
+        await wait(ctx)
 
-    config: dict[str, Any] = {} if where == "executor" else {where: [wait]}
+    async def call(args: Any, _ctx: Any, _meta: Any) -> str:
+        await wait(args)
+        return "never"
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        if where in {"deferred", "immediate"}:
+            await ctx.store_message(message())
+        if where == "tool":
+            await ctx.tools.get("wait").executor(ctx)({})
+
+    config: dict[str, Any] = {where: [wait]} if where.endswith("pipeline") else {}
+    if where in {"deferred", "immediate"}:
+        config = {"persistence": where, "store_message_callback": store}
+    if where == "tool":
+        config["tools"] = [Tool(name="wait", description="w", input_schema={"type": "object"}, handler=call)]
     result = await stage.run(wait if where == "executor" else work, **config)
     (error,) = result.errors
-    assert isinstance(error.__cause__, asyncio.CancelledError)
+    cause = error.__cause__
+    if where == "tool":
+        assert isinstance(cause, ToolDownstreamError)
+        cause = cause.__cause__
+    assert isinstance(cause, asyncio.CancelledError)
     assert (stage.payloads("error"), stage.names("turn_end")) == ([error], ["turn_end"])
 
 
