@@ -94,6 +94,8 @@ class Conversation:
             self._start()
             await _ended(self._work)
         await _ended(self._work)  # it may be storing the last summary
+        if self._absorbed:  # the loop in which it was to be stored has ended
+            await self._store_again()
 
     async def close(self) -> None:
         """Stop what runs in the background. What is pending stays so, in the store as well."""
