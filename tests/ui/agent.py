@@ -35,6 +35,17 @@ SCHEMA = {
     },
 }
 
+BUTTONS = ExtensionConfig(
+    uri="https://holdfast.dev/a2a/extensions/steering/v1",
+    params={
+        "buttons": [
+            {"label": EVIL.format("button"), "text": EVIL.format("text"), "kind": "inject", "tab": EVIL.format("tab")},
+            {"label": 1, "kind": None},
+            None,
+        ]
+    },
+)
+
 
 def card(*, evil: bool) -> AgentCardConfig:
     def text(plain: str, place: str) -> str:
@@ -60,7 +71,10 @@ def card(*, evil: bool) -> AgentCardConfig:
                 examples=['{"city": "Oulu", "guests": 2}'],
             ),
         ],
-        extensions=[ExtensionConfig(uri="https://holdfast.dev/schemas", params={"inputSchemas": {"book": SCHEMA}})],
+        extensions=[
+            ExtensionConfig(uri="https://holdfast.dev/schemas", params={"inputSchemas": {"book": SCHEMA}}),
+            *([BUTTONS] if evil else []),
+        ],
         input_modes=["*/*"],
     )
 

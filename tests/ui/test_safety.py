@@ -35,6 +35,11 @@ async def test_strings_of_agents_and_clients_are_text_everywhere(tmp_path: Path,
         for row in await page.locator(".vrow").all():
             await row.click()
             await expect(page.locator(".detail h3")).to_be_visible()
+        await page.goto(agent.at(f"tasks/{steered}"))
+        await page.get_by_role("button", name=EVIL.format("button")).click()  # one that the card declares
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_role("button", name=EVIL.format("button")).click()
+        await expect(dialog).to_have_count(0)
         await page.goto(agent.at(f"tasks/{task_id}?tab=talk"))
         await expect(page.locator("a[href^=javascript]")).to_have_count(0)
         await page.goto(agent.at(f"try?text={bad}&task={bad}&context={bad}&skill={bad}"))
