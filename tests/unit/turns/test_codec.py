@@ -7,9 +7,20 @@ import json
 import pytest
 
 from holdfast.errors import InvalidValue, NoReaderResolver, ReaderNotDescribable
-from holdfast.turns import ArtifactTypes, Codec, Media, Message, Resolvers, Retrievable, SpooledArtifact, Tokenizable
+from holdfast.turns import (
+    ArtifactTypes,
+    Codec,
+    Media,
+    Message,
+    Resolvers,
+    Retrievable,
+    SpooledArtifact,
+    Thought,
+    Tokenizable,
+)
 from holdfast.turns.codec import kind_of
 from holdfast.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
+from holdfast.turns.primitives.media import MediaStashEntry
 from holdfast.turns.readers import Descriptor
 
 AT = "2026-01-31T12:00:00Z"
@@ -82,6 +93,22 @@ def test_instructions_are_their_text() -> None:
     assert codec.encode("be kind") == {"text": "be kind"}
     found = codec.decode("standing_instruction", codec.encode(Tokenizable("be brief", key="style")))
     assert (str(found), found.key) == ("be brief", "style")
+
+
+def test_what_json_can_not_say_is_refused() -> None:
+    """Not made into something else: it would come back changed."""
+    circle: list[object] = []
+    circle.append(circle)
+    wrong: list[object] = [{1: 2}, [{"a": float("nan")}], {"a": {1, 2}}, b"x", circle]
+    for payload in wrong:
+        opaque = Thought(id="t", payload=payload, replay_compatibility="p", created_at=AT, updated_at=AT)
+        with pytest.raises(InvalidValue, match="payload"):
+            Codec().encode(opaque)
+        caption: MediaStashEntry = {"value": payload, "trust_tier": "first-party"}
+        fields = {"mime_type": "image/png", "filename": "x.png", "reader": Named(b""), "stash": {"caption": caption}}
+        media = Media.user_attachment(kind="image", **fields)
+        with pytest.raises(InvalidValue, match=r"stash\.caption\.value|stash is too deep"):
+            Codec().encode(Message(id="m", role="user", attachments=[media], created_at=AT, updated_at=AT))
 
 
 def test_nothing_else_is_kept_of_a_turn() -> None:

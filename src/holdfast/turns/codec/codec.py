@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from holdfast.errors import ReaderNotDescribable
+from holdfast.errors import InvalidValue, ReaderNotDescribable
 from holdfast.turns.codec.kinds import TYPES, Kind, kind_of
 from holdfast.turns.codec.resolvers import ArtifactTypes, Resolvers
 from holdfast.turns.primitives import (
@@ -19,6 +19,7 @@ from holdfast.turns.primitives import (
     Tokenizable,
     ToolCall,
 )
+from holdfast.turns.primitives.checks import Wrong, plain
 from holdfast.turns.readers import Descriptor, MediaReader, SpoolReader, described
 
 Primitive = Message | Memory | Thought | ToolCall | Retrievable | Tokenizable
@@ -64,6 +65,8 @@ class Codec:
             return {"text": _text(value)}
         kind = kind_of(value)
         data = {name: found for name in _PLAIN[kind] if (found := getattr(value, name)) is not None}
+        if "payload" in data:
+            data["payload"] = _json("payload", data["payload"])
         for name in _TIMES[kind]:
             at = getattr(value, name)
             if at is not None:
@@ -98,7 +101,7 @@ class Codec:
             return {"artifact": self.artifacts.name_of(part), "reader": dict(describe(part.reader))}
         assert isinstance(part, Media)
         media = {name: getattr(part, name) for name in _MEDIA}
-        return {"media": media, "stash": part.stash.all(), "reader": dict(describe(part.reader))}
+        return {"media": media, "stash": _json("stash", part.stash.all()), "reader": dict(describe(part.reader))}
 
     def _decode_part(self, part: Any, resolvers: Resolvers) -> Any:
         if isinstance(part, str):
@@ -112,6 +115,16 @@ class Codec:
         if "artifact" in part:
             return self.artifacts.make(part["artifact"], resolvers.open(part["reader"], media=False))
         return Media(**part["media"], stash=part["stash"], reader=resolvers.open(part["reader"], media=True))
+
+
+def _json(name: str, value: Any) -> Any:
+    """What JSON can say, so that it comes back as it was; the rest is refused, and not made into something else."""
+    try:
+        return plain(name, value)
+    except Wrong as wrong:
+        raise InvalidValue(f"it can't be stored: {wrong}") from None
+    except RecursionError:
+        raise InvalidValue(f"it can't be stored: {name} is too deep, or holds itself") from None
 
 
 def _identity(identity: Identity) -> Any:
