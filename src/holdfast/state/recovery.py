@@ -49,6 +49,8 @@ class Recovery:
         self._attempt: asyncio.Future[bool] | None = None  # ... and hears whether it succeeded
         self._newer: dict[tuple[str, str], int] = {}  # what was written while an older write went to the spool
 
+        self._landed: set[int] = set()  # what was written after all, while it waited
+
     @property
     def active(self) -> bool:
         """Whether something waits."""
@@ -70,6 +72,11 @@ class Recovery:
         """These were written before older ones: what those hold of the same records is out of date."""
         for write in writes:
             self._newer.update(dict.fromkeys(keys_of(write.operations), write.number))
+
+    def landed(self, writes: Iterable[Write]) -> None:
+        """These had been given up, and were written after all."""
+        if self.active:
+            self._landed.update(write.number for write in writes)
 
     def overtaken(self, write: Write) -> set[tuple[str, str]]:
         """The records of this write that later ones have reached."""
@@ -120,6 +127,7 @@ class Recovery:
             self.spool.drop_first()
             self._attempted(succeeded=True)
         self._newer.clear()
+        self._landed.clear()
         self._task = None
         self._over()
 
@@ -139,6 +147,8 @@ class Recovery:
 
     async def _still_wanted(self, kernel: Kernel, write: Write) -> list[Operation]:
         """Without the records that were saved again since, and without what has expired."""
+        if write.number in self._landed:
+            return []
         newer = await self._saved_again(kernel, write)
         waited = max(0.0, self._clock() - write.spooled_at)
         wanted: list[Operation] = []

@@ -175,19 +175,18 @@ class Writer:
             return
         self._under_way[future] = group
         timer = asyncio.get_running_loop().call_later(self._timeout, self._overdue, future)
-        future.add_done_callback(partial(self._done, timer))
+        future.add_done_callback(partial(self._done, timer, group))
 
-    def _done(self, timer: asyncio.TimerHandle, future: asyncio.Future[Receipt]) -> None:
+    def _done(self, timer: asyncio.TimerHandle, group: Sequence[Write], future: asyncio.Future[Receipt]) -> None:
         timer.cancel()
-        group = self._under_way.pop(future, None)
-        if group is not None:
+        if self._under_way.pop(future, None) is not None:
             error = asyncio.CancelledError() if future.cancelled() else future.exception()
             if error is None:
                 self._written(group)
             else:
                 self._unwritten(group, error)
-        elif not future.cancelled():
-            future.exception()  # it came too late; it was looked after in time
+        elif not future.cancelled() and future.exception() is None:
+            self.recovery.landed(group)  # too late to be told, but not to be replayed in vain
         self._pump()
 
     def _written(self, group: Sequence[Write]) -> None:

@@ -309,6 +309,23 @@ async def test_a_replay_does_not_undo_what_another_process_saved_meanwhile(kerne
     await away.close()
 
 
+async def test_what_was_written_after_all_is_not_replayed(kernel: Flaky) -> None:
+    """A pause that was given up, arrived and was taken up would come back."""
+    store = StateStore(kernel, policy="resilient", timeout_seconds=0.05)
+    await store.save_memory_state("key", {})
+    kernel.late = answers = asyncio.Event()
+    saving = asyncio.ensure_future(store.save_planner_state("token", {"kept": True}))
+    kernel.late, kernel.away = None, True
+    await saving
+    assert (await store.health()).in_spool == 1
+    answers.set()
+    kernel.away = False
+    other = StateStore(kernel)
+    assert await other.load_planner_state("token") == {"kept": True}
+    await _until_empty(store)
+    assert await other.load_planner_state("token") is None
+
+
 async def test_a_pause_grows_old_in_the_spool(kernel: Flaky) -> None:
     now = [1000.0]
     store = StateStore(kernel, policy="resilient", pause_seconds=60)

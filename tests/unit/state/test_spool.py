@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import InvalidState, StorageFull
-from holdfast.state.spool import FileSpool, MemorySpool, Spool, dump_write, load_write
+from holdfast.state.spool import FileSpool, MemorySpool, Spool
+from holdfast.state.spool_lines import dump_write, load_write
 from holdfast.state.writes import Write
 from holdfast.storage import Append, Delete, Draft, FieldIn, Head, Put
 
