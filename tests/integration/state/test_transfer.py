@@ -100,6 +100,18 @@ async def test_there_and_back(whole: bool, url: str, request: pytest.FixtureRequ
         assert await other.list_sessions() == (["another", "session"] if whole else ["session"])
 
 
+async def test_many_sessions(store: StateStore) -> None:
+    """More than one commit may hold."""
+    for number in range(450):
+        store.save_task(task(1, f"session-{number}"))
+    await store.flush()
+    lines = await exported(store, export_tenant)
+    async with StateStore("memory:", types="own") as other:
+        assert (await imported(other, lines))["task"] == 450
+        assert await other.list_sessions(1000) == await store.list_sessions(1000)
+        assert len(await other.list_tasks("session-449")) == 1
+
+
 async def test_a_trace_alone(store: StateStore) -> None:
     await fill(store)
     lines = await exported(store, export_trace, "trace")

@@ -19,8 +19,8 @@ class StateRetention:
     ``events`` and ``planner_events`` are counted for each trace, ``updates``, ``steering``, ``trajectories`` and
     ``artifacts`` for each session. Events that came together go together, so that some more than the number may stay.
     Of ``tasks`` those go that are over, of ``bindings`` all, of ``memory`` all but the values that tools keep
-    (``ctx.kv``), of ``artifacts`` those that were not used for so long. ``sessions`` removes whole sessions, with
-    everything that is theirs alone, that were not in use for so long.
+    (``ctx.kv``), of ``artifacts`` those that were not used for so long. ``sessions`` removes whole sessions
+    that were not in use for so long, with everything that is theirs but memory, whose keys are the callers'.
     """
 
     events: float | None = None

@@ -112,7 +112,8 @@ class _Sweep:
     async def _session(self, noted: Record) -> None:
         policy, ref = self._policy, noted.key
         if policy.sessions is not None and _seen(noted) < self._before(policy.sessions) and self._unused(noted):
-            await self._remove_artifacts(Query(ARTIFACTS, {"session": ref}, order="rank"))
+            unused = Query(ARTIFACTS, {"session": ref}, order="rank", until=self._before(policy.sessions))
+            await self._remove_artifacts(unused)
             if await forget_session(self._scope, noted):
                 self.swept.sessions += 1
                 return

@@ -36,8 +36,11 @@ from holdfast.state.families import (
 from holdfast.state.names import digest, joined, name
 from holdfast.state.transfer.lines import check_first, parsed
 from holdfast.state.types import ArtifactRetentionConfig
-from holdfast.state.writes import GROUP_BYTES, GROUP_ENTRIES, ONE, Write, merged
+from holdfast.state.writes import ONE, Write, merged
 from holdfast.storage import Append, Draft, Operation, Put, Record, Scope
+
+BATCH = 300  # lines in a commit; a line is at most three operations
+BATCH_BYTES = 1024 * 1024
 
 Line = dict[str, Any]
 Tell = Callable[[str], None]
@@ -79,13 +82,13 @@ class _Intake:
                     await self._flush()
                     await self._artifact(found)
                 else:
-                    self._take(_OPERATIONS[kind](found), len(encode(found["data"])))
+                    self._take(_OPERATIONS[kind](found))
             except InvalidState:
                 raise
             except (KeyError, TypeError, AttributeError, ValueError) as error:
                 raise InvalidState(f"line {self._number} is no {kind!r} of an export") from error
             kinds[kind] += 1
-            if len(self._writes) >= GROUP_ENTRIES or self._size >= GROUP_BYTES // 4:
+            if len(self._writes) >= BATCH or self._size >= BATCH_BYTES:
                 await self._flush()
         await self._flush()
         if found is None:
@@ -99,9 +102,13 @@ class _Intake:
                 return parsed(text, number)
         return None
 
-    def _take(self, operations: tuple[Operation, ...], size: int) -> None:
-        self._writes.append(Write("", "import", operations, size))
-        self._size += size
+    def _take(self, operations: tuple[Operation, ...]) -> None:
+        self._writes.append(Write("", "import", operations, 0))
+        for operation in operations:
+            if isinstance(operation, Put):
+                self._size += len(operation.body)
+            elif isinstance(operation, Append):
+                self._size += sum(len(draft.data) for draft in operation.entries)
 
     async def _flush(self) -> None:
         writes, self._writes, self._size = self._writes, [], 0
