@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -58,7 +58,7 @@ class LoopHost:
         return await ask_kernel(self._link, self.writer, function)
 
     def begin(self, function: Callable[[Kernel], Awaitable[T]], *, seconds: float | None = None) -> Future[T]:
-        work = self._begun.run(self.ask(function), seconds)
+        work = self._begun.run(partial(self.ask, function), seconds)
         return asyncio.run_coroutine_threadsafe(work, asyncio.get_running_loop())
 
     async def flush(self) -> None:
@@ -78,14 +78,14 @@ class Begun:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def run(self, work: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
+    async def run(self, work: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
         """Do it, for so long; it counts from its first step to its last."""
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         try:
             async with asyncio.timeout(seconds):
-                return await work
+                return await work()
         finally:
             self._tasks.discard(task)
 

@@ -19,6 +19,7 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.errors import StorageClosed
@@ -85,7 +86,7 @@ class ThreadHost:
         return await self._answer(self._submit(self._ask(function)))
 
     def begin(self, function: Callable[[Kernel], Awaitable[T]], *, seconds: float | None = None) -> Future[T]:
-        return self._submit(self._begun.run(self._ask(function), seconds))
+        return self._submit(self._begun.run(partial(self._ask, function), seconds))
 
     async def flush(self) -> None:
         if self._thread is not None and not self._closed:

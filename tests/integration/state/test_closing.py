@@ -30,8 +30,9 @@ async def test_what_comes_after_the_last_drain_is_told(file_url: str, monkeypatc
     monkeypatch.setattr(host, "_started", lambda: loop)
     with pytest.raises(StateNotSaved, match="closed"):
         await asyncio.wait_for(store.save_planner_state("token", {}), 30)
-    with pytest.raises(StateNotLoaded, match="closed"):
-        await store.load_history("trace")
+    for load in (store.load_history, store.load_planner_state):
+        with pytest.raises(StateNotLoaded, match="closed"):
+            await load("trace")
 
 
 async def test_whoever_waits_for_an_answer_hears_of_the_end(file_url: str) -> None:

@@ -378,8 +378,9 @@ async def test_a_closed_store_says_so(url: str) -> None:
     await store.close()
     with pytest.raises(StateNotSaved, match="closed"):
         await store.save_event(event())
-    with pytest.raises(StateNotLoaded, match="closed"):
-        await store.load_history("trace")
+    for load in (store.load_history, store.load_planner_state):
+        with pytest.raises(StateNotLoaded, match="closed"):
+            await load("trace")
 
 
 async def test_a_storage_that_can_not_be_opened(tmp_path: Path) -> None:
