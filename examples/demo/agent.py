@@ -53,11 +53,13 @@ class Demo(Worker, Dependency):
 
     def card(self) -> AgentCardConfig:
         found = self._builder.build()
+        plain = {skill.id: skill for skill in guide_card.skills}
+        first = [plain.pop(name) for name in ("work", "deploy", "write")]
         return guide_card.model_copy(
             update={
                 "name": "Holdfast demo",
                 "description": "Every face of Holdfast in one agent: plain skills, apcore modules and a turn runner.",
-                "skills": [*guide_card.skills, PLAN, *found.skills],
+                "skills": [*first, PLAN, *found.skills, *plain.values()],
                 "extensions": [*guide_card.extensions, *found.extensions],
                 "input_modes": ["text/plain", "application/json"],
             }

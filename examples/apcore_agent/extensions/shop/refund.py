@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from apcore import ModuleAnnotations
+from apcore import ModuleAnnotations, ModuleExample
 from pydantic import BaseModel, Field
 
 
@@ -29,6 +29,9 @@ class Refund:
     input_schema = Input
     output_schema = Output
     annotations = ModuleAnnotations(destructive=True, requires_approval=True)
+    examples: ClassVar = [
+        ModuleExample("A refund", {"order": "A-17", "cents": 1250}, {"receipt": "A-17: 12.50 paid back"})
+    ]
 
     def execute(self, inputs: dict[str, Any], _context: Any) -> dict[str, Any]:
         return {"receipt": f"{inputs['order']}: {inputs['cents'] / 100:.2f} paid back"}

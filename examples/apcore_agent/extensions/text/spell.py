@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
-from apcore import ModuleAnnotations
+from apcore import ModuleAnnotations, ModuleExample
 from pydantic import BaseModel
 
 
@@ -30,6 +30,7 @@ class Spell:
     input_schema = Input
     output_schema = Output
     annotations = ModuleAnnotations(readonly=True, streaming=True)
+    examples: ClassVar = [ModuleExample("A word", {"word": "holdfast"}, {"letter": "t"})]
 
     async def execute(self, inputs: dict[str, Any], _context: Any) -> dict[str, Any]:
         return {"letter": inputs["word"][-1:]}
