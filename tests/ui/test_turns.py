@@ -18,6 +18,7 @@ async def test_a_turn_goes_on_when_its_gates_are_answered(tmp_path: Path, open_p
         task_id = await agent.send("order")
         page = await open_page(agent.at())
         await page.get_by_role("link", name="Turns").click()
+        await page.get_by_role("tab", name="Waiting").click()
         gate = page.locator("article.card")
         await expect(gate).to_contain_text("How much?")
         await expect(gate).to_contain_text("order: 7")
@@ -47,7 +48,7 @@ async def test_a_turn_goes_on_when_its_gates_are_answered(tmp_path: Path, open_p
 async def test_a_gate_is_refused_with_a_reason(tmp_path: Path, open_page: OpenPage) -> None:
     async with Stage(tmp_path, "--turns") as agent:
         await agent.send("order")
-        page = await open_page(agent.at("turns"))
+        page = await open_page(agent.at("turns?tab=open"))
         await page.get_by_role("button", name="Reject").click()
         dialog = page.get_by_role("dialog")
         await dialog.get_by_label("Reason").fill("too dear")

@@ -66,11 +66,13 @@ class TurnInspection:
             name: await self._last(Query(collection, {"owner": whose}, order="at", newest_first=True))
             for name, collection in (("turns", TURNS), ("gates", GATES))
         }
+        own = await self._shares(whose)
         return {
             **_named(record),
             "turns": [_turn(each, whose) for each in last["turns"][:SOME]],
             "gates": [read_gate(each).to_json() for each in last["gates"][:SOME]],
-            "more": [name for name, records in last.items() if len(records) > SOME],
+            **own,
+            "more": [*(name for name, records in last.items() if len(records) > SOME), *own["more"]],
         }
 
     async def entries(self, ref: str, *, limit: int = 50, cursor: str | None = None) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ import { sessionView } from "./views/session.js";
 import { traceView } from "./views/trace.js";
 import { artifactView, memoryView } from "./views/kept.js";
 import { turnsView } from "./views/turns.js";
+import { threadView } from "./views/thread.js";
 import { systemView } from "./views/system.js";
 
 // A view: its place in the address, its name, and `open({main, parts, query, signal, me})`.
@@ -24,6 +25,7 @@ const VIEWS = [agentView, tryView, tasksView, sessionsView, turnsView, systemVie
 const DETAIL = {
   tasks: taskView,
   sessions: sessionView,
+  turns: threadView,
   traces: traceView,
   memory: memoryView,
   artifacts: artifactView,

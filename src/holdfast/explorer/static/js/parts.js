@@ -1,6 +1,6 @@
 // The parts of messages and artifacts, each as what it is: text, JSON, an image, a file, an address.
 
-import { append, h } from "./dom.js";
+import { h } from "./dom.js";
 import { BASE, OPS, headers } from "./api.js";
 import { bytes } from "./format.js";
 import { tree } from "./json.js";
@@ -8,6 +8,9 @@ import { download } from "./pieces.js";
 
 const TEXT_CHARACTERS = 20_000;
 const IMAGES = /^image\/(png|jpe?g|gif|webp|avif|bmp)$/; // no SVG: it may hold scripts, though an <img> runs none
+
+const TEXTS = /^(text\/|application\/(json|xml|yaml)\b)/;
+const PREVIEW_BYTES = 4000;
 
 export function parts(list) {
   return joined(list ?? []).map(part);
@@ -27,14 +30,14 @@ function joined(list) {
 }
 
 function part(each) {
-  if (typeof each?.text === "string") return text(each.text);
+  if (typeof each?.text === "string") return textPart(each.text);
   if (each && "data" in each) return h("div", { class: "part" }, tree(each.data, { open: 2 }));
   if (typeof each?.raw === "string") return file(each);
   if (typeof each?.url === "string") return address(each);
   return h("div", { class: "part" }, tree(each));
 }
 
-function text(value) {
+export function textPart(value) {
   const shown = h("div", { class: "part text" }, value.slice(0, TEXT_CHARACTERS));
   if (value.length > TEXT_CHARACTERS) {
     shown.append(
@@ -89,15 +92,13 @@ function address({ url, mediaType, filename }) {
   );
 }
 
-// A file that this agent keeps: fetched with our credentials when somebody asks for it.
-export function keptFile({ url, mediaType = "application/octet-stream", filename = "file" }) {
-  const box = h("div", { class: "part file" });
-  const fetched = async () => {
-    const answer = await fetch(url, { headers: headers({}), credentials: "same-origin" });
+// A file that this agent keeps: fetched with our credentials when somebody asks for it; an `eager` image, at once.
+export function keptFile({ url, mediaType = "application/octet-stream", filename = "file", size, eager = false }) {
+  const image = IMAGES.test(mediaType);
+  const fetched = async (more = {}) => {
+    const answer = await fetch(url, { headers: { ...headers({}), ...more }, credentials: "same-origin" });
     if (!answer.ok) throw new Error(`The agent answered with ${answer.status}.`);
-    return new Blob([await answer.arrayBuffer()], {
-      type: IMAGES.test(mediaType) ? mediaType : "application/octet-stream",
-    });
+    return new Blob([await answer.arrayBuffer()], { type: image ? mediaType : "application/octet-stream" });
   };
   const wrong = h("span", { class: "bad-ink" });
   const guarded = (work) => async () => {
@@ -107,25 +108,27 @@ export function keptFile({ url, mediaType = "application/octet-stream", filename
       wrong.textContent = error.message;
     }
   };
-  append(box, [
+  const show = guarded(async () => {
+    if (image) {
+      const shown = URL.createObjectURL(await fetched());
+      box.append(h("img", { src: shown, alt: filename, onload: () => URL.revokeObjectURL(shown) }));
+    } else {
+      const start = await (await fetched({ Range: `bytes=0-${PREVIEW_BYTES - 1}` })).text();
+      box.append(h("pre", { class: "preview", tabindex: "0", "aria-label": `How ${filename} begins` }, start));
+      if (size > PREVIEW_BYTES) box.append(h("p", { class: "dim small" }, `The first ${bytes(PREVIEW_BYTES)}.`));
+    }
+    showing.remove();
+  });
+  const showing = h("button", { type: "button", class: "quiet small", onclick: show }, "Show");
+  const box = h(
+    "div",
+    { class: "part file" },
     h(
       "div",
       { class: "row tight" },
       h("strong", {}, filename),
-      h("span", { class: "dim" }, mediaType),
-      IMAGES.test(mediaType) &&
-        h(
-          "button",
-          {
-            type: "button",
-            class: "quiet small",
-            onclick: guarded(async () => {
-              const shown = URL.createObjectURL(await fetched());
-              box.append(h("img", { src: shown, alt: filename, onload: () => URL.revokeObjectURL(shown) }));
-            }),
-          },
-          "Show",
-        ),
+      h("span", { class: "dim" }, [mediaType, Number.isFinite(size) && bytes(size)].filter(Boolean).join(", ")),
+      (image || (Number.isFinite(size) && TEXTS.test(mediaType))) && showing,
       h(
         "button",
         { type: "button", class: "quiet small", onclick: guarded(async () => download(filename, await fetched())) },
@@ -133,7 +136,8 @@ export function keptFile({ url, mediaType = "application/octet-stream", filename
       ),
       wrong,
     ),
-  ]);
+  );
+  if (image && eager) show();
   return box;
 }
 

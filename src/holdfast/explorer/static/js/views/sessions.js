@@ -2,14 +2,14 @@
 
 import { h, replace } from "../dom.js";
 import { ops, send } from "../api.js";
-import { ago, bytes, fullMoment, number } from "../format.js";
+import { bytes, number } from "../format.js";
+import { pagedTable, since } from "../paged_table.js";
 import { empty, field, tabs } from "../pieces.js";
 import { go, link, setQuery } from "../router.js";
 import { state, tenant } from "../state_calls.js";
 
 export const sessionsView = { id: "sessions", title: "Sessions", operator: true, open };
 
-const time = (text) => text && h("time", { datetime: text, title: fullMoment(text), class: "dim" }, ago(text));
 const to = (place, ref, text) => h("a", { href: link([place, ref], { tenant: tenant() }) }, text);
 
 // For each list: where it is asked for, what its rows are, and what is said when it is empty.
@@ -23,7 +23,7 @@ const LISTS = {
       number(counts.tasks),
       number(counts.updates),
       number(counts.steering),
-      time(seen),
+      since(seen),
     ],
     nothing: "No sessions",
   },
@@ -31,14 +31,14 @@ const LISTS = {
     path: "/traces",
     items: "traces",
     heads: ["Trace", "First seen"],
-    row: ({ id, ref, seen }) => [to("traces", ref, id), time(seen)],
+    row: ({ id, ref, seen }) => [to("traces", ref, id), since(seen)],
     nothing: "No traces",
   },
   memory: {
     path: "/memory",
     items: "memory",
     heads: ["Key", "Size", "Saved"],
-    row: ({ key, ref, saved, size }) => [to("memory", ref, key), bytes(size), time(saved)],
+    row: ({ key, ref, saved, size }) => [to("memory", ref, key), bytes(size), since(saved)],
     nothing: "No memory states",
   },
   artifacts: {
@@ -49,7 +49,7 @@ const LISTS = {
       to("artifacts", ref, filename ?? id),
       mediaType,
       bytes(size),
-      time(created),
+      since(created),
     ],
     nothing: "No artifacts",
   },
@@ -76,7 +76,8 @@ async function open({ main, query, signal }) {
     query.tab ?? "sessions",
     (id, panel) => {
       setQuery({ tab: id === "sessions" ? "" : id });
-      show(LISTS[id], panel, signal);
+      const { path, ...list } = LISTS[id];
+      pagedTable({ ...list, call: (pageToken) => state(path, { pageToken }) }, panel, signal);
     },
   );
   replace(
@@ -95,44 +96,4 @@ async function open({ main, query, signal }) {
         ),
   );
   if (tenants.length) pages.start();
-}
-
-async function show({ path, items, heads, row, nothing }, panel, signal) {
-  const rows = h("tbody");
-  const more = h("button", { type: "button", onclick: load }, "More");
-  const table = h(
-    "table",
-    {},
-    h(
-      "thead",
-      {},
-      h(
-        "tr",
-        {},
-        heads.map((head) => h("th", { scope: "col" }, head)),
-      ),
-    ),
-    rows,
-  );
-  let token = "";
-  async function load() {
-    const page = await send(state(path, { pageToken: token }), { signal });
-    if (signal.aborted) return;
-    token = page.nextPageToken;
-    rows.append(
-      ...page[items].map((each) =>
-        h(
-          "tr",
-          {},
-          row(each).map((cell) => h("td", {}, cell)),
-        ),
-      ),
-    );
-    more.hidden = !token;
-    replace(panel, rows.childElementCount ? h("div", { class: "table-place" }, table) : empty(nothing), more);
-  }
-  more.hidden = true;
-  await load().catch((error) => {
-    if (!signal.aborted) replace(panel, empty("That could not be read", error.message));
-  });
 }

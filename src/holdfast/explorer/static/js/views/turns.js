@@ -1,159 +1,64 @@
-// Turns that wait: the gates at which they stand, what each asks, and an answer.
+// Turns that are kept: the threads they belong to, and the gates at which they wait.
 
 import { h, replace } from "../dom.js";
 import { ops, send } from "../api.js";
-import { ask } from "../dialog.js";
-import { shortId } from "../format.js";
-import { tree } from "../json.js";
-import { copyAs, empty, facts, field, problem, tabs, tag, time } from "../pieces.js";
-import { link, setQuery } from "../router.js";
-import { schemaForm, validate } from "../schema.js";
+import { plural, shorten } from "../format.js";
+import { pagedTable, since } from "../paged_table.js";
+import { empty, field, tabs } from "../pieces.js";
+import { go, link, setQuery } from "../router.js";
+import { tenant, turns } from "../turn_calls.js";
+import { showGates } from "./gates.js";
 
 export const turnsView = { id: "turns", title: "Turns", operator: true, open };
 
-const TONES = { resolved: "good", rejected: "bad", aborted: "bad", timeout: "bad" };
+const THREADS = {
+  items: "threads",
+  heads: ["Thread", "Last message", "Last used"],
+  row: ({ id, ref, last, at }) => [
+    h("a", { href: link(["turns", ref], { tenant: tenant() }), class: "break" }, shorten(id, 100)),
+    h("span", { class: "break" }, last && said(last)),
+    since(at),
+  ],
+  nothing: ["No threads", "What a durable_storage on this agent's storage keeps is shown here."],
+};
+
+const said = ({ role, text, files }) => [
+  h("span", { class: "dim" }, `${role}: `),
+  shorten([text, files && plural(files, "file")].filter(Boolean).join(", "), 140),
+];
 
 async function open({ main, query, signal }) {
+  const [{ tenants }, { gates }] = await Promise.all([
+    send(ops("GET", "/turns/tenants"), { signal }),
+    send(ops("GET", "/gates"), { signal }),
+  ]);
+  if (signal.aborted) return;
+  if (!query.tenant && tenants.length) setQuery({ tenant: tenants[0].ref });
+  const whose = h(
+    "select",
+    { onchange: () => go(["turns"], { tenant: whose.value }) },
+    tenants.map(({ id, ref }) => h("option", { value: ref, selected: ref === tenant() }, shorten(id, 60))),
+  );
   const pages = tabs(
-    "Gates",
+    "Turns",
     [
-      { id: "open", title: "Waiting" },
+      { id: "threads", title: "Threads" },
+      { id: "open", title: "Waiting", count: gates.length || undefined },
       { id: "settled", title: "Settled" },
     ],
-    query.tab ?? "open",
+    query.tab ?? "threads",
     (id, panel) => {
-      setQuery({ tab: id === "open" ? "" : id });
-      show(id, panel, signal);
+      setQuery({ tab: id === "threads" ? "" : id });
+      if (id !== "threads") showGates(id, panel, signal);
+      else if (tenants.length)
+        pagedTable({ ...THREADS, call: (pageToken) => turns("/threads", { pageToken }) }, panel, signal);
+      else panel.append(empty(...THREADS.nothing));
     },
   );
   replace(
     main,
-    h(
-      "div",
-      { class: "view-head" },
-      h("h1", {}, "Turns"),
-      h("p", { class: "dim" }, "Gates at which turns wait for somebody"),
-    ),
+    h("div", { class: "view-head" }, h("h1", {}, "Turns"), tenants.length > 1 && h("div", {}, field("Tenant", whose))),
     pages.element,
   );
   pages.start();
-}
-
-async function show(state, panel, signal) {
-  const call = ops("GET", "/gates", { query: { state } });
-  const again = () => show(state, panel, signal);
-  try {
-    const { gates } = await send(call, { signal });
-    replace(
-      panel,
-      h(
-        "div",
-        { class: "stack" },
-        h(
-          "div",
-          { class: "row flush" },
-          copyAs(call),
-          h("button", { type: "button", class: "quiet small", onclick: again }, "Look again"),
-        ),
-        gates.map((each) => gate(each, again)),
-        !gates.length &&
-          empty(
-            state === "open" ? "No turn waits" : "No gate was settled yet",
-            "Turns wait at a gate by ctx.wait_for.",
-          ),
-      ),
-    );
-  } catch (error) {
-    if (!signal.aborted) replace(panel, problem(error, again));
-  }
-}
-
-function gate(each, again) {
-  const task = each.about?.taskId;
-  return h(
-    "article",
-    { class: "card" },
-    h(
-      "div",
-      { class: "row" },
-      h("h2", {}, each.reason || "A gate"),
-      each.result ? tag(each.result, TONES[each.result] ?? "still") : tag("waiting", "ask"),
-    ),
-    facts([
-      ["Thread", each.thread],
-      ["Tenant", each.tenant],
-      ["Turn", each.turnId && h("span", { class: "mono" }, shortId(each.turnId))],
-      ["Task", task && h("a", { class: "mono", href: link(["tasks", task]) }, shortId(task))],
-      ["Asked", each.createdAt && time(each.createdAt)],
-      ["Until", each.deadline && time(each.deadline)],
-      ["Settled", each.settledAt && time(each.settledAt)],
-      ["Error", each.error],
-    ]),
-    each.payload !== null && each.payload !== undefined && tree(each.payload, { open: 2 }),
-    each.result ? each.value !== null && each.value !== undefined && tree({ answer: each.value }) : answer(each, again),
-  );
-}
-
-function answer(each, again) {
-  const settle = (body) => ops("POST", `/gates/${encodeURIComponent(each.token)}`, { body });
-  const schema = each.schema;
-  const form = schema?.properties ? schemaForm(schema, () => {}) : null;
-  const text = h("textarea", {
-    rows: "2",
-    class: "mono",
-    placeholder: schema?.type ? `${schema.type}, as JSON` : "JSON, or words",
-  });
-  const wrong = h("div", {});
-  const value = () => (form ? form.read() : parsed(text.value));
-  async function resolve(event) {
-    event.preventDefault();
-    const problems = schema ? validate(value(), schema) : [];
-    try {
-      if (problems.length) throw new Error(problems.map((one) => `${one.path} ${one.text}`).join("; "));
-      await send(settle({ value: value() }));
-      again();
-    } catch (error) {
-      replace(wrong, problem(error));
-    }
-  }
-  const refuse = (kind, title, words) => () =>
-    ask({
-      title,
-      text: words,
-      submit: title,
-      danger: true,
-      fields: [{ name: "reason", label: "Reason" }],
-      call: ({ reason }) => settle({ answer: kind, reason }),
-      done: again,
-    });
-  return h(
-    "form",
-    { class: "stack", onsubmit: resolve },
-    form ? form.element : field("Answer", text),
-    wrong,
-    h(
-      "div",
-      { class: "row" },
-      h("button", { class: "primary" }, "Answer"),
-      h(
-        "button",
-        {
-          type: "button",
-          class: "danger",
-          onclick: refuse("reject", "Reject", "The turn is told that it was refused."),
-        },
-        "Reject",
-      ),
-      h("button", { type: "button", onclick: refuse("abort", "Abort", "The turn stops waiting.") }, "Abort"),
-      copyAs(() => settle({ value: value() })),
-    ),
-  );
-}
-
-function parsed(text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return text;
-  }
 }

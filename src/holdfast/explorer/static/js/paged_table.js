@@ -1,0 +1,53 @@
+// A table that is read page by page.
+
+import { h, replace } from "./dom.js";
+import { send } from "./api.js";
+import { ago, fullMoment } from "./format.js";
+import { empty } from "./pieces.js";
+
+export const since = (text) => text && h("time", { datetime: text, title: fullMoment(text), class: "dim" }, ago(text));
+
+// `call` answers the call for a page token, `items` is the member of its answer that holds the rows.
+export async function pagedTable({ call, items, heads, row, nothing }, panel, signal) {
+  const rows = h("tbody");
+  const more = h("button", { type: "button", onclick: load }, "More");
+  const table = h(
+    "table",
+    {},
+    h(
+      "thead",
+      {},
+      h(
+        "tr",
+        {},
+        heads.map((head) => h("th", { scope: "col" }, head)),
+      ),
+    ),
+    rows,
+  );
+  let token = "";
+  async function load() {
+    const page = await send(call(token), { signal });
+    if (signal.aborted) return;
+    token = page.nextPageToken;
+    rows.append(
+      ...page[items].map((each) =>
+        h(
+          "tr",
+          {},
+          row(each).map((cell) => h("td", {}, cell)),
+        ),
+      ),
+    );
+    more.hidden = !token;
+    replace(
+      panel,
+      rows.childElementCount ? h("div", { class: "table-place" }, table) : empty(...[nothing].flat()),
+      more,
+    );
+  }
+  more.hidden = true;
+  await load().catch((error) => {
+    if (!signal.aborted) replace(panel, empty("That could not be read", error.message));
+  });
+}

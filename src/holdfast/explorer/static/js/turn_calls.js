@@ -1,0 +1,11 @@
+// Calls about the turns that agents keep in the same storage, of one tenant.
+
+import { ops } from "./api.js";
+import { here } from "./router.js";
+
+export const tenant = () => here().query.tenant;
+
+export const turns = (path, query = {}) => ops("GET", `/turns${path}`, { query: { ...query, tenant: tenant() } });
+
+// In the path of a call.
+export const named = (...refs) => refs.map(encodeURIComponent).join("/");
