@@ -9,14 +9,12 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from holdfast.errors import StorageClosed
-from holdfast.state.link import Link
+from holdfast.state.link import CLOSED, Link
 from holdfast.state.writer import Writer
 from holdfast.state.writes import Write
 from holdfast.storage import Kernel
 
 T = TypeVar("T")
-
-CLOSED = "this state store is closed; make a new one"
 
 Engine = Callable[[], tuple[Link, Writer]]
 

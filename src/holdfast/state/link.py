@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable
 
 from holdfast.errors import CannotOpen, HoldfastError, StorageBroken, StorageClosed
 from holdfast.state.families import FAMILIES
 from holdfast.storage import Kernel
 
-logger = logging.getLogger("holdfast.state")
+CLOSED = "this state store is closed; make a new one"
 
 
 class Link:
@@ -37,7 +36,7 @@ class Link:
             return self.kernel
         async with self._lock:
             if self._closed:
-                raise StorageClosed("this state store is closed; make a new one")
+                raise StorageClosed(CLOSED)
             if not self._ready:
                 if self.kernel is None:
                     assert self._opening is not None

@@ -23,8 +23,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.errors import StorageClosed
-from holdfast.state.host import CLOSED, Begun, Engine, ask_kernel
-from holdfast.state.link import Link
+from holdfast.state.host import Begun, Engine, ask_kernel
+from holdfast.state.link import CLOSED, Link
 from holdfast.state.policy import logger
 from holdfast.state.writer import Writer
 from holdfast.state.writes import Write

@@ -22,10 +22,11 @@ from holdfast.errors import (
     StateNotSaved,
     StateTimeout,
     StorageBroken,
+    StorageClosed,
     StorageUnavailable,
 )
 from holdfast.state.breaker import Breaker
-from holdfast.state.link import Link
+from holdfast.state.link import CLOSED, Link
 from holdfast.state.policy import Counters, PolicyName, logger, tell_save_failed
 from holdfast.state.recovery import Recovery
 from holdfast.state.spool import MemorySpool, Spool
@@ -72,6 +73,9 @@ class Writer:
             self._urgent += write.outcome is not None
             self._queue.append(write)
             self.waiting += 1
+        if self._ended:  # they came beside the end
+            while self._queue:
+                self._failed(self._next(), StorageClosed(CLOSED))
         self._pump()
 
     async def settle(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,7 +13,14 @@ import pytest
 from holdfast.errors import StateNotLoaded, StateNotSaved, StorageClosed
 from holdfast.state import StateStore
 from holdfast.state.thread_host import ThreadHost
+from holdfast.storage.memory import MemoryKernel
 from tests.integration.state.things import event
+
+
+@pytest.fixture
+async def kernel() -> AsyncIterator[MemoryKernel]:
+    async with MemoryKernel() as kernel:
+        yield kernel
 
 
 def host_of(store: StateStore) -> ThreadHost:
@@ -33,6 +41,15 @@ async def test_what_comes_after_the_last_drain_is_told(file_url: str, monkeypatc
     for load in (store.load_history, store.load_planner_state):
         with pytest.raises(StateNotLoaded, match="closed"):
             await load("trace")
+
+
+async def test_what_the_last_drain_finds_after_the_end_is_told(kernel: MemoryKernel) -> None:
+    store = StateStore(kernel)
+    await store.save_event(event())
+    await store.close()
+    with pytest.raises(StateNotSaved, match="closed"):
+        await asyncio.wait_for(store.save_planner_state("token", {}), 30)
+    assert store.counters.lost == 1
 
 
 async def test_whoever_waits_for_an_answer_hears_of_the_end(file_url: str) -> None:
