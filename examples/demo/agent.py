@@ -44,7 +44,7 @@ class Demo(Worker, Dependency):
     async def admit(self, request: SendMessageRequest, caller: Caller, tasks: TaskManager) -> Admitted:
         """Note the skill with the task, so that tasks can be found by it; modules also check their input."""
         message = request.message
-        chosen = str((message.metadata or request.metadata or {}).get(SKILL) or "")
+        chosen = str({**(request.metadata or {}), **(message.metadata or {})}.get(SKILL) or "")
         if not chosen and message.task_id is None and message.text.lower().startswith("plan"):
             chosen = PLAN.id
         if self.modules.catalog.get(chosen) is not None:
