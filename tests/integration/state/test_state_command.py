@@ -106,12 +106,14 @@ async def test_follow_prints_each_event_once_as_it_comes(file_url: str) -> None:
         await store.flush()
         command = [sys.executable, "-m", "holdfast", "state", "history", "trace", "--url", file_url, "--follow"]
         with subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE) as process:
-            lines = printed(process)
-            assert (await asyncio.to_thread(next, lines))["n"] == 1
-            await store.save_events([event(1.0, n=1), event(2.0, n=2)])
-            await store.flush()
-            assert (await asyncio.to_thread(next, lines))["n"] == 2
-            process.terminate()
+            try:
+                lines = printed(process)
+                assert (await asyncio.to_thread(next, lines))["n"] == 1
+                await store.save_events([event(1.0, n=1), event(2.0, n=2)])
+                await store.flush()
+                assert (await asyncio.to_thread(next, lines))["n"] == 2
+            finally:
+                process.terminate()
 
 
 async def test_what_there_is_and_one_of_it(file_url: str) -> None:

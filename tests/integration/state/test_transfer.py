@@ -32,7 +32,7 @@ async def fill(store: StateStore) -> None:
     for number in range(5):
         store.save_update(update(number))
         store.save_planner_event("trace", planned(number, **ODD))
-    store.save_trajectory("older", "session", trajectory("first"))
+    store.save_trajectory("z-older", "session", trajectory("first"))
     await store.save_trajectory("trace", "session", trajectory("second"))
     for number in (2, 1):
         await store.save_task(task(number, trace_id="trace", result=ODD))

@@ -54,10 +54,12 @@ async def rows(url: str, view: str) -> Rows:
 async def fill(store: StateStore, name: str) -> None:
     """Something in every view; events come together and repeat."""
     store.save_events([event(1.0, name, n=1), event(2.0, name, n=2), event(2.0, name, n=2)])
+    await store.flush()
     store.save_event(event(3.0, None))
     store.save_event(event(2.0, name, n=2))
     store.save_event(event(4.0, name, odd=float("nan"), nul="\0", big=10**40))
     store.save_planner_event(name, planned(1))
+    await store.flush()
     store.save_planner_event(name, planned(1))
     store.save_update(update(1, session=name))
     store.save_task(task(1, name))
