@@ -168,6 +168,8 @@ async def test_a_webhook_is_delivered_again(agent: Stage, open_page: OpenPage) -
         await dialog.get_by_role("button", name="Deliver", exact=True).click()
         await expect(dialog).to_be_hidden()
         await until(lambda: receiver.seqs() == before + before)
+        await page.reload()
+        await expect(card).to_contain_text("HTTP 200")
         await page.get_by_role("tab", name="Waterfall").click()
         await expect(page.locator(".waterfall")).to_contain_text("Webhook mine")
 

@@ -20,6 +20,7 @@ Status = Literal["active", "failed"]
 class Cursor:
     """``seq`` is the last event that arrived. ``since`` is when the row of failures began, ``retry_at`` when the next
     try is due (seconds since 1970). A ``late`` one was made while its task ran: who runs it may not know it yet.
+    ``tried_at`` is when the receiver was last told something, and ``code`` the HTTP status that it answered (0: none).
     """
 
     seq: int = 0
@@ -30,6 +31,12 @@ class Cursor:
     status: Status = "active"
     retry_at: float = 0.0
     late: bool = False
+    tried_at: float = 0.0
+    code: int = 0
+
+    def tried(self, now: float, code: int) -> Cursor:
+        """It was told something, or could not be; what became of it is said by `arrived` and `failed`."""
+        return replace(self, tried_at=now, code=code)
 
     def arrived(self, seq: int, *, counted: bool = True) -> Cursor:
         return replace(self, seq=seq, delivered=self.delivered + counted, failures=0, since=0.0, error="", retry_at=0.0)

@@ -239,7 +239,7 @@ class Deliverer:
                 if not answer.ok:
                     await self._failed(claim, progress, answer)
                     return
-                arrived = progress.cursor.arrived(entry.seq)
+                arrived = progress.cursor.tried(self._now(), answer.code).arrived(entry.seq)
                 if entry.seq < head:
                     await progress.moved(arrived)
                 else:  # the last one for now: its cursor is saved with the end of this work
@@ -271,7 +271,8 @@ class Deliverer:
     async def _post(self, letter: Letter) -> Answer:
         receiver = receiver_of(letter.url)
         if not await self._receivers.enter(receiver):
-            return Answer(ok=False, error="the receiver does not answer; another delivery finds out when it does")
+            reason = "the receiver does not answer; another delivery finds out when it does"
+            return Answer(ok=False, error=reason, tried=False)
         silent = False
         try:
             answer = await self._poster.post(letter.url, letter.body, letter.headers)
@@ -284,7 +285,8 @@ class Deliverer:
 
     async def _failed(self, claim: Claim, progress: Progress, answer: Answer) -> None:
         now = self._now()
-        cursor = progress.cursor.failed(answer.error, now, self._dice)
+        cursor = progress.cursor.tried(now, answer.code) if answer.tried else progress.cursor
+        cursor = cursor.failed(answer.error, now, self._dice)
         if answer.gone or now - cursor.since > self.settings.give_up_seconds:
             logger.warning("webhook %s is given up: %s", claim.key, answer.error)
             reason = "the receiver wants nothing more (410)" if answer.gone else answer.error

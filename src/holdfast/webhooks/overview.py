@@ -48,6 +48,8 @@ class Webhook:
             "error": cursor.error,
             "failingSince": _moment(cursor.since),
             "retryAt": _moment(cursor.retry_at),
+            "triedAt": _moment(cursor.tried_at),
+            "httpStatus": cursor.code or None,
         }
 
 

@@ -23,12 +23,17 @@ Key = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of it. ``gone``: the receiver says that it wants nothing more (410). ``silent``: it said nothing."""
+    """What came of it. ``gone``: the receiver says that it wants nothing more (410). ``silent``: it said nothing.
+
+    ``code`` is the HTTP status that it answered with; 0: it did not. ``tried``: whether anything was sent at all.
+    """
 
     ok: bool
     gone: bool = False
     silent: bool = False
     error: str = ""
+    code: int = 0
+    tried: bool = True
 
 
 class Poster:
@@ -77,8 +82,8 @@ class Poster:
         except ValueError:
             return Answer(ok=False, error="the token or the credentials of the config can't be sent in a header")
         if 200 <= status < 300:
-            return Answer(ok=True)
-        return Answer(ok=False, gone=status == 410, error=f"HTTP {status}")
+            return Answer(ok=True, code=status)
+        return Answer(ok=False, gone=status == 410, error=f"HTTP {status}", code=status)
 
     async def _post(self, target: Target, head: bytes, body: bytes) -> int:
         key = (target.scheme, target.host.lower(), target.port)

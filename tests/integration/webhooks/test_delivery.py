@@ -83,12 +83,15 @@ async def test_a_receiver_that_is_down_is_told_when_it_is_back(office: Office) -
     cursor = await office.cursor(task_id, "c")
     assert cursor.error.startswith("no connection")
     assert cursor.since > 0
+    assert (cursor.tried_at >= cursor.since, cursor.code) == (True, 0)
+    before = cursor.tried_at
     async with receiving(port=port) as receiver:
         await office.told(receiver, task_id)
         assert receiver.seqs() == [entry.seq for entry in await office.wire(task_id)]
         await office.idle(task_id, "c")
     cursor = await office.cursor(task_id, "c")
     assert (cursor.failures, cursor.error) == (0, "")
+    assert (cursor.tried_at > before, cursor.code) == (True, 200)
     await deliverer.stop()
 
 

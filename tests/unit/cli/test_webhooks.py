@@ -36,7 +36,7 @@ async def tasks(url: str) -> list[str]:
             message = Message(message_id=f"m-{number}", role=Role.user, parts=[Part(text="hello")])
             sent = await engine.tasks.send(message, Envelope(who, push=configs.new(config)))
             task_id = (await engine.tasks.settled(sent)).task_id
-            failed = Cursor(1, error="HTTP 410", failures=1, since=1000.0, status="failed")
+            failed = Cursor(1, error="HTTP 410", failures=1, since=1000.0, status="failed", tried_at=1001.0, code=410)
             await kernel.commit(who.partition, Put(PUSH_CURSORS, push_key(task_id, "a"), failed.json()))
             ids.append(task_id)
         await configs.create(ANONYMOUS.partition, ids[0], PushConfig(id="b", url="https://hook.example/b"))
@@ -72,6 +72,8 @@ def test_webhooks_are_listed(url: str, ids: list[str]) -> None:
         (ids[0], "b", "active"),
     ]
     assert mine["webhooks"][0]["error"] == "HTTP 410"
+    assert (mine["webhooks"][0]["triedAt"], mine["webhooks"][0]["httpStatus"]) == ("1970-01-01T00:16:41.000Z", 410)
+    assert (mine["webhooks"][1]["triedAt"], mine["webhooks"][1]["httpStatus"]) == (None, None)
     assert mine["webhooks"][0]["authentication"] == {"scheme": "Bearer"}
     everything = read("webhooks", "list", "--storage", url, "--all")
     assert [each["taskId"] for each in everything["webhooks"]] == [ids[1], ids[0], ids[0]] or [

@@ -20,6 +20,8 @@ export function webhookList(webhooks, { call, again }) {
           ["Id", hook.id],
           ["Told up to", `#${hook.cursor}`],
           ["Delivered", number(hook.delivered)],
+          ["Last try", hook.triedAt && time(hook.triedAt)],
+          ["It answered", hook.triedAt && (hook.httpStatus ? `HTTP ${hook.httpStatus}` : "nothing")],
           ["Failures in a row", hook.failures || null],
           ["Failing since", hook.failingSince && time(hook.failingSince)],
           ["Next try", hook.retryAt && time(hook.retryAt)],
