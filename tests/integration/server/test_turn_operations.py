@@ -13,7 +13,9 @@ import pytest
 
 from holdfast.server.operations.table import PREFIX
 from holdfast.server.settings import ServerSettings
+from holdfast.storage import Put
 from holdfast.turns.durable import DurableStorage, durable_storage
+from holdfast.turns.durable.scope import partition_of
 from holdfast.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
 from holdfast.turns.primitives import SpooledArtifact, Tokenizable
 from tests.integration.server import actor
@@ -116,6 +118,23 @@ async def test_what_is_deleted_or_anothers_or_unknown_is_not_there(tmp_path: Pat
             assert "there is no such" in (await get(client, path, 404, tenant="acme"))["error"]["message"], path
         await get(client, "/threads/thread-2/entries", 400, tenant="acme", pageToken="nonsense")
         await get(client, "/threads", 400, tenant="acme", pageToken="nonsense")
+
+
+async def test_what_is_damaged_is_said_beside_what_is_not(tmp_path: Path) -> None:
+    async with looking(tmp_path) as (storage, client):
+        calls = calls_of(storage)
+        await calls.store_message(message("whole"))
+        await calls.store_message(message("broken"))
+        for body in (b"{", b'{"v":1}', b'{"v":99}', b'{"v":1,"turn":"t","created":1,"data":{"id":"broken"}}'):
+            key = "thread/thread-1/broken"
+            found = await storage.kernel.get(partition_of("acme"), "turn_messages", key)
+            assert found is not None
+            await storage.kernel.commit(partition_of("acme"), Put("turn_messages", key, body, found.fields))
+            assert len((await get(client, "/threads", tenant="acme"))["threads"]) == 1
+            broken, whole = (await get(client, "/threads/thread-1/entries", tenant="acme"))["entries"]
+            assert whole["data"]["content"] == "hello"
+            assert ("problem" in broken) == (b"data" not in body)
+            assert (await get(client, "/threads/thread-1/messages/broken", tenant="acme")) == broken
 
 
 async def test_lists_are_gone_through_page_by_page_and_long_texts_are_cut(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.errors import BadCursor, BlobNotFound
+from holdfast.errors import BadCursor, BlobNotFound, TurnStorageCorrupt, TurnStorageSchema
 from holdfast.state.inspection.shown import when
 from holdfast.storage import BlobReader, Kernel, Query, Record
 from holdfast.turns.codec.kinds import PLURALS, Kind
@@ -105,7 +106,7 @@ class TurnInspection:
     async def file(self, ref: str, called: str, item: str, digest: str) -> tuple[File, BlobReader] | None:
         """Bytes that it refers to; or None."""
         found = await self._record(ref, called, item)
-        for file in files(read(KIND_CALLED[called], found)) if found is not None else ():
+        for file in files(read(KIND_CALLED[called], found)) if found is not None else ():  # raises if it is damaged
             if file.digest == digest:
                 try:
                     return file, await self._kernel.open_blob(self._partition, digest)
@@ -138,8 +139,10 @@ class TurnInspection:
     async def _thread(self, record: Record) -> dict[str, Any]:
         query = Query(COLLECTIONS["message"], {"owner": record.key}, order="seq", newest_first=True)
         page = await self._kernel.find(self._partition, query, limit=1)
-        last = read("message", page.records[0]) if page.records else None
-        return {**_named(record), "last": None if last is None else _excerpt(last)}
+        last = None
+        with contextlib.suppress(TurnStorageCorrupt, TurnStorageSchema):  # who looks at the thread is told
+            last = _excerpt(read("message", page.records[0])) if page.records else None
+        return {**_named(record), "last": last}
 
     async def _shares(self, whose: str) -> dict[str, Any]:
         found: dict[str, Any] = {}

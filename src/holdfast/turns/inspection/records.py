@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.errors import TurnStorageCorrupt, TurnStorageSchema
 from holdfast.state.inspection.shown import plain, when
 from holdfast.storage import Record
 from holdfast.turns.codec.kinds import Kind
 from holdfast.turns.durable.readers import MEDIA_TAG, SPOOL_TAG, Bytes
 from holdfast.turns.durable.records import Stored, read
+from holdfast.turns.durable.scope import owner_in
 from holdfast.turns.inspection.names import record_ref
 
 LISTED_BYTES = 16 * 1024  # what is stored in more than this is cut in a list
@@ -31,8 +33,15 @@ class File:
 
 
 def shown(kind: Kind, record: Record, *, large_bytes: int = LISTED_BYTES) -> dict[str, Any]:
-    """What is stored, and when, in which turn; ``cut``: that long values are cut."""
-    stored = read(kind, record)
+    """What is stored, and when, in which turn; ``cut``: that long values are cut.
+
+    One that can't be read has a ``problem``, so that the others can be looked at.
+    """
+    try:
+        stored = read(kind, record)
+        found = [file.shown() for file in files(stored)]
+    except (TurnStorageCorrupt, TurnStorageSchema) as wrong:
+        return _unreadable(kind, record, str(wrong))
     large = len(record.body) > large_bytes
     return {
         "kind": kind,
@@ -45,8 +54,22 @@ def shown(kind: Kind, record: Record, *, large_bytes: int = LISTED_BYTES) -> dic
         "size": len(record.body),
         "cut": large,
         "data": plain(stored.data, large=large),
-        "files": [file.shown() for file in files(stored)],
+        "files": found,
     }
+
+
+def _unreadable(kind: Kind, record: Record, problem: str) -> dict[str, Any]:
+    ref = record_ref(owner_in(record.key), record.key)
+    known: dict[str, Any] = {"kind": kind, "id": "", "ref": ref, "turn": "", "seq": record.fields.get("seq")}
+    nothing: dict[str, Any] = {
+        "created": None,
+        "updated": None,
+        "size": len(record.body),
+        "cut": False,
+        "data": {},
+        "files": [],
+    }
+    return {**known, **nothing, "problem": problem}
 
 
 def files(stored: Stored) -> Iterator[File]:
@@ -65,5 +88,5 @@ def _file(stored: Stored, part: Mapping[str, Any]) -> File | None:
     found = Bytes.at(reader.get("locator"))
     media = part.get("media")
     if isinstance(media, Mapping):
-        return File(found.sha256, found.size, str(media["mime_type"]), str(media["filename"]))
+        return File(found.sha256, found.size, str(media.get("mime_type", "")), str(media.get("filename", "")))
     return File(found.sha256, found.size, "text/plain; charset=utf-8", f"{stored.id}.txt")

@@ -94,6 +94,7 @@ function fill(box, thread, each, began) {
       "div",
       { class: look(each.data) },
       h("div", { class: "row tight" }, head(each.data), when(thread, each)),
+      each.problem && h("p", { class: "bad-ink break" }, each.problem),
       body(each.data),
       each.files.map((file) => attached(call, file)),
       each.cut && h("div", { class: "row tight" }, whole),
@@ -118,7 +119,7 @@ const when = (thread, { seq, data, created }) =>
       href: link(["turns", thread.ref], { tenant: tenant(), entry: seq }),
       title: "The address of this entry",
     },
-    time(data.created_at ?? created),
+    data.created_at || created ? time(data.created_at ?? created) : `#${seq}`,
   );
 
 const attached = (call, { digest, size, mediaType, filename }) =>
