@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +35,9 @@ class Desk:
 
 
 @pytest.fixture(autouse=True)
-def deployed() -> Iterator[list[str]]:
-    yield Deploy.deployed
-    Deploy.deployed.clear()
+def deployed() -> list[str]:
+    Deploy.deployed.clear()  # what other tests deployed
+    return Deploy.deployed
 
 
 def agent(desk: Any, storage: str = "memory:", **options: Any) -> Any:

@@ -21,7 +21,7 @@ def authenticator(**more: Any) -> JWTAuthenticator:
     return JWTAuthenticator(SECRET, audience=AUDIENCE, **more)
 
 
-def token(owner: str, tenant: str | None = "acme", *, expires_in: float = 600, **claims: Any) -> str:
+def token(owner: str, tenant: str | None = "acme", *, expires_in: float = 7200, **claims: Any) -> str:
     found = {"sub": owner, "aud": AUDIENCE, "exp": int(time.time() + expires_in), **claims}
     if tenant is not None:
         found["tenant"] = tenant

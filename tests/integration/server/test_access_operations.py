@@ -9,8 +9,9 @@ from urllib.parse import quote, urlencode
 
 import pytest
 import pytest_asyncio
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
+from holdfast.server.local import at_this_machine
 from holdfast.server.operations.table import PREFIX, ROUTES, OpsRoute
 from holdfast.storage import new_id
 from tests.integration.server.alice import SECRET_WORDS, Alice, agent, alices_things, fresh, invented, started
@@ -192,6 +193,12 @@ LOCAL = [("host", "localhost:8000")]
         ([*LOCAL, ("x-forwarded-for", "192.0.2.7")], False),
         ([*LOCAL, ("forwarded", "for=192.0.2.7")], False),
         ([*LOCAL, ("via", "1.1 proxy")], False),
+        ([*LOCAL, ("x-forwarded-proto", "https")], False),  # whoever asks may choose the host that a proxy passes on
+        ([*LOCAL, ("cf-connecting-ip", "192.0.2.7")], False),
+        ([*LOCAL, ("host", "rebound.example")], False),
+        ([*LOCAL, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")], False),  # an image of a page
+        ([*LOCAL, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")], True),  # a link that is followed
+        ([*LOCAL, ("sec-fetch-site", "same-origin"), ("sec-fetch-mode", "cors")], True),
     ],
 )
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "192.0.2.7"])
@@ -209,6 +216,13 @@ async def test_without_authentication_only_this_machine_sees_the_inside(
 
         reply = await ask(from_address, "GET", f"{PREFIX}/partitions", headers=headers)
     assert reply.status == (200 if seen and address != "192.0.2.7" else 404)
+
+
+async def test_a_proxy_shows_by_its_version() -> None:
+    """As nginx asks that is told nothing but where: by its own address, without a header that says for whom."""
+    scope: Scope = {"client": ("127.0.0.1", 1), "headers": [(b"host", b"127.0.0.1:8000")], "http_version": "1.1"}
+    assert at_this_machine(scope)
+    assert not at_this_machine({**scope, "http_version": "1.0"})
 
 
 async def test_without_authentication_nobody_is_an_operator_unasked() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -184,8 +185,7 @@ async def test_everything_that_answers_needs_authentication_but_what_is_public()
         for entry in ENTRIES
         if entry.path
     }
-    names = {"task_id": "t", "config_id": "c", "digest": "d"}
-    paths |= {(route.method, PREFIX + route.path.format(**names)) for route in OPERATIONS}
+    paths |= {(route.method, PREFIX + re.sub(r"\{\w+\}", "x", route.path)) for route in OPERATIONS}
     async with agent() as app:
         for method, path in sorted(paths):
             assert (await ask(app, method, path)).status == 401, path

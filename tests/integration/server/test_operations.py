@@ -533,6 +533,9 @@ async def test_the_system_tells_about_itself(url: str) -> None:
         assert (await get(client, "/work"))["work"] == []
         assert ANONYMOUS.partition in (await get(client, "/partitions"))["partitions"]
         assert (await get(client, "/partitions", after="~~"))["partitions"] == []
+        for path in ("/partitions", "/state/tenants", "/turns/tenants"):
+            for odd in ("\0", "x" * 3000):
+                assert (await client.get(PREFIX + path, params={"after": odd})).status_code == 400
 
 
 async def test_work_that_waits_is_listed_by_pages() -> None:

@@ -166,6 +166,8 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (folder / "plain.py").write_text("from agent import parrot\n")
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("agent", "plain"):  # another page of the docs or test may have had one
+        monkeypatch.delitem(sys.modules, name, raising=False)
     yield
     for name in ("agent", "plain"):
         sys.modules.pop(name, None)
