@@ -9,7 +9,8 @@ from starlette.types import Scope
 
 from holdfast.server.http import header, same_origin
 
-_FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"))
+_PROXIES = (b"forwarded", b"via", b"x-forwarded", b"x-real-ip", b"x-client-ip", b"true-client-ip", b"x-envoy-", b"cf-")
+"""How headers begin that proxies add, each of them others: one that says no more than the scheme is one too."""
 
 
 def at_this_machine(scope: Scope) -> bool:
@@ -19,13 +20,27 @@ def at_this_machine(scope: Scope) -> bool:
     of another origin or one whose name its owner let lead here.
     """
     client = scope.get("client")
-    if client is None or not same_origin(scope) or any(name in _FORWARDED for name, _ in scope["headers"]):
+    if client is None or _passed_on(scope) or _of_another_page(scope):
         return False
+    hosts = [value for name, value in scope["headers"] if name == b"host"]
     try:
-        name = urlsplit(f"//{header(scope, b'host') or ''}").hostname or ""
+        name = urlsplit(f"//{hosts[0].decode('latin-1')}").hostname or "" if len(hosts) == 1 else ""
     except ValueError:
         return False
     return _loopback(client[0]) and (name == "localhost" or _loopback(name))
+
+
+def _passed_on(scope: Scope) -> bool:
+    """Whether a proxy shows. nginx, told nothing else, adds no header, but speaks HTTP/1.0, as no client here does."""
+    return scope.get("http_version") == "1.0" or any(name.startswith(_PROXIES) for name, _ in scope["headers"])
+
+
+def _of_another_page(scope: Scope) -> bool:
+    """Whether a page of another origin asks. Of an image or a script, a browser does not say the origin, but this."""
+    if not same_origin(scope):
+        return True
+    elsewhere = header(scope, b"sec-fetch-site") in ("cross-site", "same-site")
+    return elsewhere and header(scope, b"sec-fetch-mode") != "navigate"  # who follows a link to here comes here
 
 
 def _loopback(address: str) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pydantic_core import from_json, to_json
 
+from holdfast.errors import BlobNotFound
 from holdfast.storage import Attach, BlobReader, Delete, Detach, Fence, Kernel, Operation, Put, Query
 from holdfast.storage.blobs import BlobSource
 from holdfast.tasks.families import FILES
@@ -59,7 +60,10 @@ async def open_file(kernel: Kernel, partition: str, task_id: str, digest: str) -
         return None
     body = from_json(found.body)
     file = TaskFile(task_id, digest, body["size"], body["mediaType"], body["filename"])
-    return file, await kernel.open_blob(partition, digest)
+    try:
+        return file, await kernel.open_blob(partition, digest)
+    except BlobNotFound:  # the task was erased meanwhile
+        return None
 
 
 async def drop_files(kernel: Kernel, partition: str, task_id: str) -> None:

@@ -72,7 +72,7 @@ class OperationsApi:
                     who=principal,
                 )
             elif route.file:
-                await send_file(scope, send, *await self._handler(route)(call))
+                await send_file(scope, receive, send, *await self._handler(route)(call))
             else:
                 await respond(send, 200, await self._handler(route)(call))
         except ClientGone:

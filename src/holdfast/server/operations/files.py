@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from starlette.types import Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import MethodNotFoundError
-from holdfast.server.http import Header, header, respond
+from holdfast.server.http import Header, header, respond, until_gone
 from holdfast.server.operations.call import OpsCall
 from holdfast.server.service import AgentService
 from holdfast.storage import BlobReader
@@ -18,6 +19,7 @@ from holdfast.tasks.files import TaskFile, open_file
 _NAME_CHARACTERS = 200
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+_CACHE = (b"cache-control", b"private, no-cache")  # kept, and asked for again: who may have it is asked each time
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(; ?charset=[\w-]+)?", re.ASCII)
 
 
@@ -37,15 +39,16 @@ class FileOperations:
         return found
 
 
-async def send_file(scope: Scope, send: Send, file: TaskFile, reader: BlobReader) -> None:
+async def send_file(scope: Scope, receive: Receive, send: Send, file: TaskFile, reader: BlobReader) -> None:
     """Answer with a file, or the range of it that is asked for. What a browser gets, it saves, and does not run."""
     etag = f'"{file.digest}"'.encode()
-    if (header(scope, b"if-none-match") or "").strip() == etag.decode():
-        await send({"type": "http.response.start", "status": 304, "headers": [(b"etag", etag)]})
+    tags = [tag.strip().removeprefix("W/") for tag in (header(scope, b"if-none-match") or "").split(",")]
+    if etag.decode() in tags:
+        await send({"type": "http.response.start", "status": 304, "headers": [(b"etag", etag), _CACHE]})
         await send({"type": "http.response.body", "body": b""})
         return
     wanted = _range(header(scope, b"range"), file.size)
-    if wanted == (0, 0) and file.size:
+    if wanted == (0, 0):
         await respond(send, 416, b"{}", headers=((b"content-range", b"bytes */%d" % file.size),))
         return
     start, end = wanted or (0, file.size)
@@ -53,8 +56,14 @@ async def send_file(scope: Scope, send: Send, file: TaskFile, reader: BlobReader
     if wanted is not None:
         headers.append((b"content-range", b"bytes %d-%d/%d" % (start, end - 1, file.size)))
     await send({"type": "http.response.start", "status": 200 if wanted is None else 206, "headers": headers})
-    async for chunk in reader.chunks(start, end):
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    gone = asyncio.ensure_future(until_gone(receive))
+    try:
+        async for chunk in reader.chunks(start, end):
+            if gone.done():  # nobody is told by `send`: the rest would be read for nothing
+                return
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    finally:
+        gone.cancel()
     await send({"type": "http.response.body", "body": b""})
 
 
@@ -64,17 +73,19 @@ def _headers(file: TaskFile) -> Iterator[Header]:
     name = quote((file.filename or file.digest[:12])[:_NAME_CHARACTERS], safe="", errors="replace")
     yield b"content-disposition", f"attachment; filename*=UTF-8''{name}".encode()
     yield b"accept-ranges", b"bytes"
-    yield b"cache-control", b"private, max-age=31536000, immutable"
+    yield _CACHE
     yield b"x-content-type-options", b"nosniff"
+    yield b"cross-origin-resource-policy", b"same-origin"
     yield b"content-security-policy", b"sandbox"
 
 
 def _range(asked: str | None, size: int) -> tuple[int, int] | None:
-    """The bytes that are asked for, (0, 0) if there are none such; None: all of them."""
+    """The bytes that are asked for, (0, 0) if there are none such; None: all of them, as of a file that is empty."""
     match = _RANGE.fullmatch((asked or "").strip())
-    if match is None or not (match[1] or match[2]):
+    if match is None or not size or not (match[1] or match[2]):
         return None
-    if not match[1]:
-        return max(size - int(match[2]), 0), size if int(match[2]) else 0
-    start, end = int(match[1]), min(int(match[2]) + 1, size) if match[2] else size
+    if match[1]:
+        start, end = int(match[1]), min(int(match[2]) + 1, size) if match[2] else size
+    else:
+        start, end = max(size - int(match[2]), 0), size
     return (start, end) if start < end else (0, 0)

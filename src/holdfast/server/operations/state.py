@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from holdfast.errors import MethodNotFoundError
+from holdfast.errors import InvalidName, InvalidParamsError, MethodNotFoundError
 from holdfast.server.operations.call import OpsCall
 from holdfast.server.service import AgentService
 from holdfast.state.artifacts.record import Kept
@@ -28,7 +28,10 @@ class StateOperations:
     # ------------------------------------------------------------------------------------------------------- lists
 
     async def state_tenants(self, call: OpsCall) -> bytes:
-        return _json({"tenants": await tenants(self._kernel, after=call.text("after"))})
+        try:
+            return _json({"tenants": await tenants(self._kernel, after=call.text("after"))})
+        except InvalidName:
+            raise InvalidParamsError("after is a tenant of this list") from None
 
     async def state_sessions(self, call: OpsCall) -> bytes:
         return _json(await Lists(await self._scope(call)).sessions(**_page(call)))

@@ -21,6 +21,7 @@ from holdfast.tasks.store import TaskStore
 SAID_CHARACTERS = 200
 OPENING_ENTRIES = 10  # the user's first message is among the first; a fork may begin with what the agent said
 KNOWN = 4096  # beginnings that are remembered: they never change
+READS = 16  # logs that are read at once: what a task began with may be as large as a request
 SECRET = re.compile(
     r"(token|secret|passw(or)?d|authorization|credential|api[_-]?key|private[_-]?key|cookie)s?$", re.IGNORECASE
 )
@@ -49,6 +50,7 @@ class Summaries:
     def __init__(self, store: TaskStore) -> None:
         self._store = store
         self._known: dict[tuple[str, str], str] = {}
+        self._reading = asyncio.Semaphore(READS)
 
     async def json(self, partition: str, record: TaskRecord) -> bytes:
         about: dict[str, Any] = {
@@ -82,7 +84,8 @@ class Summaries:
         """How the task began: the first words of its user."""
         key = (partition, task_id)
         if key not in self._known:
-            said = await self._first_words(partition, task_id)
+            async with self._reading:
+                said = await self._first_words(partition, task_id)
             if len(self._known) >= KNOWN:
                 self._known.pop(next(iter(self._known)))
             self._known[key] = said

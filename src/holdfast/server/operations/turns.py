@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import MethodNotFoundError
+from holdfast.errors import InvalidName, InvalidParamsError, MethodNotFoundError
 from holdfast.server.operations.call import OpsCall
 from holdfast.server.service import AgentService
 from holdfast.storage import BlobReader
@@ -28,7 +28,10 @@ class TurnOperations:
     async def turn_tenants(self, call: OpsCall) -> bytes:
         from holdfast.turns.inspection import tenants  # noqa: PLC0415 - turns are loaded when somebody asks for them
 
-        return _json({"tenants": await tenants(self._kernel, after=call.text("after"))})
+        try:
+            return _json({"tenants": await tenants(self._kernel, after=call.text("after"))})
+        except InvalidName:
+            raise InvalidParamsError("after is the ref of a tenant") from None
 
     async def turn_threads(self, call: OpsCall) -> bytes:
         return _json(await (await self._turns(call)).threads(**_page(call)))
