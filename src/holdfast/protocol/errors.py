@@ -128,8 +128,7 @@ def describe(error: BaseException) -> Failure:
     """How an exception is answered. Total: every exception has an answer, and no answer tells what it should not."""
     for kind in type(error).__mro__:
         if row := TABLE.get(kind):
-            data = getattr(error, "data", None)
-            return Failure(row, str(error), _metadata(error), getattr(error, "violations", ()), data)
+            return Failure(row, str(error), _metadata(error), getattr(error, "violations", ()), _data(error))
         if row := QUIET.get(kind):
             return Failure(row, _UNAVAILABLE_MESSAGE, {})
     return Failure(INTERNAL, _INTERNAL_MESSAGE, {})
@@ -138,9 +137,15 @@ def describe(error: BaseException) -> Failure:
 def _metadata(error: BaseException) -> dict[str, str]:
     task_id = getattr(error, "task_id", None)
     found = {"taskId": task_id[:MAX_METADATA_CHARACTERS]} if isinstance(task_id, str) and task_id else {}
-    if data := getattr(error, "data", None):
+    if (data := _data(error)) is not None:
         found["type"] = data["type"]
     return found
+
+
+def _data(error: BaseException) -> Mapping[str, Any] | None:
+    """What an error says for programs, if it says of which type it is; another's ``data`` are its own affair."""
+    data = getattr(error, "data", None)
+    return data if isinstance(data, Mapping) and isinstance(data.get("type"), str) else None
 
 
 def jsonrpc_v1(failure: Failure) -> bytes:

@@ -111,6 +111,16 @@ def test_the_nearest_of_the_family_counts() -> None:
     assert all(row.http == 503 for row in QUIET.values())
 
 
+@pytest.mark.parametrize("data", ["words", {"secret": 1}, {"type": 1}, [1], None])
+def test_data_of_an_error_that_is_not_ours_is_not_told(data: object) -> None:
+    """An agent's own refusals may be kinds of ours, and hold what they like."""
+    error = InvalidParamsError("no")
+    error.data = data  # type: ignore[attr-defined]
+    failure = describe(error)
+    assert json.loads(jsonrpc_v03(failure))["data"] == {"type": failure.row.name}
+    assert failure.metadata == {}
+
+
 def test_the_bodies() -> None:
     failure = describe(TaskNotFoundError("t-1"))
     info = {

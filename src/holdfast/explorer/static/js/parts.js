@@ -9,6 +9,9 @@ import { download } from "./pieces.js";
 const TEXT_CHARACTERS = 20_000;
 const IMAGES = /^image\/(png|jpe?g|gif|webp|avif|bmp)$/; // no SVG: it may hold scripts, though an <img> runs none
 
+const KEPT = `${BASE}${OPS}/tasks/`;
+const KEPT_FILE = /^[\w-]+\/files\/[0-9a-f]{64}$/; // a path with dots in it would lead elsewhere, with our token
+
 const TEXTS = /^(text\/|application\/(json|xml|yaml)\b)/;
 const PREVIEW_BYTES = 4000;
 
@@ -80,7 +83,7 @@ function file({ raw, mediaType = "application/octet-stream", filename = "file" }
 
 // It is not fetched: an agent must not learn who looks, nor where. What this agent keeps itself is, by a click.
 function address({ url, mediaType, filename }) {
-  if (url.startsWith(`${BASE}${OPS}/tasks/`)) return keptFile({ url, mediaType, filename });
+  if (url.startsWith(KEPT) && KEPT_FILE.test(url.slice(KEPT.length))) return keptFile({ url, mediaType, filename });
   const safe = /^https?:\/\//i.test(url);
   return h(
     "div",
