@@ -22,6 +22,7 @@ logger = logging.getLogger("holdfast.apcore")
 
 APPROVAL = "approval"
 ID_CHARACTERS = 32  # of an approval that we ask for ourselves
+HOW = "answer 'approved' or 'denied'"
 NOBODY = "this skill needs an approval, and this agent has nobody who could give it"
 
 _APPROVING = frozenset({"approved", "approve", "yes", "y", "ok", "allow", "allowed", "confirm", "confirmed"})
@@ -214,10 +215,11 @@ class CallerApproves:
         """
         told = (getattr(request.context, "data", None) or {}).get("a2a") or {}
         approval_id = digest_of([told.get("taskId"), request.module_id, request.arguments])[:ID_CHARACTERS]
-        return self._decided(approval_id, request.description or None)
+        description = (request.description or "").rstrip(".")
+        return self._decided(approval_id, f"{description}; {HOW}" if description else HOW)
 
     async def check_approval(self, approval_id: str) -> ApprovalResult:
-        return self._decided(approval_id, "answer 'approved' or 'denied'")
+        return self._decided(approval_id, HOW)
 
     def _decided(self, approval_id: str, reason: str | None) -> ApprovalResult:
         answer = answer_var.get()

@@ -41,10 +41,13 @@ class Root(click.Group):
 def main() -> None:
     """Holdfast keeps what AI agents must not lose.
 
-    A storage is named by a URL: sqlite:///relative/path.db, sqlite:////absolute/path.db or memory:
+    A storage is named by a URL: sqlite:///relative/path.db, sqlite:////absolute/path.db, postgresql://host/database,
+    redis://host/0 or memory:
 
     \b
     Example:
+      holdfast serve agent:Echo --storage sqlite:///agent.db
+      holdfast stream http://localhost:8000 "Hello"
       holdfast storage stats sqlite:///agent.db
     """
 

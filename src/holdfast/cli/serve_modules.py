@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -51,40 +52,40 @@ def serve_modules(given: Mapping[str, Any]) -> None:
 
 
 def _server(given: Mapping[str, Any]) -> ApcoreServer:
+    path = given["extensions_dir"] or DEFAULT_EXTENSIONS
+    if given["extensions_dir"] is None and not Path(path).is_dir():  # whoever means a worker needs no apcore
+        raise WrongConfiguration(
+            f"{ExtensionsNotFound(path)}; name one with --extensions-dir, or a worker as module:name, for example "
+            "agent:Echo for the Echo of agent.py"
+        )
     from holdfast.apcore.approvals import CallerApproves
     from holdfast.apcore.server import ApcoreServer
     from holdfast.cli.serve import auth_of, settings_of
     from holdfast.tasks.settings import TaskSettings
 
-    path = given["extensions_dir"] or DEFAULT_EXTENSIONS
     auth = auth_of(given)
     settings = settings_of(given)
-    try:
-        return ApcoreServer(
-            path,
-            name=given["name"],
-            description=given["description"],
-            version=given["agent_version"],
-            auth=auth,
-            push_notifications=bool(given["push_notifications"]),
-            explorer=bool(given["explorer"]),
-            explorer_prefix=settings.explorer_prefix,
-            cancel_on_disconnect=given["cancel_on_disconnect"] is not False,
-            shutdown_timeout=given["shutdown_timeout"] or SHUTDOWN_SECONDS,
-            execution_timeout=given["execution_timeout"],
-            default_skill=given["default_skill"],
-            approval_handler=CallerApproves() if given["approval"] == "caller" else None,
-            allow_unapproved=given["approval"] == "skip",
-            watch=path if given["watch"] else None,
-            settings=settings,
-            task_settings=TaskSettings.of(concurrency=given["concurrency"]),
-            grpc_port=given["grpc_port"],
-            **_kept(given),
-        )
-    except ExtensionsNotFound as error:
-        if given["extensions_dir"] is None:
-            raise WrongConfiguration(f"{error}; name one with --extensions-dir, or a worker as module:name") from error
-        raise
+    return ApcoreServer(
+        path,
+        name=given["name"],
+        description=given["description"],
+        version=given["agent_version"],
+        auth=auth,
+        push_notifications=bool(given["push_notifications"]),
+        explorer=bool(given["explorer"]),
+        explorer_prefix=settings.explorer_prefix,
+        cancel_on_disconnect=given["cancel_on_disconnect"] is not False,
+        shutdown_timeout=given["shutdown_timeout"] or SHUTDOWN_SECONDS,
+        execution_timeout=given["execution_timeout"],
+        default_skill=given["default_skill"],
+        approval_handler=CallerApproves() if given["approval"] == "caller" else None,
+        allow_unapproved=given["approval"] == "skip",
+        watch=path if given["watch"] else None,
+        settings=settings,
+        task_settings=TaskSettings.of(concurrency=given["concurrency"]),
+        grpc_port=given["grpc_port"],
+        **_kept(given),
+    )
 
 
 def _kept(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,6 +119,8 @@ def _tell(address: str, server: ApcoreServer, option: str) -> None:
         lines.append(f"  call one:    {_call(address, min(modules, key=_daring), option)}")
     if server.settings.explorer:
         lines.append(f"  look at it:  {address}{server.settings.explorer_prefix}/")
+    else:
+        lines.append("  look at it:  start it with --explorer, and it has a page for people")
     click.echo("\n".join([*lines, "", "Stop the agent with Ctrl-C."]))
 
 

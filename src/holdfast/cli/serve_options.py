@@ -126,7 +126,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "--explorer/--no-explorer",
         envvar="HOLDFAST_EXPLORER",
         default=None,
-        help="Serve the explorer, a page.  [default: to this machine, or with --auth-key]",
+        help="Serve the explorer, a page.  [default: to this machine, or with --auth-key; of modules: no]",
     ),
     _option(
         "--explorer-prefix", envvar="HOLDFAST_EXPLORER_PREFIX", metavar="PATH", help="Where.  [default: /explorer]"

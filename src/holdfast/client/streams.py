@@ -113,7 +113,8 @@ class Stream:
         seconds = self._backoff.next(at_least)
         if seconds is None:
             raise cause
-        logger.warning("a stream broke (%s); connecting again in %.1f seconds", cause, seconds)
+        level = logging.WARNING if self._tell is None else logging.INFO  # who is told has no need of the log
+        logger.log(level, "a stream broke (%s); connecting again in %.1f seconds", cause, seconds)
         if self._tell is not None:
             self._tell(Reconnect(cause, self._backoff.attempt, seconds, self.task_id))
         await asyncio.sleep(seconds)
