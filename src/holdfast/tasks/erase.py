@@ -1,8 +1,8 @@
 """Erases tasks: record, log, inbox, snapshot, segments, send keys, push configs, files, work item: nothing is left.
 
 A task vanishes in one commit. What does not fit into it (the segments of a very large one) is listed in the place of
-its snapshot, together with a work item that says so, and removed in further commits: an erasure that is interrupted is
-finished by the next one in the same partition.
+its snapshot, together with a work item that says so, and removed in further commits, as its files are: an erasure that
+is interrupted is finished by the next one in the same partition.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.tasks.families import (
     TASKS,
     WEBHOOKS,
 )
-from holdfast.tasks.files import drop_files
+from holdfast.tasks.files import drop_files, has_files
 from holdfast.tasks.sends import send_key
 from holdfast.tasks.store import StoredTask, TaskStore
 
@@ -98,6 +98,7 @@ async def _remove(store: TaskStore, task: StoredTask) -> None:
     deletes += [Delete(SEGMENTS, key) for key in dict.fromkeys(view.segment_keys())]
     deletes += await _push_configs(store, task)
     here, left = deletes[:BATCH], deletes[BATCH:]
+    unfinished = bool(left) or await has_files(store.kernel, task.partition, task_id)
     await store.kernel.commit(
         task.partition,
         Head(EVENTS, task_id, view.head),
@@ -106,14 +107,14 @@ async def _remove(store: TaskStore, task: StoredTask) -> None:
         Drop(EVENTS, task_id),
         Drop(INBOX, task_id),
         Remove(QUEUE, task_id),
-        *(_leave(task_id, left) if left else [Delete(SNAPSHOTS, task_id)]),
+        *(_leave(task_id, left) if unfinished else [Delete(SNAPSHOTS, task_id)]),
         *here,
     )
-    if left:
+    if unfinished:
         await _finish(store, task.partition, task_id)
     if late := await _push_configs(store, task):  # made while this was being written
         await store.kernel.commit(task.partition, *late)
-    await drop_files(store.kernel, task.partition, task_id)
+    await drop_files(store.kernel, task.partition, task_id)  # those too that were kept meanwhile
 
 
 async def _push_configs(store: TaskStore, task: StoredTask) -> list[Operation]:
@@ -141,6 +142,7 @@ async def _finish(store: TaskStore, partition: str, task_id: str) -> None:
     for first in range(0, len(names), BATCH):
         deletes = [Delete(collection, key) for collection, key in names[first : first + BATCH]]
         await store.kernel.commit(partition, *deletes)
+    await drop_files(store.kernel, partition, task_id)
     await store.kernel.commit(partition, Delete(SNAPSHOTS, task_id), Remove(ERASURES, task_id))
 
 

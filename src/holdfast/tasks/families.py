@@ -19,7 +19,7 @@ INBOX = "task_inbox"  # a stream per task: what others want of a running task
 
 QUEUE = "tasks"  # an item per task that wants a worker
 WEBHOOKS = "webhooks"  # an item per push config that may have something to deliver
-ERASURES = "task_erasures"  # an item per task that is gone and has segments left: see erase.py
+ERASURES = "task_erasures"  # an item per task that is gone and has segments or files left: see erase.py
 
 FAMILIES: tuple[Family, ...] = (
     Collection(

@@ -66,6 +66,11 @@ async def open_file(kernel: Kernel, partition: str, task_id: str, digest: str) -
         return None
 
 
+async def has_files(kernel: Kernel, partition: str, task_id: str) -> bool:
+    """Whether the task holds any."""
+    return bool((await kernel.find(partition, Query(FILES, {"task": task_id}), limit=1)).records)
+
+
 async def drop_files(kernel: Kernel, partition: str, task_id: str) -> None:
     """Let go of all files of a task."""
     while operations := await _drops(kernel, partition, task_id):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 
 from holdfast.auth.principal import Principal
 from holdfast.errors import CommitRefused
+from holdfast.storage import Delete, Operation, Receipt
 from holdfast.tasks import Envelope, Sent, TaskContext
-from holdfast.tasks.erase import erase_task
+from holdfast.tasks.erase import erase_task, finish_erasures
+from holdfast.tasks.families import TASKS
 from holdfast.tasks.files import TaskFile, keep_file, open_file
 from tests.integration.tasks.stage import Stage, message
 
@@ -44,6 +47,29 @@ async def test_a_file_stays_as_long_as_its_tasks(stage: Stage) -> None:
     assert await open_file(kernel, ADA.partition, tasks[1], digest) is not None  # which holds it still
     await erase_task(engine.store, ADA.partition, tasks[1])
     assert await open_file(kernel, ADA.partition, tasks[1], digest) is None
+
+
+async def test_files_of_an_interrupted_erasure_are_let_go(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task is gone with its first commit; were its files not listed by then, nobody would look for them again."""
+    engine = await stage.engine(keeps)
+    kernel, commit = engine.kernel, engine.kernel.commit
+    sent = await engine.tasks.send(message(), Envelope(ADA))
+    task = await engine.store.task(await engine.tasks.settled(sent))
+    digest = (task.artifacts[0].parts[0].url or "").rpartition("/")[2]
+
+    def once(partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        if not any(isinstance(each, Delete) and each.collection == TASKS for each in operations):
+            raise SystemError("killed")
+        return commit(partition, *operations)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kernel, "commit", once)
+        with pytest.raises(SystemError):
+            await erase_task(engine.store, ADA.partition, task.id)
+    assert await engine.store.find(ADA.partition, task.id) is None
+    assert await finish_erasures(engine.store, ADA.partition) == 1
+    assert await open_file(kernel, ADA.partition, task.id, digest) is None
+    assert await finish_erasures(engine.store, ADA.partition) == 0
 
 
 async def test_who_lost_the_task_keeps_no_file(stage: Stage) -> None:
