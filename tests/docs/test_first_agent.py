@@ -151,7 +151,7 @@ def test_the_agent_of_the_readme_serves(terminal: Terminal) -> None:
     [program] = [text for text in blocks((ROOT / "README.md").read_text(), "python") if "# agent.py" in text]
     (terminal.folder / "agent.py").write_text(program.replace("port=8000", f"port={terminal.port}"))
     line = block("poppy roll").replace("poppy roll", "well said")
-    listens = f"The agent listens at http://localhost:{terminal.port}; stop it with Ctrl-C"
+    listens = f"The agent listens at http://localhost:{terminal.port}, with a page at /explorer; stop it with Ctrl-C"
     with serving(f"exec {shlex.quote(sys.executable)} agent.py", terminal.folder, listens):
         first = json.loads(terminal.run(line))["task"]
         assert [part["text"] for part in first["artifacts"][0]["parts"]] == ["well ", "said "]

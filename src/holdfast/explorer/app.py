@@ -48,9 +48,11 @@ class Explorer:
         self._files = {f"{self.prefix}/{path}": file for path, file in static_files().items() if path != PAGE}
         self._files[f"{self.prefix}/"] = _page(static_files()[PAGE], self.prefix)
 
-    def takes(self, method: str, path: str) -> bool:
-        """Whether this is a request for one of its files."""
-        return method in ("GET", "HEAD") and (path == self.prefix or path in self._files)
+    def takes(self, scope: Scope, path: str) -> bool:
+        """Whether this is a request for one of its files, or a browser at the agent itself, which is led to them."""
+        if scope["method"] not in ("GET", "HEAD"):
+            return False
+        return path == self.prefix or path in self._files or (path == "/" and _in_a_browser(scope))
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -58,8 +60,8 @@ class Explorer:
         return self.prefix, *self._files
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send, path: str) -> None:
-        if path == self.prefix:  # relative, so that it also holds where the agent is mounted under a path
-            location = self.prefix.rpartition("/")[2].encode() + b"/"
+        if path in ("/", self.prefix):  # relative, so that it also holds where the agent is mounted under a path
+            location = (self.prefix[1:] if path == "/" else self.prefix.rpartition("/")[2]).encode() + b"/"
             await _answer(send, 307, b"", [(b"location", location), *HEADERS])
             return
         file, asked = self._files[path], dict(reversed(scope["headers"]))
@@ -98,6 +100,12 @@ def _page(file: File, prefix: str) -> File:
 def _names(file: File, asked: bytes) -> bool:
     tags = [tag.strip().removeprefix(b"W/") for tag in asked.split(b",")]
     return b"*" in tags or file.etag in tags
+
+
+def _in_a_browser(scope: Scope) -> bool:
+    """Whether HTML is asked for, as browsers alone do; at a path from which a relative one leads on."""
+    asked = (value for name, value in scope["headers"] if name == b"accept")
+    return scope["path"].endswith("/") and any(b"text/html" in value for value in asked)
 
 
 async def _answer(send: Send, status: int, body: bytes, headers: list[Header]) -> None:

@@ -356,7 +356,7 @@ class _Routes:
             await serve_jwks(send, self.card_key)
         elif path == "/metrics" and method == "GET" and self.metrics is not None:
             await self.metrics(scope, send)
-        elif self.explorer is not None and self.explorer.takes(method, path) and self._explores(scope):
+        elif self.explorer is not None and self.explorer.takes(scope, path) and self._explores(scope):
             await self.explorer(scope, receive, send, path)
         elif self.operations.takes(path):
             await self.operations(scope, receive, send, path)

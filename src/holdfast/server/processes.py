@@ -49,17 +49,18 @@ def serve(
         if server.grpc_at is not None:
             address = reserved(server.grpc_host or host, server.grpc_at.port, shared=processes > 1)
             server.grpc_at = stack.enter_context(address)
-        tell = functools.partial(ready or _announce, server.address)
+        tell = functools.partial(ready or functools.partial(_announce, server), server.address)
         if processes == 1:
             _serve(server, bound, tell)
         else:
             _Pool(server, bound, processes).run(tell)
 
 
-def _announce(address: str) -> None:
+def _announce(server: A2AServer, address: str) -> None:
     """For who runs a program and has set up no logging: else it would serve in silence."""
     if not logger.isEnabledFor(logging.INFO):
-        sys.stderr.write(f"The agent listens at {address}; stop it with Ctrl-C\n")
+        page = "" if server.settings.explorer is False else f", with a page at {server.settings.explorer_prefix}"
+        sys.stderr.write(f"The agent listens at {address}{page}; stop it with Ctrl-C\n")
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -47,6 +47,16 @@ def test_who_gets_it(options: dict[str, Any], client: tuple[str, int], host: str
             assert (browser.get(path).status_code < 400) is there, path
 
 
+@pytest.mark.parametrize("prefix", ["/explorer", "/look/here"])
+def test_a_browser_at_the_address_of_the_agent_is_led_to_it(prefix: str) -> None:
+    html = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    with served(explorer_prefix=prefix) as browser:
+        assert browser.get("/", headers=html, follow_redirects=True).url.path == f"{prefix}/"
+        assert browser.get("/").status_code == 404  # a program is told in JSON that there is nothing
+    with served(ELSEWHERE) as browser:
+        assert browser.get("/", headers=html).status_code == 404
+
+
 def test_with_authentication_everybody_gets_the_page_and_nothing_else() -> None:
     with served(ELSEWHERE, "agent.example", auth=authenticator()) as browser:
         assert all(browser.get(path).status_code < 400 for path in Explorer().paths)
@@ -93,6 +103,7 @@ def test_it_is_found_where_the_agent_is_mounted() -> None:
     server = agent("memory:", settings=ServerSettings.of({}))
     app = Starlette(routes=[Mount("/agents/one", app=server.app)], lifespan=server.lifespan)
     with TestClient(app, base_url="http://localhost", client=HERE) as browser:
+        assert browser.get("/agents/one/", headers={"Accept": "text/html"}).url.path == "/agents/one/explorer/"
         page = browser.get("/agents/one/explorer")
         assert str(page.url) == "http://localhost/agents/one/explorer/"
         scripts = re.findall(r'(?:src|href)="((?:js|css)/[^"]+)"', page.text)
