@@ -143,7 +143,7 @@ def test_the_tutorial_can_be_typed_in(terminal: Terminal) -> None:
 
 
 def test_the_tutorial_installs_what_it_uses() -> None:
-    assert blocks(TUTORIAL, "sh")[0].splitlines()[-1] == "pip install holdfast"
+    assert blocks(TUTORIAL, "sh")[0].splitlines()[-1] == "pip install path/to/holdfast"
 
 
 def test_the_agent_of_the_readme_serves(terminal: Terminal) -> None:
