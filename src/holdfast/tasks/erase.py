@@ -94,9 +94,9 @@ async def _erase_found(store: TaskStore, partition: str, query: Query) -> int:
 async def _remove(store: TaskStore, task: StoredTask) -> None:
     task_id, view = task.record.task_id, task.view
     inbox = await store.kernel.log_state(task.partition, INBOX, task_id)
-    deletes: list[Operation] = await _sends(store, task)
+    deletes = await _push_configs(store, task)  # first: they are few, and their work can't be listed for later
+    deletes += await _sends(store, task)
     deletes += [Delete(SEGMENTS, key) for key in dict.fromkeys(view.segment_keys())]
-    deletes += await _push_configs(store, task)
     here, left = deletes[:BATCH], deletes[BATCH:]
     unfinished = bool(left) or await has_files(store.kernel, task.partition, task_id)
     await store.kernel.commit(

@@ -11,11 +11,11 @@ import pytest
 from holdfast.auth.principal import ANONYMOUS, Principal
 from holdfast.errors import TaskNotFoundError
 from holdfast.protocol.types import TaskState
-from holdfast.storage import Insert, Kernel, Operation, Receipt, open_storage
+from holdfast.storage import Enqueue, Insert, Kernel, Operation, Receipt, open_storage
 from holdfast.tasks import Envelope, RetentionPolicy, Snapshot, TaskContext, TaskEngine, TaskSettings, days, hours
 from holdfast.tasks import erase as erasing
 from holdfast.tasks.erase import erase_context, erase_owner, erase_task, finish_erasures
-from holdfast.tasks.families import CONTEXTS, EVENTS, PUSH_CONFIGS
+from holdfast.tasks.families import CONTEXTS, EVENTS, PUSH_CONFIGS, WEBHOOKS
 from holdfast.tasks.store import StoredTask
 from holdfast.tasks.sweep import Removed, sweep
 from holdfast.testing.clock import FakeClock
@@ -302,8 +302,11 @@ async def test_an_interrupted_erasure_is_finished(
     engine: TaskEngine, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What does not fit into one commit is removed by more of them; if they never come, by the next sweep."""
-    monkeypatch.setattr(erasing, "BATCH", 1)
+    monkeypatch.setattr(erasing, "BATCH", 3)
     task = await ended(engine, "stream")
+    webhook = f"{task.record.task_id}/0"
+    config = Insert(PUSH_CONFIGS, webhook, b"{}", {"task": task.record.task_id})
+    await kernel.commit(ME, config, Enqueue(WEBHOOKS, webhook))
     commit, commits = kernel.commit, 0
 
     def once(partition: str, *operations: Operation) -> Awaitable[Receipt]:
