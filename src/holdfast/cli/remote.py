@@ -25,8 +25,14 @@ class Remote:
     def __init__(self, server: str, token: str | None, *, owner: str = "", tenant: str = "") -> None:
         import httpx2
 
+        from holdfast.client.address import check_url
+
+        try:
+            address = check_url(server)
+        except ValueError as error:
+            raise HoldfastError(f"--server: {error}") from None
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._client = httpx2.Client(base_url=server.rstrip("/") + PREFIX, headers=headers, timeout=60.0)
+        self._client = httpx2.Client(base_url=address + PREFIX, headers=headers, timeout=60.0)
         self._whose = {name: value for name, value in (("owner", owner), ("tenant", tenant)) if value}
 
     def close(self) -> None:

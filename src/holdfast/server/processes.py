@@ -71,9 +71,7 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.bind((host, port))
     except OSError as error:
         bound.close()
-        raise HoldfastError(
-            f"port {port} of {host} can't be used: {error.strerror}; choose another with --port"
-        ) from None
+        raise HoldfastError(f"port {port} of {host} can't be used: {error.strerror}; choose another port") from None
     bound.set_inheritable(True)
     return bound
 
@@ -106,6 +104,10 @@ class _Uvicorn(uvicorn.Server):
 
         Meanwhile others are still answered; a second Ctrl-C ends it at once.
         """
+        runner = self._agent.routes.service.engine.runner
+        if runner is not None and runner.runs:
+            said = "%d running: given some seconds to end, and else handed over (Ctrl-C again: at once)"
+            logger.info(said, len(runner.runs))
         handing_over = asyncio.ensure_future(self._agent.hand_over())
         while not handing_over.done() and not self.force_exit:
             await asyncio.wait([handing_over], timeout=0.1)

@@ -219,7 +219,7 @@ def test_a_port_that_is_taken_is_told_in_a_line(folder: Path) -> None:
         ran = refused(folder, "agent:parrot", "--port", port)
     assert ran.returncode == 2
     assert ran.stderr == (
-        f"error: port {port} of 127.0.0.1 can't be used: Address already in use; choose another with --port\n"
+        f"error: port {port} of 127.0.0.1 can't be used: Address already in use; choose another port\n"
     )
     assert ran.stdout == ""
 
