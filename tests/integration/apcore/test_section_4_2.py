@@ -306,3 +306,10 @@ def test_without_apcore_it_is_said_what_to_install() -> None:
     ran = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)
     words = "apcore is not installed. Install it with: pip install 'holdfast[apcore]'\n"
     assert (ran.returncode, ran.stdout, ran.stderr) == (1, words, f"error: {words}")
+
+
+def test_without_apcore_whoever_names_nothing_is_told_how_to_name_a_worker(tmp_path: Path) -> None:
+    program = 'import sys; sys.modules["apcore"] = None; from holdfast.cli.main import main; main(["serve"])'
+    ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "or a worker as module:name" in ran.stderr

@@ -171,7 +171,11 @@ def test_neither_storage_nor_server_is_a_mistake_that_says_what_to_do() -> None:
     assert "--storage URL, or --server URL" in answer.output
 
 
-def test_a_server_that_is_not_there_is_told_in_one_line() -> None:
-    answer = CliRunner().invoke(main, ["tasks", "list", "--server", "http://127.0.0.1:9"])
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [("http://127.0.0.1:9", "can't be reached"), ("localhost:9", "--server: the URL of an agent begins with")],
+)
+def test_a_server_that_is_not_there_is_told_in_one_line(url: str, words: str) -> None:
+    answer = CliRunner().invoke(main, ["tasks", "list", "--server", url])
     assert answer.exit_code == 2
-    assert "can't be reached" in answer.output
+    assert words in answer.output
