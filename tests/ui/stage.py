@@ -148,4 +148,5 @@ async def watched(
         assert await page.evaluate("() => window.hacked") is None
     finally:
         await context.close()
-    assert not [line for line in loud if expected not in line]
+    unexpected = [line for line in loud if expected not in line]
+    assert not unexpected, unexpected
