@@ -57,14 +57,20 @@ export function ask({ title, text, fields = [], submit = "Do it", danger = false
   async function run() {
     button.disabled = true;
     wrong.replaceChildren();
+    let answer;
     try {
-      const answer = await send(call(values()));
-      dialog.close();
-      announce(`${title}: done`);
-      done?.(answer);
+      answer = await send(call(values()));
     } catch (error) {
       replace(wrong, problem(error));
       button.disabled = false;
+      return;
+    }
+    dialog.close();
+    announce(`${title}: done`);
+    try {
+      await done?.(answer);
+    } catch (error) {
+      announce(error.message); // it was done; what can't be read now is read when the connection is back
     }
   }
   document.body.append(dialog);
