@@ -88,6 +88,8 @@ def serving(command: str, folder: Path, begins: str = "as process") -> Iterator[
         try:
             assert process.stderr is not None
             line = process.stderr.readline()
+            while "write-ahead log" in line:  # what a killed process left there may be told first
+                line = process.stderr.readline()
             assert begins in line, line
             yield process
         finally:

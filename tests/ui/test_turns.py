@@ -28,7 +28,8 @@ async def test_a_turn_goes_on_when_its_gates_are_answered(tmp_path: Path, open_p
         await gate.get_by_label("Answer").fill("7")
         await gate.get_by_role("button", name="Answer").click()
         for _ in range(50):  # the turn goes on in its own time
-            await page.get_by_role("button", name="Look again").click()
+            async with page.expect_response("**/gates?*"):
+                await page.get_by_role("button", name="Look again").click()
             if await gate.filter(has_text="Where to?").count():
                 break
             await page.wait_for_timeout(100)

@@ -258,7 +258,7 @@ def test_whatever_is_sent_is_answered_as_documented(fuzzed: Fuzzed, binding: str
     fuzzed.healthy()
     if full:
         print(binding, sorted(fuzzed.outcomes.items()))
-    assert fuzzed.outcomes[200] > 0.08 * fuzzed.outcomes.total()  # else it shows little
+    assert fuzzed.outcomes[200] > 0.05 * fuzzed.outcomes.total()  # else it shows little
 
 
 LINES = st.sampled_from(

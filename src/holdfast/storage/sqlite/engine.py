@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import logging
 import sqlite3
 import weakref
@@ -157,11 +158,12 @@ class SQLiteKernel(Front):
             if self._lock is not None:
                 rebooted = known_boot(connection) not in (None, self.clock.boot())
                 self._lost_frames = inspect.lost_frames(connection, self._lock, rebooted=rebooted)
-            connection.execute("BEGIN IMMEDIATE")
-            self._offset = engine_offset(connection, self.clock)
-            self._book = Book(connection)
-            self._book.begin()
-            connection.execute("COMMIT")
+            with self._lock.held() if self._lock is not None else contextlib.nullcontext():
+                connection.execute("BEGIN IMMEDIATE")
+                self._offset = engine_offset(connection, self.clock)
+                self._book = Book(connection)
+                self._book.begin()
+                connection.execute("COMMIT")
             self._catalog = self._book.catalog
             for name, (shape, _) in self._catalog.shapes.items():
                 self.declared.shapes.setdefault(name, shape)

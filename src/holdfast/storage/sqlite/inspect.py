@@ -13,7 +13,7 @@ from holdfast.storage.contract import Problem, Stats
 from holdfast.storage.declared import Shape, load_fields
 from holdfast.storage.sqlite.checksums import body_is_sound, entry_is_sound, head_crc, work_is_sound
 from holdfast.storage.sqlite.connection import SQL, Connection
-from holdfast.storage.sqlite.place import OPEN_SECONDS, WriteLock
+from holdfast.storage.sqlite.place import WriteLock
 from holdfast.storage.sqlite.readers import only
 from holdfast.storage.work import WorkState
 
@@ -220,8 +220,7 @@ def lost_frames(connection: Connection, lock: WriteLock, *, rebooted: bool) -> i
 
     The log's index (-shm) must not be opened here: closing it would drop SQLite's own locks of this process on it.
     """
-    lock.acquire(seconds=OPEN_SECONDS)
-    try:
+    with lock.held():
         if rebooted:
             lock.distrust()
         (page_size,) = connection.execute("PRAGMA page_size").fetchone()
@@ -230,8 +229,6 @@ def lost_frames(connection: Connection, lock: WriteLock, *, rebooted: bool) -> i
             return 0
         (_, known, _) = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         return max(last - int(known), 0)
-    finally:
-        lock.release()
 
 
 def _last_commit(wal: Path, page_size: int) -> tuple[int, bytes]:

@@ -9,6 +9,7 @@ import os
 import re
 import time
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.errors import (
@@ -131,6 +132,15 @@ class WriteLock:
             with contextlib.suppress(OSError):
                 os.pwrite(self._door, _IDLE, 0)
         fcntl.flock(self._door, fcntl.LOCK_UN)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """While a file is opened: who can't have it in time gets StorageBusy."""
+        self.acquire(seconds=OPEN_SECONDS)
+        try:
+            yield
+        finally:
+            self.release()
 
     def distrust(self) -> None:
         """Note that the present round of the write-ahead log may hold leftovers. Call it with the lock held."""
