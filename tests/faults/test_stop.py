@@ -160,7 +160,6 @@ async def test_opening_and_closing_do_not_hang_behind_a_stopped_writer(
     """While a process is stopped with the write lock, opening answers StorageBusy, and closing comes to an end."""
     monkeypatch.setattr("holdfast.storage.sqlite.writer.LOCK_SECONDS", 0.5)
     monkeypatch.setattr("holdfast.storage.sqlite.place.OPEN_SECONDS", 0.5)
-    monkeypatch.setattr("holdfast.storage.sqlite.schema.OPEN_SECONDS", 0.5)
     path = str(tmp_path / "kernel.db")
     kernel = SQLiteKernel(path, declare=FAMILIES)
     await kernel.open()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -13,7 +14,7 @@ from holdfast.storage.clock import Clock
 from holdfast.storage.migrations import Migration, migrations_of, unapplied
 from holdfast.storage.sqlite.checksums import damaged
 from holdfast.storage.sqlite.connection import SQL, Connection, connect, translate
-from holdfast.storage.sqlite.place import OPEN_SECONDS, WriteLock, check_place
+from holdfast.storage.sqlite.place import WriteLock, check_place
 
 APPLICATION_ID = 0x48464B31  # "HFK1"
 
@@ -61,16 +62,9 @@ def run_script(path: str, sql: str) -> None:
     try:
         if check_file(connection):
             raise CannotOpen("this storage has not this program's schema; run holdfast migrate first")
-        with contextlib.closing(WriteLock(path)) as lock:
-            lock.acquire(seconds=OPEN_SECONDS)
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                for statement in _statements(sql):
-                    connection.execute(statement)
-                connection.execute("COMMIT")
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
+        with contextlib.closing(WriteLock(path)) as lock, lock.held(), _transaction(connection):
+            for statement in _statements(sql):
+                connection.execute(statement)
     except sqlite3.Error as error:
         raise cannot_open(error) from error
     finally:
@@ -88,25 +82,27 @@ def prepare_file(connection: Connection, lock: WriteLock | None) -> list[Migrati
     known = migrations_of("holdfast.storage.sqlite")
     if not check_file(connection):
         return []
-    if lock is not None:
-        lock.acquire(seconds=OPEN_SECONDS)
-    try:
+    with lock.held() if lock is not None else contextlib.nullcontext():
         if not _tables(connection):
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with _transaction(connection):
             missing = unapplied(known, _applied(connection))
             for migration in missing:
                 _apply(connection, migration)
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
         return missing
-    finally:
-        if lock is not None:
-            lock.release()
+
+
+@contextlib.contextmanager
+def _transaction(connection: Connection) -> Iterator[None]:
+    """All of it, or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
 
 
 def _apply(connection: Connection, migration: Migration) -> None:
