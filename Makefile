@@ -37,7 +37,7 @@ format: $(STAMP) ## Bring the code into the house style
 	$(BIN)/ruff format
 
 bench: $(STAMP) ## Measure everything (ARGS="--quick" for a first look)
-	@for name in storage copy tasks server grpc client webhooks apcore state turns explorer; do $(BIN)/holdfast bench $$name $(ARGS) || exit 1; done
+	@for name in storage copy tasks server grpc client webhooks apcore state turns explorer; do $(BIN)/keelbolt bench $$name $(ARGS) || exit 1; done
 
 clean: ## Remove everything that can be made again
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-*.json
@@ -45,7 +45,7 @@ clean: ## Remove everything that can be made again
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "Holdfast needs Python 3.11 or newer; try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+		|| { echo "Keelbolt needs Python 3.11 or newer; try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@

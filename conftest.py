@@ -9,12 +9,12 @@ from typing import Any
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
-pytest_plugins = ["holdfast.testing.pytest"]  # throw-away servers; pytest takes plugins from here alone
+pytest_plugins = ["keelbolt.testing.pytest"]  # throw-away servers; pytest takes plugins from here alone
 
 
 def enter_directory(namespace: dict[str, Any]) -> None:
     namespace["_home"] = os.getcwd()  # noqa: PTH109
-    namespace["_directory"] = tempfile.TemporaryDirectory(prefix="holdfast-docs-")
+    namespace["_directory"] = tempfile.TemporaryDirectory(prefix="keelbolt-docs-")
     os.chdir(namespace["_directory"].name)
 
 

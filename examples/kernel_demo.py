@@ -28,8 +28,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.errors import CommitRefused
-from holdfast.storage import Absent, Append, Claim, Collection, Draft, Enqueue, Entry, Kernel, Put, open_storage
+from keelbolt.errors import CommitRefused
+from keelbolt.storage import Absent, Append, Claim, Collection, Draft, Enqueue, Entry, Kernel, Put, open_storage
 
 PARTITION = "demo"
 FAMILIES = (Collection("progress"), Collection("control"))
@@ -220,10 +220,10 @@ class Show:
 
 
 async def demonstrate(seconds: float) -> int:
-    directory = tempfile.mkdtemp(prefix="holdfast-demo-")
+    directory = tempfile.mkdtemp(prefix="keelbolt-demo-")
     url = f"sqlite:///{directory}/demo.db"
     show = Show(url)
-    show.console.print(f"[bold]Holdfast[/]: seven processes on {url}", soft_wrap=True)
+    show.console.print(f"[bold]Keelbolt[/]: seven processes on {url}", soft_wrap=True)
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit(PARTITION, *(Enqueue("jobs", job) for job in JOBS))
         try:
@@ -286,7 +286,7 @@ async def verify(show: Show, kernel: Kernel) -> int:
     for sentence, true in answers.items():
         show.console.print(Text.assemble(("  yes  ", "green") if true else ("  NO   ", "bold red"), sentence))
     show.console.print("\nThe file is still there, try next:")
-    command = Path(sys.executable).with_name("holdfast")
+    command = Path(sys.executable).with_name("keelbolt")
     shown = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
     for action in ("storage stats", "storage check", "migrate --dry-run"):
         show.console.print(f"  {shown} {action} {show.url}", soft_wrap=True)

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.storage import new_id
-from holdfast.tasks import Done, Message, Part, Role, Sent, TaskContext, TaskEngine, TaskSettings, Worker
+from keelbolt.storage import new_id
+from keelbolt.tasks import Done, Message, Part, Role, Sent, TaskContext, TaskEngine, TaskSettings, Worker
 
 LEASE_SECONDS = 1.0
 
@@ -120,7 +120,7 @@ def main() -> None:
     if options.work:
         asyncio.run(work(options.work, Bank(options.books), options.way))
         return
-    with tempfile.TemporaryDirectory(prefix="holdfast-example-") as directory:
+    with tempfile.TemporaryDirectory(prefix="keelbolt-example-") as directory:
         place = Path(directory)
         asyncio.run(order(f"sqlite:///{place / 'tasks.db'}", Bank(place / "books.jsonl"), options.way))
 

@@ -20,8 +20,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from holdfast.storage import Entry, new_id
-from holdfast.tasks import Message, Part, Role, Snapshot, TaskContext, TaskEngine, TaskSettings, TaskState, Worker
+from keelbolt.storage import Entry, new_id
+from keelbolt.tasks import Message, Part, Role, Snapshot, TaskContext, TaskEngine, TaskSettings, TaskState, Worker
 
 PAGES = ("their history", "their uses", "their mistakes")
 LEASE_SECONDS = 1.0
@@ -151,7 +151,7 @@ def main() -> None:
     if options.work:
         asyncio.run(work(options.work))
         return
-    with tempfile.TemporaryDirectory(prefix="holdfast-example-") as directory:
+    with tempfile.TemporaryDirectory(prefix="keelbolt-example-") as directory:
         url = options.storage or f"sqlite:///{Path(directory) / 'tasks.db'}"
         asyncio.run(ask(url, options.topic, options.answer, kill=options.kill))
 

@@ -1,7 +1,7 @@
 """A clerk that orders things: a turn runner with tools, memory and a gate, served as an agent, kept in one SQLite file.
 
     python examples/turns_agent.py            # a conversation; the process that asked is gone when the answer comes
-    holdfast serve examples.turns_agent:clerk # the same clerk for everybody: try "order 3 kettles"
+    keelbolt serve examples.turns_agent:clerk # the same clerk for everybody: try "order 3 kettles"
 
 Read it from the bottom up if you like to see first what it does. A real agent has a model where this one has `model`,
 a function that says what a model would say; nothing else would change.
@@ -21,12 +21,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from holdfast.errors import TurnError
-from holdfast.protocol.types import Message as Sent
-from holdfast.protocol.types import Part, Role, Task
-from holdfast.storage import new_id
-from holdfast.tasks import TaskEngine
-from holdfast.turns import (
+from keelbolt.errors import TurnError
+from keelbolt.protocol.types import Message as Sent
+from keelbolt.protocol.types import Part, Role, Task
+from keelbolt.storage import new_id
+from keelbolt.tasks import TaskEngine
+from keelbolt.turns import (
     DispatchContext,
     ExecutorHelpers,
     Memory,
@@ -178,7 +178,7 @@ def make_clerk(url: str) -> TurnWorker:
     return turn_worker(runner, storage, system_prompt="You are a clerk. Order what people want, and ask if it is dear.")
 
 
-clerk = make_clerk(os.environ.get("HOLDFAST_STORAGE", "sqlite:///holdfast.db"))  # where `holdfast serve` keeps tasks
+clerk = make_clerk(os.environ.get("KEELBOLT_STORAGE", "sqlite:///keelbolt.db"))  # where `keelbolt serve` keeps tasks
 
 
 # --------------------------------------------------------------------------------------------------- the conversation
@@ -200,7 +200,7 @@ async def say(url: str, text: str, task: Task | None = None) -> Task:
 
 
 async def main() -> None:
-    with tempfile.TemporaryDirectory(prefix="holdfast-example-") as folder:
+    with tempfile.TemporaryDirectory(prefix="keelbolt-example-") as folder:
         url = f"sqlite:///{Path(folder) / 'clerk.db'}"
         await say(url, "I like tea.")
         await say(url, "order 2 cups")

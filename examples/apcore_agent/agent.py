@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.apcore import CallerApproves, serve
+from keelbolt.apcore import CallerApproves, serve
 
 EXTENSIONS = Path(__file__).parent / "extensions"
 

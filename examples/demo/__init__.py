@@ -1,4 +1,4 @@
-"""The agent that `make run` serves: every face of Holdfast in one program.
+"""The agent that `make run` serves: every face of Keelbolt in one program.
 
     python -m examples.demo
 

@@ -1,4 +1,4 @@
-"""Serve the demo: `make run`, or `python -m examples.demo --port 8080 --storage sqlite:///holdfast.db`."""
+"""Serve the demo: `make run`, or `python -m examples.demo --port 8080 --storage sqlite:///keelbolt.db`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from examples.demo.agent import Demo
-from holdfast import A2AServer
-from holdfast.errors import HoldfastError
-from holdfast.observability.logs import LEVELS, log_to_stderr
-from holdfast.server.settings import ServerSettings
-from holdfast.tasks.settings import TaskSettings
+from keelbolt import A2AServer
+from keelbolt.errors import KeelboltError
+from keelbolt.observability.logs import LEVELS, log_to_stderr
+from keelbolt.server.settings import ServerSettings
+from keelbolt.tasks.settings import TaskSettings
 
 LEASE_SECONDS = 3.0  # how long the others wait for a process that fell silent; 15 unless one is in a hurry
 
@@ -36,7 +36,7 @@ def server(storage: str) -> A2AServer:
 
 
 def tell(address: str) -> None:
-    command = os.path.relpath(Path(sys.executable).with_name("holdfast"))
+    command = os.path.relpath(Path(sys.executable).with_name("keelbolt"))
     lines = (
         f"The agent listens at {address}",
         f"Look at it in a browser at this machine: {address}/explorer",
@@ -55,7 +55,7 @@ def tell(address: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
     parser.add_argument("--port", type=int, default=8000, help="0 chooses a free one")
-    parser.add_argument("--storage", default="sqlite:///holdfast.db", help="the URL of any engine")
+    parser.add_argument("--storage", default="sqlite:///keelbolt.db", help="the URL of any engine")
     parser.add_argument("--processes", type=int, default=2, help="how many processes serve")
     parser.add_argument("--log-level", choices=LEVELS, default="info")
     given = parser.parse_args()
@@ -65,7 +65,7 @@ def main() -> None:
         sys.exit(written.returncode)
     try:
         server(given.storage).run(port=given.port, processes=given.processes, ready=tell)
-    except HoldfastError as error:
+    except KeelboltError as error:
         sys.exit(f"Error: {error}")
 
 

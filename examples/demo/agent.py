@@ -7,12 +7,12 @@ from examples.demo.guide import card as guide_card
 from examples.demo.modules import modules
 from examples.demo.planner import PLAN, planner
 from examples.demo.steered import steered
-from holdfast.protocol.card import AgentCardConfig
-from holdfast.protocol.requests import SendMessageRequest
-from holdfast.server.admission import Admitted
-from holdfast.server.caller import Caller
-from holdfast.tasks import Dependency, TaskContext, Worker
-from holdfast.tasks.manager import TaskManager
+from keelbolt.protocol.card import AgentCardConfig
+from keelbolt.protocol.requests import SendMessageRequest
+from keelbolt.server.admission import Admitted
+from keelbolt.server.caller import Caller
+from keelbolt.tasks import Dependency, TaskContext, Worker
+from keelbolt.tasks.manager import TaskManager
 
 SKILL = "skillId"
 
@@ -57,8 +57,8 @@ class Demo(Worker, Dependency):
         first = [plain.pop(name) for name in ("work", "deploy", "write")]
         return guide_card.model_copy(
             update={
-                "name": "Holdfast demo",
-                "description": "Every face of Holdfast in one agent: plain skills, apcore modules and a turn runner.",
+                "name": "Keelbolt demo",
+                "description": "Every face of Keelbolt in one agent: plain skills, apcore modules and a turn runner.",
                 "skills": [*first, PLAN, *found.skills, *plain.values()],
                 "extensions": [*guide_card.extensions, *found.extensions],
                 "input_modes": ["text/plain", "application/json"],

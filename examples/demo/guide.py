@@ -1,6 +1,6 @@
 """The plain skills: they stream, remember, ask back, do things once, and survive their process.
 
-    holdfast serve examples.demo.guide:Guide
+    keelbolt serve examples.demo.guide:Guide
 
 Say "count to 5", "book a table", "deploy the site", "write about the sea", "work through 12 parcels", "remember blue",
 "what do you remember?", "wait 20 seconds", "survive a crash", "break down" or anything else.
@@ -14,8 +14,8 @@ import re
 import signal
 
 from examples.demo.steered import BUTTONS, Steered, steered
-from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig, SkillConfig
-from holdfast.tasks import TaskContext, Worker
+from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, SkillConfig
+from keelbolt.tasks import TaskContext, Worker
 
 
 def skill(skill_id: str, name: str, description: str, tags: str, *examples: str) -> SkillConfig:

@@ -1,6 +1,6 @@
 """What there is to see before anybody has said a word: some tasks, and a session of a state store, on the same storage.
 
-    python -m examples.demo.history sqlite:///holdfast.db
+    python -m examples.demo.history sqlite:///keelbolt.db
 
 A process of its own does it, before those that serve are forked. On a storage that has it already, nothing happens.
 """
@@ -13,9 +13,9 @@ import time
 from typing import Any
 
 from examples.demo.agent import SKILL, Demo
-from holdfast.errors import HoldfastError
-from holdfast.protocol.types import Message, Part, Role, TaskState
-from holdfast.state import (
+from keelbolt.errors import KeelboltError
+from keelbolt.protocol.types import Message, Part, Role, TaskState
+from keelbolt.state import (
     ArtifactScope,
     PlannerEvent,
     StateStore,
@@ -29,10 +29,10 @@ from holdfast.state import (
     Trajectory,
     UpdateType,
 )
-from holdfast.state import TaskState as SessionTask
-from holdfast.state.types import PlannerAction, TrajectoryStep
-from holdfast.storage import open_storage
-from holdfast.tasks import Envelope, TaskEngine
+from keelbolt.state import TaskState as SessionTask
+from keelbolt.state.types import PlannerAction, TrajectoryStep
+from keelbolt.storage import open_storage
+from keelbolt.tasks import Envelope, TaskEngine
 
 SESSION, TRACE = "harbour-tour", "harbour-tour-1"
 
@@ -49,7 +49,7 @@ SAID: tuple[tuple[str, Any, str], ...] = (  # skill, what was said, the answer t
     ("plan", "plan a trip to Lisbon", "approve"),
     ("plan", "plan a trip to Oslo", ""),  # waits at a gate
     ("text.count", {"text": "to be or not to be"}, ""),
-    ("text.spell", {"word": "holdfast"}, ""),
+    ("text.spell", {"word": "keelbolt"}, ""),
     ("shop.refund", {"order": "A-17", "cents": 1250}, ""),  # waits too
 )
 
@@ -136,5 +136,5 @@ async def keep_session(store: StateStore) -> None:
 if __name__ == "__main__":
     try:
         asyncio.run(write_history(sys.argv[1]))
-    except HoldfastError as error:
+    except KeelboltError as error:
         sys.exit(f"Error: {error}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from apcore import Executor
 
-from holdfast.apcore import AgentCardBuilder, ApcoreWorker, CallerApproves, Catalog, load_extensions
+from keelbolt.apcore import AgentCardBuilder, ApcoreWorker, CallerApproves, Catalog, load_extensions
 
 EXTENSIONS = Path(__file__).parents[1] / "apcore_agent" / "extensions"
 

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 
 from pydantic import BaseModel
 
-from holdfast.protocol.card import SkillConfig
-from holdfast.turns import (
+from keelbolt.protocol.card import SkillConfig
+from keelbolt.turns import (
     DispatchContext,
     ExecutorHelpers,
     Message,

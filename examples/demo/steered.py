@@ -2,9 +2,9 @@
 
 The button "Kill its process" of the explorer is declared by this agent in its card; it calls the operations API:
 
-    POST /holdfast/v1/tasks/{task_id}/steer   {"kind": "inject", "payload": {"kill": true}}
+    POST /keelbolt/v1/tasks/{task_id}/steer   {"kind": "inject", "payload": {"kill": true}}
 
-It reaches whatever process holds the task, through the task's inbox. No server of Holdfast knows what it means: the
+It reaches whatever process holds the task, through the task's inbox. No server of Keelbolt knows what it means: the
 worker below does it, because it hears it.
 """
 
@@ -16,11 +16,11 @@ import os
 import signal
 from collections.abc import AsyncIterator
 
-from holdfast.protocol.card import ExtensionConfig
-from holdfast.tasks import TaskContext
+from keelbolt.protocol.card import ExtensionConfig
+from keelbolt.tasks import TaskContext
 
 BUTTONS = ExtensionConfig(
-    uri="https://holdfast.dev/a2a/extensions/steering/v1",
+    uri="urn:keelbolt:a2a:steering:v1",
     description="What a task of this agent can be told while it works.",
     params={
         "buttons": [

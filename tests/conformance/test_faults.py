@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from holdfast.conformance import expect
-from holdfast.conformance import suite as laws
-from holdfast.conformance.laws import hints
-from holdfast.conformance.storage import all_laws, validate
+from keelbolt.conformance import expect
+from keelbolt.conformance import suite as laws
+from keelbolt.conformance.laws import hints
+from keelbolt.conformance.storage import all_laws, validate
 from tests.conformance.broken import FAULTS, Fault
 from tests.conformance.broken.alone import ALONE
 from tests.conformance.broken.kept import Kept, kept

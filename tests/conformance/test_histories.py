@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.conformance.expect import LawBroken
-from holdfast.conformance.machine import check_histories
-from holdfast.conformance.storage import ByUrl, Subject
+from keelbolt.conformance.expect import LawBroken
+from keelbolt.conformance.machine import check_histories
+from keelbolt.conformance.storage import ByUrl, Subject
 from tests.conformance.broken import FAULTS, Fault
 
 URL = "sqlite:///{directory}/histories.db"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.conformance.pytest import storage_laws
-from holdfast.conformance.storage import ByUrl, Subject
+from keelbolt.conformance.pytest import storage_laws
+from keelbolt.conformance.storage import ByUrl, Subject
 
 test_law = storage_laws(Subject("memory", ByUrl("memory:")))

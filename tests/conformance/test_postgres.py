@@ -8,20 +8,20 @@ from collections.abc import Iterator, Sequence
 import asyncpg
 import pytest
 
-from holdfast.conformance.machine import check_histories
-from holdfast.conformance.pytest import storage_laws
-from holdfast.conformance.storage import Place, Subject
-from holdfast.storage import Family, Kernel, open_storage
-from holdfast.testing.postgres import URL_VARIABLE, PostgresServer
+from keelbolt.conformance.machine import check_histories
+from keelbolt.conformance.pytest import storage_laws
+from keelbolt.conformance.storage import Place, Subject
+from keelbolt.storage import Family, Kernel, open_storage
+from keelbolt.testing.postgres import URL_VARIABLE, PostgresServer
 
-pytest_plugins = ["holdfast.testing.pytest"]
+pytest_plugins = ["keelbolt.testing.pytest"]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def server(holdfast_postgres: PostgresServer) -> Iterator[None]:
+def server(keelbolt_postgres: PostgresServer) -> Iterator[None]:
     """One server for all laws; the processes that a law starts find it in their environment."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(URL_VARIABLE, holdfast_postgres.url)
+        patch.setenv(URL_VARIABLE, keelbolt_postgres.url)
         yield
 
 

@@ -8,20 +8,20 @@ from collections.abc import Iterator, Sequence
 import pytest
 import redis
 
-from holdfast.conformance.machine import check_histories
-from holdfast.conformance.pytest import storage_laws
-from holdfast.conformance.storage import Place, Subject
-from holdfast.storage import Family, Kernel, open_storage
-from holdfast.testing.valkey import URL_VARIABLE, ValkeyServer
+from keelbolt.conformance.machine import check_histories
+from keelbolt.conformance.pytest import storage_laws
+from keelbolt.conformance.storage import Place, Subject
+from keelbolt.storage import Family, Kernel, open_storage
+from keelbolt.testing.valkey import URL_VARIABLE, ValkeyServer
 
-pytest_plugins = ["holdfast.testing.pytest"]
+pytest_plugins = ["keelbolt.testing.pytest"]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def server(holdfast_valkey: ValkeyServer) -> Iterator[None]:
+def server(keelbolt_valkey: ValkeyServer) -> Iterator[None]:
     """One server for all laws; the processes that a law starts find it in their environment."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(URL_VARIABLE, holdfast_valkey.url)
+        patch.setenv(URL_VARIABLE, keelbolt_valkey.url)
         yield
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.conformance.pytest import storage_laws
-from holdfast.conformance.storage import ByUrl, Subject
+from keelbolt.conformance.pytest import storage_laws
+from keelbolt.conformance.storage import ByUrl, Subject
 
 URL = "sqlite:///{directory}/laws.db"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.conformance import suite
-from holdfast.conformance.state_store import all_laws, checklist, laws_as_markdown, load, validate
-from holdfast.conformance.state_store.checklist import ITEMS
-from holdfast.errors import InvalidValue
+from keelbolt.conformance import suite
+from keelbolt.conformance.state_store import all_laws, checklist, laws_as_markdown, load, validate
+from keelbolt.conformance.state_store.checklist import ITEMS
+from keelbolt.errors import InvalidValue
 from tests.conformance.broken_state import FAULTS, Fault, Kept
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +73,7 @@ async def test_only_the_laws_of_what_a_store_has_apply(factory: str) -> None:
         ("builtins:zip", "zip"),
         ("sys:maxsize", "must be a StateStoreSubject or a factory"),
         ("nothing", "module:attribute"),
-        ("holdfast.state:StateStore", "made no store"),
+        ("keelbolt.state:StateStore", "made no store"),
     ],
 )
 async def test_what_is_no_store_is_told(wrong: str, words: str) -> None:
@@ -93,7 +93,7 @@ def test_the_checklist_names_laws() -> None:
 
 
 def test_the_documentation_lists_the_laws() -> None:
-    """When this fails: `python -m holdfast.conformance.state_store` prints the list as it should be."""
+    """When this fails: `python -m keelbolt.conformance.state_store` prints the list as it should be."""
     documented = (ROOT / "docs/reference/state-store-laws.md").read_text().split("<!-- laws -->\n")[1]
     assert documented.split("\n") == [*laws_as_markdown().rstrip().split("\n"), ""]
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import pytest
 from penguiflow.state import InMemoryStateStore
 
-from holdfast.conformance.pytest import state_store_laws
-from holdfast.conformance.state_store import StatePlace, StateStoreSubject, capabilities_of, validate
-from holdfast.state import HybridStateStore, StateStore, StateStoreSessionAdapter
-from holdfast.state.binding import Types
-from holdfast.testing import postgres, valkey
+from keelbolt.conformance.pytest import state_store_laws
+from keelbolt.conformance.state_store import StatePlace, StateStoreSubject, capabilities_of, validate
+from keelbolt.state import HybridStateStore, StateStore, StateStoreSessionAdapter
+from keelbolt.state.binding import Types
+from keelbolt.testing import postgres, valkey
 
-pytest_plugins = ["holdfast.testing.pytest"]
+pytest_plugins = ["keelbolt.testing.pytest"]
 
 # What 3.11.2 does otherwise. A law that is no longer broken must go from here, one that is newly broken must come in.
 DEVIATIONS = {
@@ -32,11 +32,11 @@ DEVIATIONS = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def servers(holdfast_postgres: postgres.PostgresServer, holdfast_valkey: valkey.ValkeyServer) -> Iterator[None]:
+def servers(keelbolt_postgres: postgres.PostgresServer, keelbolt_valkey: valkey.ValkeyServer) -> Iterator[None]:
     """One database for all laws; each place is a tenant of it."""
-    with holdfast_postgres.database() as database, pytest.MonkeyPatch.context() as patch:
+    with keelbolt_postgres.database() as database, pytest.MonkeyPatch.context() as patch:
         patch.setenv(postgres.URL_VARIABLE, database)
-        patch.setenv(valkey.URL_VARIABLE, holdfast_valkey.create_database())
+        patch.setenv(valkey.URL_VARIABLE, keelbolt_valkey.create_database())
         yield
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.conformance.laws import commit
-from holdfast.conformance.storage import (
+from keelbolt.conformance.laws import commit
+from keelbolt.conformance.storage import (
     ByUrl,
     Finding,
     LawBroken,
@@ -25,9 +25,9 @@ from holdfast.conformance.storage import (
     subject_of,
     validate,
 )
-from holdfast.errors import InvalidValue
-from holdfast.storage.contract import Family, Kernel
-from holdfast.storage.memory import MemoryKernel
+from keelbolt.errors import InvalidValue
+from keelbolt.storage.contract import Family, Kernel
+from keelbolt.storage.memory import MemoryKernel
 from tests.conformance.broken.records import TakeLeavesTheRecord
 
 ROOT = Path(__file__).parents[2]
@@ -61,19 +61,19 @@ def test_every_law_says_one_sentence() -> None:
 
 
 def test_the_documentation_lists_the_laws() -> None:
-    """When this fails: `python -m holdfast.conformance.storage` prints the list as it should be."""
+    """When this fails: `python -m keelbolt.conformance.storage` prints the list as it should be."""
     documented = (ROOT / "docs/reference/conformance.md").read_text().split("<!-- laws -->\n")[1]
     assert documented.split("\n") == [*laws_as_markdown().rstrip().split("\n"), ""]
 
 
 def test_no_file_of_laws_is_long() -> None:
-    for path in (ROOT / "src/holdfast/conformance").rglob("*.py"):
+    for path in (ROOT / "src/keelbolt/conformance").rglob("*.py"):
         assert len(path.read_text().splitlines()) <= 400, path.name
 
 
 def test_the_suite_needs_neither_pytest_nor_hypothesis() -> None:
     program = (
-        "import sys, holdfast.conformance.storage\n"
+        "import sys, keelbolt.conformance.storage\n"
         "print([name for name in ('pytest', 'hypothesis') if name in sys.modules])"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -81,9 +81,9 @@ def test_the_suite_needs_neither_pytest_nor_hypothesis() -> None:
 
 
 def test_without_hypothesis_histories_say_what_to_install() -> None:
-    program = "import sys; sys.modules['hypothesis'] = None\nimport holdfast.conformance.machine"
+    program = "import sys; sys.modules['hypothesis'] = None\nimport keelbolt.conformance.machine"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert "hypothesis is not installed. Install it with: pip install 'holdfast[dev]'" in answer.stderr
+    assert "hypothesis is not installed. Install it with: pip install 'keelbolt[dev]'" in answer.stderr
 
 
 # ----------------------------------------------------------------------------------------------------------- report
@@ -125,7 +125,7 @@ async def test_a_law_that_does_not_end_is_broken(monkeypatch: pytest.MonkeyPatch
         async def flush(self) -> None:
             await asyncio.sleep(3600)
 
-    monkeypatch.setattr("holdfast.conformance.suite.LAW_SECONDS", 0.1)
+    monkeypatch.setattr("keelbolt.conformance.suite.LAW_SECONDS", 0.1)
     report = await validate(Hanging, only=["a_caller_who_never_awaits_loses_nothing"])
     assert [finding.message for finding in report.failed] == ["no end within 0.1 s"]
 
@@ -146,7 +146,7 @@ async def test_every_way_to_name_an_engine(given: Subject) -> None:
 
 def test_load_finds_what_is_named() -> None:
     assert load("tests.conformance.test_suite:MEMORY").name == "memory"
-    assert load("holdfast.storage.memory:MemoryKernel").name == "holdfast.storage.memory:MemoryKernel"
+    assert load("keelbolt.storage.memory:MemoryKernel").name == "keelbolt.storage.memory:MemoryKernel"
 
 
 @pytest.mark.parametrize(

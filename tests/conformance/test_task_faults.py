@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.conformance import suite as laws
-from holdfast.conformance.task_storage import all_laws, laws_as_markdown, validate
+from keelbolt.conformance import suite as laws
+from keelbolt.conformance.task_storage import all_laws, laws_as_markdown, validate
 from tests.conformance.broken_tasks import FAULTS, Fault
 from tests.conformance.broken_tasks.kept import Kept
 
@@ -37,7 +37,7 @@ async def test_the_storage_that_keeps_is_whole_without_a_fault() -> None:
 
 
 def test_the_documentation_lists_the_laws() -> None:
-    """When this fails: `python -m holdfast.conformance.task_storage` prints the list as it should be."""
+    """When this fails: `python -m keelbolt.conformance.task_storage` prints the list as it should be."""
     documented = (ROOT / "docs/reference/task-storage.md").read_text().split("<!-- laws -->\n")[1]
     assert documented.split("\n") == [*laws_as_markdown().rstrip().split("\n"), ""]
 

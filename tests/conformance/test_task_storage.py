@@ -11,21 +11,21 @@ import asyncpg
 import pytest
 import redis
 
-from holdfast.apcore import InMemoryTaskStore, TaskStoreStorage
-from holdfast.conformance.pytest import task_storage_laws
-from holdfast.conformance.task_storage import StoragePlace, TaskStorageSubject
-from holdfast.tasks.storage import InMemoryStorage, PostgreSQLStorage, RedisStorage, SQLiteStorage
-from holdfast.testing import postgres, valkey
+from keelbolt.apcore import InMemoryTaskStore, TaskStoreStorage
+from keelbolt.conformance.pytest import task_storage_laws
+from keelbolt.conformance.task_storage import StoragePlace, TaskStorageSubject
+from keelbolt.tasks.storage import InMemoryStorage, PostgreSQLStorage, RedisStorage, SQLiteStorage
+from keelbolt.testing import postgres, valkey
 from tests.conformance.three_methods import ThreeMethods
 
-pytest_plugins = ["holdfast.testing.pytest"]
+pytest_plugins = ["keelbolt.testing.pytest"]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def servers(holdfast_postgres: postgres.PostgresServer, holdfast_valkey: valkey.ValkeyServer) -> Iterator[None]:
+def servers(keelbolt_postgres: postgres.PostgresServer, keelbolt_valkey: valkey.ValkeyServer) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(postgres.URL_VARIABLE, holdfast_postgres.url)
-        patch.setenv(valkey.URL_VARIABLE, holdfast_valkey.url)
+        patch.setenv(postgres.URL_VARIABLE, keelbolt_postgres.url)
+        patch.setenv(valkey.URL_VARIABLE, keelbolt_valkey.url)
         yield
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli.main import main
-from holdfast.conformance import suite
-from holdfast.conformance.turn_callbacks import (
+from keelbolt.cli.main import main
+from keelbolt.conformance import suite
+from keelbolt.conformance.turn_callbacks import (
     TurnCallbacksSubject,
     TurnPlace,
     all_laws,
@@ -18,8 +18,8 @@ from holdfast.conformance.turn_callbacks import (
     load,
     validate,
 )
-from holdfast.errors import InvalidValue
-from holdfast.turns import DurableStorage, Scope, durable_storage, noop_storage
+from keelbolt.errors import InvalidValue
+from keelbolt.turns import DurableStorage, Scope, durable_storage, noop_storage
 from tests.conformance.broken_turns import FAULTS, Fault, Kept
 from tests.integration.tasks.conftest import ENGINES, store_url
 
@@ -95,7 +95,7 @@ def test_as_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     here = "tests.conformance.test_turn_faults"
     good = run(main, ["conformance", "turn-callbacks", f"{here}:in_memory", "--only", "shape"])
     assert good.exit_code == 0, good.output
-    assert run(main, ["conformance", "turn-callbacks", "holdfast.turns:noop_storage", "--json"]).exit_code == 1
+    assert run(main, ["conformance", "turn-callbacks", "keelbolt.turns:noop_storage", "--json"]).exit_code == 1
 
 
 def in_memory() -> Kept:
@@ -103,7 +103,7 @@ def in_memory() -> Kept:
 
 
 async def test_what_is_no_adapter_is_refused() -> None:
-    for wrong in ("no.such.module:x", "holdfast.turns:__doc__"):
+    for wrong in ("no.such.module:x", "keelbolt.turns:__doc__"):
         with pytest.raises(InvalidValue):
             load(wrong)
     for made in (lambda: 7, lambda: 1 / 0):
@@ -112,7 +112,7 @@ async def test_what_is_no_adapter_is_refused() -> None:
 
 
 def test_the_documentation_lists_the_laws() -> None:
-    """When this fails: `python -m holdfast.conformance.turn_callbacks` prints the list as it should be."""
+    """When this fails: `python -m keelbolt.conformance.turn_callbacks` prints the list as it should be."""
     documented = (ROOT / "docs/reference/turn-callbacks-laws.md").read_text().split("<!-- laws -->\n")[1]
     assert documented.split("\n") == [*laws_as_markdown().rstrip().split("\n"), ""]
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from holdfast.errors import ConcurrencyError, TaskNotFoundError, TaskTerminalStateError
-from holdfast.protocol.types import Message, Task, TaskState, TaskStatus
-from holdfast.tasks.storage import ArtifactWrite, Storage
+from keelbolt.errors import ConcurrencyError, TaskNotFoundError, TaskTerminalStateError
+from keelbolt.protocol.types import Message, Task, TaskState, TaskStatus
+from keelbolt.tasks.storage import ArtifactWrite, Storage
 
 
 class ThreeMethods(Storage[Any]):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import logging
 
-from holdfast.auth import TokenAuthenticator
-from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig, ExtensionConfig, ProviderConfig, SkillConfig
-from holdfast.server import A2AServer
-from holdfast.server.settings import ServerSettings
-from holdfast.tasks.settings import TaskSettings
+from keelbolt.auth import TokenAuthenticator
+from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, ExtensionConfig, ProviderConfig, SkillConfig
+from keelbolt.server import A2AServer
+from keelbolt.server.settings import ServerSettings
+from keelbolt.tasks.settings import TaskSettings
 from tests.conformance_agent.behaviour import Conforming
 
 BLOCKING_SECONDS = 1.0  # a task that lasts longer is answered as it is: the kit of 0.3 wants to see one at work
@@ -28,7 +28,7 @@ def card(
         capabilities=CapabilitiesConfig(
             streaming=streaming, push_notifications=push, extended_agent_card=extended, extensions=extensions
         ),
-        provider=ProviderConfig(organization="Holdfast", url="https://holdfast.dev"),
+        provider=ProviderConfig(organization="Keelbolt", url="https://example.com"),
         input_modes=("text/plain", "application/json", "image/*", "application/pdf", "application/octet-stream"),
         output_modes=("text/plain", "application/json"),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from holdfast.tasks import TaskContext, Worker
+from keelbolt.tasks import TaskContext, Worker
 
 BEATS = 5
 BEAT_SECONDS = 1.0  # BEATS of them: longer than twice the 2 s that the kits wait for a stream

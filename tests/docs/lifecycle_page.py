@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.protocol.types import TaskState
-from holdfast.tasks.lifecycle import TRANSITIONS
+from keelbolt.protocol.types import TaskState
+from keelbolt.tasks.lifecycle import TRANSITIONS
 
 PAGE = Path(__file__).parents[2] / "docs/reference/lifecycle.md"
-BEGIN = "<!-- drawn from holdfast.tasks.lifecycle.TRANSITIONS: begin -->\n"
-END = "<!-- drawn from holdfast.tasks.lifecycle.TRANSITIONS: end -->\n"
+BEGIN = "<!-- drawn from keelbolt.tasks.lifecycle.TRANSITIONS: begin -->\n"
+END = "<!-- drawn from keelbolt.tasks.lifecycle.TRANSITIONS: end -->\n"
 
 
 def kind(state: TaskState) -> str:

@@ -8,7 +8,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
-from tests.docs.test_first_agent import HOLDFAST, ROOT, blocks, port
+from tests.docs.test_first_agent import KEELBOLT, ROOT, blocks, port
 
 __all__ = ["port"]
 
@@ -18,16 +18,16 @@ WRITTEN = "postgresql://agent:secret@db.internal/agents"
 
 def test_the_commands_of_the_page(tmp_path: Path, port: str, postgres_url: str) -> None:
     (tmp_path / "agent.py").write_text(blocks(PAGE, "python")[0])
-    lines = [line for block in blocks(PAGE, "sh") for line in block.splitlines() if line.startswith("holdfast")]
+    lines = [line for block in blocks(PAGE, "sh") for line in block.splitlines() if line.startswith("keelbolt")]
     migrate, serve, worker, send, listed = lines
-    environment = {**os.environ, "HOLDFAST_STORAGE": postgres_url, "HOLDFAST_LEASE_SECONDS": "2"}
-    assert f"export HOLDFAST_STORAGE={WRITTEN}" in PAGE
+    environment = {**os.environ, "KEELBOLT_STORAGE": postgres_url, "KEELBOLT_LEASE_SECONDS": "2"}
+    assert f"export KEELBOLT_STORAGE={WRITTEN}" in PAGE
 
     def start(line: str) -> subprocess.Popen[str]:
         line = line.replace(WRITTEN, shlex.quote(postgres_url)).replace("0.0.0.0", "127.0.0.1")
         line = line.replace("https://agent.example.com", "http://localhost:8000")  # here is no proxy
         line = re.sub(r"\b8000\b", port, line).replace("--processes 4", "--processes 2")
-        command = line.replace("holdfast", HOLDFAST, 1)
+        command = line.replace("keelbolt", KEELBOLT, 1)
         return subprocess.Popen(
             ["sh", "-c", f"exec {command}"],
             cwd=tmp_path,
@@ -53,14 +53,14 @@ def test_the_commands_of_the_page(tmp_path: Path, port: str, postgres_url: str) 
         try:
             until(machine, " serves at ")
             task_id = re.search(r"task (\S+)", run(send.replace(" 60 ", " 9 ")))[1]  # type: ignore[index]
-            while " filed" not in run(f"holdfast get http://localhost:8000 {task_id} --json"):
+            while " filed" not in run(f"keelbolt get http://localhost:8000 {task_id} --json"):
                 pass
         finally:
             os.killpg(machine.pid, 9)
             machine.communicate(timeout=30)
     with start(worker) as other:
         try:
-            told = run(f"holdfast tasks tail {task_id} --after 0")  # until it ends
+            told = run(f"keelbolt tasks tail {task_id} --after 0")  # until it ends
             assert "9 forms are filed, in 2 attempt(s)" in told
             assert told.count("1 filed") == 2  # the turn ran again from its start; the form was not filed again
             assert task_id in run(listed)

@@ -21,7 +21,7 @@ def test_the_kernel_demonstration_loses_nothing() -> None:
     assert ran.stdout.count("  yes  ") == 4
     assert "took over" in ran.stdout
 
-    tries = re.findall(r"^ {2}(\S*holdfast .*)$", ran.stdout, re.MULTILINE)
+    tries = re.findall(r"^ {2}(\S*keelbolt .*)$", ran.stdout, re.MULTILINE)
     assert len(tries) == 3
     for line in tries:
         subprocess.run(shlex.split(line), cwd=ROOT, check=True, capture_output=True, timeout=60)

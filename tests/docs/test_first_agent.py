@@ -19,7 +19,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL = (ROOT / "docs/tutorial/first-agent.md").read_text()
-HOLDFAST = f"{shlex.quote(sys.executable)} -c 'from holdfast.cli.main import main; main()'"
+KEELBOLT = f"{shlex.quote(sys.executable)} -c 'from keelbolt.cli.main import main; main()'"
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -69,8 +69,8 @@ class Terminal:
     @contextmanager
     def serving(self, line: str) -> Iterator[subprocess.Popen[str]]:
         """The first terminal, which serves; the process, once it listens."""
-        assert "holdfast serve" in line
-        command = f"{line.strip().replace('holdfast', HOLDFAST)} --port {self.port}"
+        assert "keelbolt serve" in line
+        command = f"{line.strip().replace('keelbolt', KEELBOLT)} --port {self.port}"
         with serving(f"exec env {command}", self.folder) as process:
             yield process
 
@@ -108,15 +108,15 @@ def test_the_tutorial_can_be_typed_in(terminal: Terminal) -> None:
     agent = terminal.folder / "agent.py"
 
     agent.write_text(first)
-    with terminal.serving("holdfast serve agent:Baker"):
+    with terminal.serving("keelbolt serve agent:Baker"):
         said = [json.loads(terminal.run(block("poppy roll")))["task"] for _ in range(2)]
         assert said[0]["artifacts"][0]["parts"] == [{"text": "One poppy roll, fresh from the oven."}]
         assert said[0] == said[1]
         assert json.loads(terminal.run(block("agent-card.json")))["description"] == "Bakes what you ask for."
-    assert (terminal.folder / "holdfast.db").exists()
+    assert (terminal.folder / "keelbolt.db").exists()
 
     agent.write_text(second)
-    serve = block("HOLDFAST_LEASE_SECONDS=3")
+    serve = block("KEELBOLT_LEASE_SECONDS=3")
     with terminal.serving(serve) as process:
         task_id = terminal.run(block("TASK=$("))
         asked = json.loads(terminal.run("curl -s localhost:8000/tasks/$TASK"))
@@ -138,14 +138,14 @@ def test_the_tutorial_can_be_typed_in(terminal: Terminal) -> None:
         assert rest.count("TASK_STATE_COMPLETED") == 1
         assert "rye bread 4. " in rest
         assert terminal.run(block("cat orders.txt")) == "flour for rye bread"
-        shown = json.loads(terminal.run(block("holdfast/v1/tasks/$TASK")))
+        shown = json.loads(terminal.run(block("keelbolt/v1/tasks/$TASK")))
         assert shown["runs"] == 2
         assert shown["steps"] == {"order flour": {"state": "done", "result": "a sack of flour"}}
         assert len(shown["task"]["artifacts"][0]["parts"]) == 4
 
 
 def test_the_tutorial_installs_what_it_uses() -> None:
-    assert blocks(TUTORIAL, "sh")[0].splitlines()[-1] == "pip install path/to/holdfast"
+    assert blocks(TUTORIAL, "sh")[0].splitlines()[-1] == "pip install keelbolt"
 
 
 def test_the_agent_of_the_readme_serves(terminal: Terminal) -> None:
@@ -157,5 +157,5 @@ def test_the_agent_of_the_readme_serves(terminal: Terminal) -> None:
     with serving(f"exec {shlex.quote(sys.executable)} agent.py", terminal.folder, listens):
         first = json.loads(terminal.run(line))["task"]
         assert [part["text"] for part in first["artifacts"][0]["parts"]] == ["well ", "said "]
-    with terminal.serving("holdfast serve agent:echo --storage sqlite:///agent.db"):
+    with terminal.serving("keelbolt serve agent:echo --storage sqlite:///agent.db"):
         assert json.loads(terminal.run(line))["task"]["id"] == first["id"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from holdfast.protocol.types import PAUSED, TERMINAL, TaskState
+from keelbolt.protocol.types import PAUSED, TERMINAL, TaskState
 from tests.docs.lifecycle_page import PAGE, drawn, parts
 
 

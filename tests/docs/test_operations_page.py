@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from holdfast.server.operations.table import ROUTES
+from keelbolt.server.operations.table import ROUTES
 from tests.docs.operations_page import PAGE, parts, written
 
 

@@ -32,4 +32,4 @@ def test_what_is_named_exists() -> None:
             test = path
         assert not test or f"def {test}(" in file, name
     for room in re.findall(r"`((?:tasks|server|webhooks)/[\w.]*)`", PAGE):
-        assert (ROOT / "src/holdfast" / room).exists(), room
+        assert (ROOT / "src/keelbolt" / room).exists(), room

@@ -9,15 +9,15 @@ from pathlib import Path
 import click
 import pytest
 
-from holdfast import errors
-from holdfast.cli.main import main
+from keelbolt import errors
+from keelbolt.cli.main import main
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def error_names() -> list[str]:
     classes = inspect.getmembers(errors, inspect.isclass)
-    return [name for name, kind in classes if issubclass(kind, errors.HoldfastError) and not name.startswith("_")]
+    return [name for name, kind in classes if issubclass(kind, errors.KeelboltError) and not name.startswith("_")]
 
 
 def commands(command: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
@@ -37,7 +37,7 @@ def test_every_error_is_in_the_tree(name: str) -> None:
     assert name in (errors.__doc__ or "")
 
 
-@pytest.mark.parametrize(("path", "command"), list(commands(main, "holdfast")))
+@pytest.mark.parametrize(("path", "command"), list(commands(main, "keelbolt")))
 def test_every_command_and_option_is_documented(path: str, command: click.Command) -> None:
     text = (DOCS / "reference/cli.md").read_text()
     heading = f"{'#' * len(path.split())} {path}\n"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 PAGE = (Path(__file__).parents[2] / "docs/howto/run-workers.md").read_text()
-HOLDFAST = [sys.executable, "-c", "from holdfast.cli.main import main; main()"]
+KEELBOLT = [sys.executable, "-c", "from keelbolt.cli.main import main; main()"]
 
 
 def blocks(language: str) -> list[str]:
@@ -25,7 +25,7 @@ def commands() -> Iterator[list[str]]:
     for block in blocks("sh"):
         for line in block.splitlines():
             words = shlex.split(line)
-            assert words[0] == "holdfast"
+            assert words[0] == "keelbolt"
             yield words[1:]
 
 
@@ -34,7 +34,7 @@ def worker(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """The worker of the page, which takes tasks."""
     (tmp_path / "agent.py").write_text(blocks("python")[0])
     command = next(words for words in commands() if words[0] == "worker")
-    process = subprocess.Popen([*HOLDFAST, *command], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*KEELBOLT, *command], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     with process:
         assert process.stderr is not None
         assert "takes tasks from sqlite" in process.stderr.readline()
@@ -47,7 +47,7 @@ def test_the_page_can_be_typed_in(worker: subprocess.Popen[str], tmp_path: Path)
     said = {}
     for words in commands():
         if words[0] != "worker":
-            ran = subprocess.run([*HOLDFAST, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+            ran = subprocess.run([*KEELBOLT, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
             said[" ".join(words[:2])] = (ran.returncode, ran.stdout + ran.stderr)
     assert said["tasks send"][0] == 0
     assert "Hello, Ada!" in said["tasks send"][1]

@@ -12,12 +12,12 @@ from typing import Any
 import click
 import pytest
 
-from holdfast.cli.main import main
-from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig, ExtensionConfig, SkillConfig
-from holdfast.server import A2AServer
-from holdfast.server.settings import ServerSettings
-from holdfast.state import factory
-from holdfast.tasks import TaskSettings
+from keelbolt.cli.main import main
+from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, ExtensionConfig, SkillConfig
+from keelbolt.server import A2AServer
+from keelbolt.server.settings import ServerSettings
+from keelbolt.state import factory
+from keelbolt.tasks import TaskSettings
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reference/server.md").read_text()
@@ -55,7 +55,7 @@ def test_the_defaults_of_run_are_documented() -> None:
 @pytest.mark.parametrize("field", fields(ServerSettings), ids=lambda field: field.name)
 def test_every_setting_is_documented_with_its_default(field: Field[Any]) -> None:
     name, default = field.name, shown(field.default)
-    assert f"| `{name}` | `HOLDFAST_{name.upper()}` | {default} |" in section("## Settings")
+    assert f"| `{name}` | `KEELBOLT_{name.upper()}` | {default} |" in section("## Settings")
 
 
 @pytest.mark.parametrize("kind", [AgentCardConfig, CapabilitiesConfig, ExtensionConfig, SkillConfig])
@@ -76,7 +76,7 @@ def of_commands(command: click.Command) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
 def test_no_page_names_a_setting_that_does_not_exist(page: Path) -> None:
-    settings = {f"HOLDFAST_{field.name.upper()}" for kind in (ServerSettings, TaskSettings) for field in fields(kind)}
-    named = set(re.findall(r"\bHOLDFAST_[A-Z_]+\b", page.read_text()))
+    settings = {f"KEELBOLT_{field.name.upper()}" for kind in (ServerSettings, TaskSettings) for field in fields(kind)}
+    named = set(re.findall(r"\bKEELBOLT_[A-Z_]+\b", page.read_text()))
     factory_reads = {factory.URL, factory.TENANT, factory.POLICY, factory.SPOOL}
-    assert named <= settings | set(of_commands(main)) | factory_reads | {"HOLDFAST_TRACING"}
+    assert named <= settings | set(of_commands(main)) | factory_reads | {"KEELBOLT_TRACING"}

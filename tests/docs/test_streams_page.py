@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 from pathlib import Path
 
-from holdfast.server.service import RESUME_EXTENSION
-from holdfast.server.settings import ServerSettings
-from holdfast.server.sse import RETRY_MILLISECONDS
+from keelbolt.server.service import RESUME_EXTENSION
+from keelbolt.server.settings import ServerSettings
+from keelbolt.server.sse import RETRY_MILLISECONDS
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/streams.md").read_text()
 
@@ -19,5 +19,5 @@ def test_the_extension_is_named() -> None:
 
 def test_its_settings_exist() -> None:
     for name in ("streams", "heartbeat_stream_seconds", "cancel_on_disconnect"):
-        assert f"`HOLDFAST_{name.upper()}`" in PAGE
+        assert f"`KEELBOLT_{name.upper()}`" in PAGE
         assert name in {field.name for field in fields(ServerSettings)}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.turns import durable_storage
-from holdfast.turns.callbacks import CALLBACKS
-from holdfast.turns.events import FUNCTIONAL, OBSERVED, WRITTEN
-from holdfast.turns.runner import TurnRunnerConfig
+from keelbolt.turns import durable_storage
+from keelbolt.turns.callbacks import CALLBACKS
+from keelbolt.turns.events import FUNCTIONAL, OBSERVED, WRITTEN
+from keelbolt.turns.runner import TurnRunnerConfig
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/turns.md").read_text()
 

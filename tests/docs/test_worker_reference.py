@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.tasks import LifecycleHooks, TaskContext, TaskEngine, TaskManager, TaskSettings
+from keelbolt.tasks import LifecycleHooks, TaskContext, TaskEngine, TaskManager, TaskSettings
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/worker.md").read_text()
 
@@ -46,7 +46,7 @@ def test_every_argument_of_a_member_is_documented(name: str) -> None:
 @pytest.mark.parametrize("field", fields(TaskSettings), ids=lambda field: field.name)
 def test_every_setting_is_documented_with_its_default(field: Field[Any]) -> None:
     name, default = field.name, field.default
-    assert f"| `{name}` | `HOLDFAST_{name.upper()}` | {default} |" in section("## Settings")
+    assert f"| `{name}` | `KEELBOLT_{name.upper()}` | {default} |" in section("## Settings")
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(LifecycleHooks) if not field.name.startswith("_")])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.postgres import OwnPostgres, own_postgres
-from holdfast.testing.valkey import OwnValkey, own_valkey
+from keelbolt.testing.postgres import OwnPostgres, own_postgres
+from keelbolt.testing.valkey import OwnValkey, own_valkey
 from tests.faults.processes import Children
 
 Figures = Callable[..., None]

@@ -17,7 +17,7 @@ from typing import Any
 
 import apsw
 
-from holdfast.storage.sqlite.connection import Connection
+from keelbolt.storage.sqlite.connection import Connection
 
 SECTOR = 512
 _names = itertools.count(1)
@@ -99,7 +99,7 @@ class Disk:
         self.files: dict[str, File] = {}
         self.before: Callable[[str], None] = lambda _what: None
         self.obeys_sync = True
-        self.name = f"holdfast-disk-{next(_names)}"
+        self.name = f"keelbolt-disk-{next(_names)}"
         self._vfs = _VFS(self)
 
     def cut(self, moment: str) -> Cut:

@@ -16,10 +16,10 @@ import sys
 import time
 import warnings
 
-from holdfast.errors import HoldfastError
-from holdfast.storage import Append, Collection, Draft, Operation
-from holdfast.storage.sqlite import SQLiteKernel
-from holdfast.testing.crash import CrashPoint
+from keelbolt.errors import KeelboltError
+from keelbolt.storage import Append, Collection, Draft, Operation
+from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.testing.crash import CrashPoint
 
 PARTITION = "fork"
 FAMILIES = (Collection("doc"),)
@@ -48,7 +48,7 @@ async def uses(kernel: SQLiteKernel, path: str) -> dict[str, str]:
                     async with SQLiteKernel(path, declare=FAMILIES) as own:
                         await own.commit(PARTITION, ENTRY)
             outcomes[name] = "done"
-        except HoldfastError as error:
+        except KeelboltError as error:
             outcomes[name] = type(error).__name__
     return outcomes
 

@@ -11,9 +11,9 @@ import asyncio
 import json
 import sys
 
-from holdfast.errors import CommitRefused
-from holdfast.storage import Append, Claim, Collection, Draft, Kernel, Operation, Put
-from holdfast.storage.sqlite import SQLiteKernel
+from keelbolt.errors import CommitRefused
+from keelbolt.storage import Append, Claim, Collection, Draft, Kernel, Operation, Put
+from keelbolt.storage.sqlite import SQLiteKernel
 
 PARTITION = "faults"
 QUEUE = "jobs"

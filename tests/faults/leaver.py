@@ -13,8 +13,8 @@ import os
 import signal
 import sys
 
-from holdfast.storage import Append, Collection, Draft, Log, Put
-from holdfast.storage.sqlite import SQLiteKernel
+from keelbolt.storage import Append, Collection, Draft, Log, Put
+from keelbolt.storage.sqlite import SQLiteKernel
 
 PARTITION = "leaver"
 FAMILIES = (Collection("doc", write_behind=True), Log("behind", write_behind=True))

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from holdfast.storage import Append, Collection, Draft, Index, Insert
-from holdfast.storage.sqlite import SQLiteKernel
+from keelbolt.storage import Append, Collection, Draft, Index, Insert
+from keelbolt.storage.sqlite import SQLiteKernel
 
 PARTITION = "open"
 FAMILIES = (

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from holdfast.errors import CommitRefused
-from holdfast.storage import Append, Claim, Draft, Enqueue, Kernel, Put, open_storage
+from keelbolt.errors import CommitRefused
+from keelbolt.storage import Append, Claim, Draft, Enqueue, Kernel, Put, open_storage
 from tests.faults.writer import FAMILIES, PARTITION
 
 KEYS = 12

@@ -11,8 +11,8 @@ import signal
 import sys
 from typing import Any
 
-from holdfast.storage import Append, Draft, open_storage
-from holdfast.storage.postgres.book import Book
+from keelbolt.storage import Append, Draft, open_storage
+from keelbolt.storage.postgres.book import Book
 from tests.faults.writer import FAMILIES, PARTITION
 
 _save = Book.save

@@ -9,7 +9,7 @@ import asyncio
 import random
 import sys
 
-from holdfast.storage import open_storage
+from keelbolt.storage import open_storage
 from tests.faults.writer import FAMILIES, Notes, groups, jobs, pairs
 
 

@@ -12,8 +12,8 @@ import json
 import sys
 import time
 
-from holdfast.storage import Collection
-from holdfast.storage.sqlite import SQLiteKernel
+from keelbolt.storage import Collection
+from keelbolt.storage.sqlite import SQLiteKernel
 
 PARTITION = "clock"
 FAMILIES = (Collection("doc", expiring=True),)

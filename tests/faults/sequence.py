@@ -9,9 +9,9 @@ import asyncio
 import json
 import sys
 
-from holdfast.errors import StorageError
-from holdfast.storage import Append, Collection, Draft, Kernel, Put
-from holdfast.storage.sqlite import SQLiteKernel
+from keelbolt.errors import StorageError
+from keelbolt.storage import Append, Collection, Draft, Kernel, Put
+from keelbolt.storage.sqlite import SQLiteKernel
 
 PARTITION = "faults"
 FAMILIES = (Collection("doc"),)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from holdfast.errors import HoldfastError
-from holdfast.storage import Append, Draft
-from holdfast.tasks import TaskContext, TaskState
-from holdfast.tasks.families import EVENTS
-from holdfast.tasks.journal import Journal
-from holdfast.tasks.lifecycle import End, Report
-from holdfast.tasks.notes import ArtifactNote, OtherNote
+from keelbolt.errors import KeelboltError
+from keelbolt.storage import Append, Draft
+from keelbolt.tasks import TaskContext, TaskState
+from keelbolt.tasks.families import EVENTS
+from keelbolt.tasks.journal import Journal
+from keelbolt.tasks.lifecycle import End, Report
+from keelbolt.tasks.notes import ArtifactNote, OtherNote
 
 STALE = "stale"
 
@@ -51,7 +51,7 @@ async def stale_writes(ctx: TaskContext) -> dict[str, str]:
     for name, write in writes.items():
         try:
             await write()
-        except HoldfastError as error:
+        except KeelboltError as error:
             outcomes[name] = type(error).__name__
         else:
             outcomes[name] = "written"

@@ -11,9 +11,9 @@ import asyncio
 import signal
 import sys
 
-from holdfast.storage import Append, Draft
-from holdfast.storage.sqlite import SQLiteKernel
-from holdfast.testing.crash import CrashPoint
+from keelbolt.storage import Append, Draft
+from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.testing.crash import CrashPoint
 from tests.faults.holder import FAMILIES, PARTITION
 
 

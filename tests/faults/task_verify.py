@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from holdfast.auth.principal import ANONYMOUS
-from holdfast.storage import Entry, Kernel
-from holdfast.tasks import TaskState
-from holdfast.tasks.families import EVENTS, QUEUE
-from holdfast.tasks.notes import WIRE_KINDS
-from holdfast.tasks.store import TaskStore
+from keelbolt.auth.principal import ANONYMOUS
+from keelbolt.storage import Entry, Kernel
+from keelbolt.tasks import TaskState
+from keelbolt.tasks.families import EVENTS, QUEUE
+from keelbolt.tasks.notes import WIRE_KINDS
+from keelbolt.tasks.store import TaskStore
 
 MAX_ATTEMPTS = 5
 

@@ -28,10 +28,10 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from holdfast.storage import Kernel, open_storage
-from holdfast.storage.sqlite import SQLiteKernel
-from holdfast.tasks import Message, Part, Role, TaskContext, TaskEngine, TaskSettings
-from holdfast.testing.crash import CrashPoint
+from keelbolt.storage import Kernel, open_storage
+from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.tasks import Message, Part, Role, TaskContext, TaskEngine, TaskSettings
+from keelbolt.testing.crash import CrashPoint
 from tests.faults.stale import stale_writes
 from tests.faults.task_notes import TaskNotes
 

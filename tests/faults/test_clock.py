@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import CommitRefused
-from holdfast.storage import Enqueue, Kernel, Put
-from holdfast.storage.sqlite import SQLiteKernel
-from holdfast.testing.clock import FakeClock
+from keelbolt.errors import CommitRefused
+from keelbolt.storage import Enqueue, Kernel, Put
+from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.testing.clock import FakeClock
 from tests.faults.conftest import Figures
 from tests.faults.prober import FAMILIES, LEASE_SECONDS, PARTITION
 from tests.faults.processes import Children

@@ -16,8 +16,8 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast.errors import BlobNotFound, CannotOpen, StorageBroken, StorageCorrupt, StorageError
-from holdfast.storage import (
+from keelbolt.errors import BlobNotFound, CannotOpen, StorageBroken, StorageCorrupt, StorageError
+from keelbolt.storage import (
     Append,
     Attach,
     Collection,
@@ -31,7 +31,7 @@ from holdfast.storage import (
     Query,
     Trim,
 )
-from holdfast.storage.sqlite import SQLiteKernel
+from keelbolt.storage.sqlite import SQLiteKernel
 from tests.faults.conftest import Figures
 
 PARTITION = "damage"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import CommitInDoubt, StorageBroken
-from holdfast.storage import Append, Draft, Kernel, Put
-from holdfast.storage.sqlite import SQLiteKernel, connection, writer
+from keelbolt.errors import CommitInDoubt, StorageBroken
+from keelbolt.storage import Append, Draft, Kernel, Put
+from keelbolt.storage.sqlite import SQLiteKernel, connection, writer
 from tests.faults.conftest import Figures
 from tests.faults.disk import Disk, anything, fsync_error, nothing
 from tests.faults.processes import Children

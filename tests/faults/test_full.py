@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import StorageFull
-from holdfast.storage import (
+from keelbolt.errors import StorageFull
+from keelbolt.storage import (
     Append,
     Attach,
     Collection,
@@ -29,7 +29,7 @@ from holdfast.storage import (
     Query,
     Trim,
 )
-from holdfast.storage.sqlite import SQLiteKernel
+from keelbolt.storage.sqlite import SQLiteKernel
 from tests.faults.conftest import Figures
 
 PARTITION = "full"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.storage import Append, Draft
-from holdfast.storage.sqlite import SQLiteKernel
-from holdfast.testing.crash import POINTS
+from keelbolt.storage import Append, Draft
+from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.testing.crash import POINTS
 from tests.faults.conftest import Figures
 from tests.faults.processes import Child, Children, Ended
 from tests.faults.verify import Verdict, notes_of, verify

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.storage import Query
-from holdfast.storage.migrations import migrations_of
-from holdfast.storage.sqlite import SQLiteKernel
+from keelbolt.storage import Query
+from keelbolt.storage.migrations import migrations_of
+from keelbolt.storage.sqlite import SQLiteKernel
 from tests.faults.conftest import Figures
 from tests.faults.opener import FAMILIES, PARTITION
 from tests.faults.processes import Children
@@ -44,6 +44,6 @@ async def test_a_race_to_make_the_schema(tmp_path: Path, children: Children, fig
             for process in range(PROCESSES):
                 count = await kernel.count(PARTITION, Query("doc", {"who": f"p{process}"}))
                 assert (count.value, count.exact) == (COMMITS, True)
-            assert (await kernel.stats()).engine["schema"] == migrations_of("holdfast.storage.sqlite")[-1].number
+            assert (await kernel.stats()).engine["schema"] == migrations_of("keelbolt.storage.sqlite")[-1].number
             assert [problem async for problem in kernel.check()] == []
     figures("opening a new file at once", rounds=rounds, processes=rounds * PROCESSES, failed=0, s_slowest=slowest)

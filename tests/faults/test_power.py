@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from holdfast.storage import Append, Attach, Collection, Draft, Durability, Enqueue, Kernel, Operation, Put
-from holdfast.storage.sqlite import SQLiteKernel, connection, writer
+from keelbolt.storage import Append, Attach, Collection, Draft, Durability, Enqueue, Kernel, Operation, Put
+from keelbolt.storage.sqlite import SQLiteKernel, connection, writer
 from tests.faults.conftest import Figures
 from tests.faults.disk import Cut, Disk, Write, anything, nothing
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.storage import open_storage
-from holdfast.testing.valkey import OwnValkey, own_valkey
+from keelbolt.storage import open_storage
+from keelbolt.testing.valkey import OwnValkey, own_valkey
 from tests.faults.conftest import Figures
 from tests.faults.processes import Children
 from tests.faults.test_postgres import Crowd, Follower

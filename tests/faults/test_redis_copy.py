@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import CommitInDoubt, StorageMoved, StorageUnavailable
-from holdfast.storage import Append, Collection, Draft, Insert, Kernel, Put, open_storage
-from holdfast.storage.copies import copy_storage
-from holdfast.storage.transfer.copy import Progress
-from holdfast.testing.valkey import own_valkey
+from keelbolt.errors import CommitInDoubt, StorageMoved, StorageUnavailable
+from keelbolt.storage import Append, Collection, Draft, Insert, Kernel, Put, open_storage
+from keelbolt.storage.copies import copy_storage
+from keelbolt.storage.transfer.copy import Progress
+from keelbolt.testing.valkey import own_valkey
 
 PLAIN = Collection("plain")
 MOMENTS = (("copy", "record"), ("copy", "entry"), ("verify", "record"), ("verify", "entry"))

@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
-from holdfast.errors import TaskNotCancelableError
-from holdfast.storage import open_storage
-from holdfast.tasks import Sent, TaskContext, TaskEngine, TaskSettings, TaskState
+from keelbolt.errors import TaskNotCancelableError
+from keelbolt.storage import open_storage
+from keelbolt.tasks import Sent, TaskContext, TaskEngine, TaskSettings, TaskState
 from tests.faults.conftest import Figures
 from tests.faults.task_verify import verify_tasks
 from tests.faults.task_worker import message

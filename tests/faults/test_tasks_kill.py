@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.storage import Entry, open_storage
-from holdfast.tasks import Snapshot, TaskEngine
-from holdfast.testing.crash import POINTS
+from keelbolt.storage import Entry, open_storage
+from keelbolt.tasks import Snapshot, TaskEngine
+from keelbolt.testing.crash import POINTS
 from tests.faults.conftest import Figures
 from tests.faults.processes import Children
 from tests.faults.task_pool import Pool

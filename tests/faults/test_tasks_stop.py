@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.auth.principal import ANONYMOUS
-from holdfast.storage import open_storage
-from holdfast.tasks import TaskEngine, TaskState
-from holdfast.tasks.families import CONTEXTS
+from keelbolt.auth.principal import ANONYMOUS
+from keelbolt.storage import open_storage
+from keelbolt.tasks import TaskEngine, TaskState
+from keelbolt.tasks.families import CONTEXTS
 from tests.faults.conftest import Figures
 from tests.faults.processes import Children
 from tests.faults.task_pool import Pool

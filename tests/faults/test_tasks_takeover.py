@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.auth.principal import Principal
-from holdfast.storage import Kernel, open_storage
-from holdfast.tasks import Envelope, TaskContext, TaskEngine, TaskSettings
+from keelbolt.auth.principal import Principal
+from keelbolt.storage import Kernel, open_storage
+from keelbolt.tasks import Envelope, TaskContext, TaskEngine, TaskSettings
 from tests.faults.conftest import Figures
 from tests.faults.processes import Children
 from tests.faults.task_pool import Pool

@@ -11,11 +11,11 @@ from collections import Counter
 import httpx2
 import pytest
 
-from holdfast.storage import new_id, open_storage
-from holdfast.tasks import TaskEngine
-from holdfast.tasks.families import EVENTS, WEBHOOKS
-from holdfast.tasks.notes import WIRE_KINDS
-from holdfast.webhooks.overview import webhooks
+from keelbolt.storage import new_id, open_storage
+from keelbolt.tasks import TaskEngine
+from keelbolt.tasks.families import EVENTS, WEBHOOKS
+from keelbolt.tasks.notes import WIRE_KINDS
+from keelbolt.webhooks.overview import webhooks
 from tests.faults.conftest import Figures
 from tests.faults.processes import Child, Children
 from tests.integration.tasks.stage import until

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.storage import Entry, Kernel, Query
-from holdfast.storage.work import WorkState
+from keelbolt.storage import Entry, Kernel, Query
+from keelbolt.storage.work import WorkState
 from tests.faults.writer import DOCS, PARTITION, STREAMS
 
 PAGE = 5000

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
-from holdfast.server import A2AServer
-from holdfast.server.settings import ServerSettings
-from holdfast.tasks import TaskContext
-from holdfast.tasks.settings import TaskSettings
+from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
+from keelbolt.server import A2AServer
+from keelbolt.server.settings import ServerSettings
+from keelbolt.tasks import TaskContext
+from keelbolt.tasks.settings import TaskSettings
 
 CHUNKS = 6
 

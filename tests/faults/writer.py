@@ -20,10 +20,10 @@ import time
 from collections.abc import Awaitable
 from typing import Any
 
-from holdfast.errors import CommitRefused
-from holdfast.storage import Append, Collection, Draft, Enqueue, Insert, Kernel, Patch, Put, Receipt, Replace
-from holdfast.storage.sqlite import SQLiteKernel
-from holdfast.testing.crash import CrashPoint
+from keelbolt.errors import CommitRefused
+from keelbolt.storage import Append, Collection, Draft, Enqueue, Insert, Kernel, Patch, Put, Receipt, Replace
+from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.testing.crash import CrashPoint
 
 PARTITION = "faults"
 FAMILIES = (Collection("doc"), Collection("job", fields={"state": str}, counters=((), ("state",))))

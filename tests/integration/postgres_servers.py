@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from holdfast.testing.launch import as_user, free_port, make_home, tail_of
-from holdfast.testing.postgres import OwnPostgres, PostgresServer
+from keelbolt.testing.launch import as_user, free_port, make_home, tail_of
+from keelbolt.testing.postgres import OwnPostgres, PostgresServer
 
 SQL_WORDS = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "CREATE TABLE", "relation", "::", "$1")
 START_SECONDS = 30.0

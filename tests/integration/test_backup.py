@@ -11,22 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import BadBackup, DestinationInUse, NotHoldfast, StoragePaused, TransferError
-from holdfast.storage import Append, Collection, Draft, Insert, Kernel, Put, new_id, open_storage
-from holdfast.storage.copies import backup_storage, restore_storage
-from holdfast.testing.postgres import PostgresServer
-from holdfast.testing.valkey import ValkeyServer
+from keelbolt.errors import BadBackup, DestinationInUse, NotKeelbolt, StoragePaused, TransferError
+from keelbolt.storage import Append, Collection, Draft, Insert, Kernel, Put, new_id, open_storage
+from keelbolt.storage.copies import backup_storage, restore_storage
+from keelbolt.testing.postgres import PostgresServer
+from keelbolt.testing.valkey import ValkeyServer
 from tests.integration.whole_store import PARTITIONS, fill, seen
 
-pytest_plugins = ["holdfast.testing.pytest"]
+pytest_plugins = ["keelbolt.testing.pytest"]
 
 PLAIN = Collection("plain")
-COMMAND = [sys.executable, "-c", "from holdfast.cli.main import main; main()", "storage"]
+COMMAND = [sys.executable, "-c", "from keelbolt.cli.main import main; main()", "storage"]
 
 
 @pytest.fixture
-def postgres(holdfast_postgres: PostgresServer) -> str:
-    return f"{holdfast_postgres.url}?schema=backup_{new_id().replace('-', '')}"
+def postgres(keelbolt_postgres: PostgresServer) -> str:
+    return f"{keelbolt_postgres.url}?schema=backup_{new_id().replace('-', '')}"
 
 
 async def problems(kernel: Kernel) -> list[str]:
@@ -38,17 +38,17 @@ async def problems(kernel: Kernel) -> list[str]:
 @pytest.mark.parametrize("source", ["memory", "sqlite", "postgresql", "redis"])
 async def test_a_backup_is_restored_into_any_engine(
     tmp_path: Path,
-    holdfast_postgres: PostgresServer,
-    holdfast_valkey: ValkeyServer,
+    keelbolt_postgres: PostgresServer,
+    keelbolt_valkey: ValkeyServer,
     source: str,
     destination: str,
     portable: bool,
 ) -> None:
     def url(engine: str, name: str) -> str:
         if engine == "redis":
-            return f"{holdfast_valkey.url}?namespace={name}-{new_id()}"
+            return f"{keelbolt_valkey.url}?namespace={name}-{new_id()}"
         if engine == "postgresql":
-            return f"{holdfast_postgres.url}?schema={name}_{new_id().replace('-', '')}"
+            return f"{keelbolt_postgres.url}?schema={name}_{new_id().replace('-', '')}"
         return "memory:" if engine == "memory" else f"sqlite:///{tmp_path}/{name}.db"
 
     target = url(destination, "restored")
@@ -88,12 +88,12 @@ async def test_nothing_is_restored_over_data(tmp_path: Path, postgres: str) -> N
 
 @pytest.mark.parametrize("engine", ["sqlite", "redis"])
 async def test_a_backup_of_a_busy_store_is_of_one_moment(
-    tmp_path: Path, holdfast_valkey: ValkeyServer, engine: str
+    tmp_path: Path, keelbolt_valkey: ValkeyServer, engine: str
 ) -> None:
     """Another connection writes without a pause: the backup ends, and holds a prefix of what was written."""
     url = f"sqlite:///{tmp_path}/a.db"
     if engine == "redis":
-        url = f"{holdfast_valkey.url}?namespace=busy-{new_id()}"
+        url = f"{keelbolt_valkey.url}?namespace=busy-{new_id()}"
     async with open_storage(url, declare=[PLAIN]) as one, open_storage(url) as writer:
         for number in range(20):
             await one.commit("p", *[Insert("plain", f"{number}-{at}", b"x" * 2000) for at in range(200)])
@@ -177,7 +177,7 @@ async def test_other_files_are_refused(tmp_path: Path) -> None:
         await restore_storage(tmp_path / "text", f"sqlite:///{tmp_path}/a.db")
     with pytest.raises(BadBackup, match="no file"):
         await restore_storage(tmp_path / "missing", f"sqlite:///{tmp_path}/a.db")
-    with pytest.raises(NotHoldfast):
+    with pytest.raises(NotKeelbolt):
         await restore_storage(tmp_path / "foreign", f"sqlite:///{tmp_path}/a.db")
     async with open_storage("memory:") as one:
         with pytest.raises(TransferError, match="can't be written"):

@@ -21,21 +21,21 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import (
+from keelbolt.errors import (
     BadCursor,
     BlobNotFound,
     CannotOpen,
     CommitInDoubt,
     CommitRefused,
-    HoldfastError,
     InvalidName,
     InvalidRequest,
     InvalidValue,
+    KeelboltError,
     MissingExtra,
     NetworkFilesystem,
     NoIndex,
     NotDeclared,
-    NotHoldfast,
+    NotKeelbolt,
     SchemaMismatch,
     SchemaTooNew,
     StorageBroken,
@@ -50,7 +50,7 @@ from holdfast.errors import (
     UnknownScheme,
     WrittenTwice,
 )
-from holdfast.storage import (
+from keelbolt.storage import (
     Absent,
     Append,
     Attach,
@@ -74,9 +74,9 @@ from holdfast.storage import (
     Version,
     open_storage,
 )
-from holdfast.storage.contract import MAX_VALUE_BYTES
-from holdfast.storage.sqlite import place
-from holdfast.storage.urls import migrate, pending_migrations
+from keelbolt.storage.contract import MAX_VALUE_BYTES
+from keelbolt.storage.sqlite import place
+from keelbolt.storage.urls import migrate, pending_migrations
 
 NOTES = Collection("note", {"state": str, "rank": int}, (Index("by_rank", (), "rank"),), counters=((),))
 ENTRY = Draft("made", b"")
@@ -89,7 +89,7 @@ ADVICE = re.compile(
 )
 
 
-def check_message(error: HoldfastError, *secrets: object) -> None:
+def check_message(error: KeelboltError, *secrets: object) -> None:
     """It helps, and gives nothing away."""
     message = str(error)
     assert ADVICE.search(message), message
@@ -101,9 +101,9 @@ def check_message(error: HoldfastError, *secrets: object) -> None:
     assert not [secret for secret in secrets if str(secret) in message], message
 
 
-async def refusal(url: Any, *, secrets: tuple[object, ...] = ()) -> HoldfastError:
+async def refusal(url: Any, *, secrets: tuple[object, ...] = ()) -> KeelboltError:
     """The typed error of opening this."""
-    with pytest.raises(HoldfastError) as caught:
+    with pytest.raises(KeelboltError) as caught:
         async with open_storage(url, declare=[NOTES]):
             pass
     check_message(caught.value, *secrets)
@@ -121,7 +121,7 @@ async def test_a_url_that_names_no_engine(url: Any) -> None:
 def test_a_missing_extra_says_how_to_install_it() -> None:
     error = MissingExtra("postgres", "asyncpg")
     check_message(error)
-    assert str(error) == "asyncpg is not installed. Install it with: pip install 'holdfast[postgres]'"
+    assert str(error) == "asyncpg is not installed. Install it with: pip install 'keelbolt[postgres]'"
 
 
 async def test_a_missing_directory(tmp_path: Path) -> None:
@@ -157,19 +157,19 @@ async def test_a_network_filesystem(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 # Root may write everywhere, so a child becomes somebody else before it tries.
 STRANGER = """
 import asyncio, json, os, sys, tempfile
-from holdfast.errors import HoldfastError
-from holdfast.storage import open_storage
-from holdfast.storage.sqlite import schema
+from keelbolt.errors import KeelboltError
+from keelbolt.storage import open_storage
+from keelbolt.storage.sqlite import schema
 
 async def attempt(url):
     try:
         async with open_storage(url):
             return ["opened", ""]
-    except HoldfastError as error:
+    except KeelboltError as error:
         return [type(error).__name__, str(error)]
 
 # Somebody else may not be able to read this program: it is read before.
-known = schema.migrations_of("holdfast.storage.sqlite")
+known = schema.migrations_of("keelbolt.storage.sqlite")
 schema.migrations_of = lambda package: known
 with tempfile.TemporaryDirectory() as folder:
     assert asyncio.run(attempt(f"sqlite:///{folder}/file.db")) == ["opened", ""]
@@ -191,7 +191,7 @@ def as_a_stranger(url: str) -> tuple[str, str]:
 @pytest.fixture
 def public() -> Iterator[Path]:
     """A directory that others can reach."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-public-") as name:
+    with tempfile.TemporaryDirectory(prefix="keelbolt-public-") as name:
         folder = Path(name)
         folder.chmod(0o755)
         yield folder
@@ -283,8 +283,8 @@ def scrambled(path: Path) -> None:
 @pytest.mark.parametrize(
     ("plant", "kind", "words"),
     [
-        (foreign, NotHoldfast, "choose another file"),
-        (numbered, NotHoldfast, "choose another file"),
+        (foreign, NotKeelbolt, "choose another file"),
+        (numbered, NotKeelbolt, "choose another file"),
         (lambda path: path.write_bytes(random.Random(1).randbytes(20_000)), StorageCorrupt, "choose another file"),
         (lambda path: path.write_text("Dear diary,\n" * 100), StorageCorrupt, "choose another file"),
         (lambda path: path.write_bytes(b"SQLite format 3\0"), StorageCorrupt, "choose another file"),
@@ -349,7 +349,7 @@ async def commit(kernel: Kernel, *operations: Any) -> Any:
     return await kernel.commit("p", *operations)
 
 
-WRONG: dict[str, tuple[type[HoldfastError], Use]] = {
+WRONG: dict[str, tuple[type[KeelboltError], Use]] = {
     "a list as partition": (InvalidName, lambda k: k.get(["p"], "note", "a")),  # type: ignore[arg-type]
     "a number as key": (InvalidName, lambda k: k.get("p", "note", 7)),  # type: ignore[arg-type]
     "an empty key": (InvalidName, lambda k: commit(k, Put("note", "", b""))),
@@ -423,7 +423,7 @@ async def test_wrong_calls_are_refused_and_change_nothing(url: str, tmp_path: Pa
         assert second.fence > first.fence == 1
         before = await seen(kernel)
         for name, (kind, use) in WRONG.items():
-            with pytest.raises(HoldfastError) as caught:
+            with pytest.raises(KeelboltError) as caught:
                 await use(kernel)
             assert type(caught.value) is kind, name
             check_message(caught.value, tmp_path)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import (
+from keelbolt.errors import (
     CommitRefused,
     CopyMismatch,
     CopyOutdated,
@@ -24,7 +24,7 @@ from holdfast.errors import (
     StoragePaused,
     TransferError,
 )
-from holdfast.storage import (
+from keelbolt.storage import (
     Absent,
     Append,
     Attach,
@@ -50,15 +50,15 @@ from holdfast.storage import (
     new_id,
     open_storage,
 )
-from holdfast.storage.copies import copy_storage
-from holdfast.storage.declared import Shape
-from holdfast.storage.front import Front
-from holdfast.storage.memory import MemoryKernel
-from holdfast.storage.transfer.copy import Progress, digests_of
-from holdfast.storage.transfer.digests import Digests
-from holdfast.storage.transfer.follow import copy_and_follow
-from holdfast.storage.transfer.ports import Place, Transfer
-from holdfast.storage.transfer.rows import (
+from keelbolt.storage.copies import copy_storage
+from keelbolt.storage.declared import Shape
+from keelbolt.storage.front import Front
+from keelbolt.storage.memory import MemoryKernel
+from keelbolt.storage.transfer.copy import Progress, digests_of
+from keelbolt.storage.transfer.digests import Digests
+from keelbolt.storage.transfer.follow import copy_and_follow
+from keelbolt.storage.transfer.ports import Place, Transfer
+from keelbolt.storage.transfer.rows import (
     BlobRow,
     ChunkRow,
     CollectionRow,
@@ -71,11 +71,11 @@ from holdfast.storage.transfer.rows import (
     StreamRow,
     Table,
 )
-from holdfast.testing.postgres import PostgresServer
-from holdfast.testing.valkey import ValkeyServer
+from keelbolt.testing.postgres import PostgresServer
+from keelbolt.testing.valkey import ValkeyServer
 from tests.integration.whole_store import FAMILIES, LONG, PARTITIONS, fill, seen
 
-pytest_plugins = ["holdfast.testing.pytest"]
+pytest_plugins = ["keelbolt.testing.pytest"]
 
 ENGINES = ("memory", "sqlite", "postgresql", "redis")
 SHARED = ("sqlite", "postgresql", "redis")  # by several processes
@@ -101,8 +101,8 @@ class Places:
 
 
 @pytest.fixture
-def places(tmp_path: Path, holdfast_postgres: PostgresServer, holdfast_valkey: ValkeyServer) -> Places:
-    return Places(tmp_path, holdfast_postgres, holdfast_valkey)
+def places(tmp_path: Path, keelbolt_postgres: PostgresServer, keelbolt_valkey: ValkeyServer) -> Places:
+    return Places(tmp_path, keelbolt_postgres, keelbolt_valkey)
 
 
 async def problems(kernel: Kernel) -> list[str]:
@@ -209,7 +209,7 @@ async def test_an_interrupted_copy_goes_on(
     places: Places, source: str, engine: str, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second run starts where the first one stopped, and nobody can use the destination in between."""
-    monkeypatch.setattr(f"holdfast.storage.{source}.export.PAGE_ROWS", 3)
+    monkeypatch.setattr(f"keelbolt.storage.{source}.export.PAGE_ROWS", 3)
     async with open_storage(places.url(source)) as one, open_storage(places.url(engine)) as other:
         await fill(one)
 
@@ -275,8 +275,8 @@ async def test_a_source_that_changed_between_two_runs_is_noticed(places: Places)
 
 KILLED = """
 import asyncio, os, signal, sys
-from holdfast.storage import open_storage
-from holdfast.storage.copies import copy_storage
+from keelbolt.storage import open_storage
+from keelbolt.storage.copies import copy_storage
 
 source, destination, phase, table, rows, follow = sys.argv[1:]
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from examples.demo.guide import Guide, card
-from holdfast.protocol.types import Message, Part, Role, Task
-from holdfast.storage import open_storage
-from holdfast.tasks import TaskEngine, TaskState
+from keelbolt.protocol.types import Message, Part, Role, Task
+from keelbolt.storage import open_storage
+from keelbolt.tasks import TaskEngine, TaskState
 
 
 class Talk:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import CommitRefused
-from holdfast.storage import (
+from keelbolt.errors import CommitRefused
+from keelbolt.storage import (
     Append,
     Attach,
     Collection,
@@ -26,8 +26,8 @@ from holdfast.storage import (
     Replace,
     open_storage,
 )
-from holdfast.storage.postgres.entries import BEGINNING_BYTES, fit
-from holdfast.testing.postgres import OwnPostgres, own_postgres
+from keelbolt.storage.postgres.entries import BEGINNING_BYTES, fit
+from keelbolt.testing.postgres import OwnPostgres, own_postgres
 
 ROOT = Path(__file__).parents[2]
 FAMILIES = (
@@ -182,7 +182,7 @@ async def test_counters_of_several_processes_sum_up(url: str) -> None:
     """Four processes insert, move and delete at once: the totals are exactly what is there."""
     program = (
         "import asyncio, sys\n"
-        "from holdfast.storage import Delete, Insert, Patch, open_storage\n"
+        "from keelbolt.storage import Delete, Insert, Patch, open_storage\n"
         "from tests.integration.test_postgres_data import FAMILIES\n"
         "async def main(url, name):\n"
         "    async with open_storage(url, declare=FAMILIES) as kernel:\n"
@@ -226,7 +226,7 @@ async def test_updates_are_hot(url: str, server: OwnPostgres) -> None:
     updates = {}
     for _ in range(100):  # the statistics of a backend come when it is gone
         rows = server.execute(
-            "SELECT relname, n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = 'holdfast'", url=url
+            "SELECT relname, n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = 'keelbolt'", url=url
         )
         updates = {row[0]: (row[1], row[2]) for row in rows}
         if updates["record"][0] >= 600:
@@ -249,7 +249,7 @@ async def test_people_can_read_it_with_sql(url: str, server: OwnPostgres) -> Non
             Append("log", long, (Draft("said", b"hello"), Draft("raw", b"\x00\xff"))),
         )
     records = server.execute(
-        "SELECT partition, collection, key, version, fields::json ->> 'state', text, bytes FROM holdfast.records "
+        "SELECT partition, collection, key, version, fields::json ->> 'state', text, bytes FROM keelbolt.records "
         "ORDER BY length(key)",
         url=url,
     )
@@ -257,7 +257,7 @@ async def test_people_can_read_it_with_sql(url: str, server: OwnPostgres) -> Non
     assert records[0][5] == '{"title": "Grüße"}'
     assert (records[1][5], records[1][6]) == (None, 256)
     entries = server.execute(
-        "SELECT partition, log, stream, seq, kind, text, bytes, now() - at < interval '1 hour' FROM holdfast.log "
+        "SELECT partition, log, stream, seq, kind, text, bytes, now() - at < interval '1 hour' FROM keelbolt.log "
         "ORDER BY seq",
         url=url,
     )
@@ -273,5 +273,5 @@ async def test_a_body_of_text_is_shown_as_it_is(url: str, server: OwnPostgres) -
         await kernel.commit(
             "p", Put("doc", "text", "Grüße \\ 😀".encode()), Put("doc", "torn", b"\xff\xfe"), Put("doc", "none", b"")
         )
-    rows = server.execute("SELECT key, text FROM holdfast.records ORDER BY key", url=url)
+    rows = server.execute("SELECT key, text FROM keelbolt.records ORDER BY key", url=url)
     assert {row[0]: row[1] for row in rows} == {"none": "", "text": "Grüße \\ 😀", "torn": None}

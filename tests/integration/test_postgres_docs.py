@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.storage import Append, Collection, Draft, Enqueue, Insert, open_storage
-from holdfast.testing.postgres import OwnPostgres, own_postgres
+from keelbolt.storage import Append, Collection, Draft, Enqueue, Insert, open_storage
+from keelbolt.testing.postgres import OwnPostgres, own_postgres
 from tests.integration.postgres_servers import url_for
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "postgresql.md"
@@ -57,6 +57,6 @@ async def test_the_sql_of_the_page_runs_in_order(server: OwnPostgres) -> None:
             assert await kernel.get("acme", "task", "t1") is not None
             await kernel.commit("acme", Insert("task", "t2", b"{}", {"state": "new"}))
         looker = url_for(url, ("looker", "a%20third%20one"))
-        assert server.execute("SELECT text FROM holdfast.log", url=looker)[0][0] == "hello"
+        assert server.execute("SELECT text FROM keelbolt.log", url=looker)[0][0] == "hello"
         with pytest.raises(Exception, match="permission denied"):
-            server.execute("SELECT * FROM holdfast.record", url=looker)
+            server.execute("SELECT * FROM keelbolt.record", url=looker)

@@ -15,13 +15,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast.errors import StorageBusy, StorageFull, StorageUnreachable
-from holdfast.storage import Append, Collection, Draft, Enqueue, Index, Kernel, Operation, Put, open_storage
-from holdfast.storage.postgres import PostgresKernel
-from holdfast.storage.postgres.locks import catalog_lock, locks_of
-from holdfast.testing.launch import make_home, user_for_servers
-from holdfast.testing.postgres import OwnPostgres, own_postgres
-from holdfast.testing.proxy import Proxy
+from keelbolt.errors import StorageBusy, StorageFull, StorageUnreachable
+from keelbolt.storage import Append, Collection, Draft, Enqueue, Index, Kernel, Operation, Put, open_storage
+from keelbolt.storage.postgres import PostgresKernel
+from keelbolt.storage.postgres.locks import catalog_lock, locks_of
+from keelbolt.testing.launch import make_home, user_for_servers
+from keelbolt.testing.postgres import OwnPostgres, own_postgres
+from keelbolt.testing.proxy import Proxy
 from tests.integration.postgres_servers import assert_discreet, make_role, url_for
 
 FAMILIES = (Collection("doc"),)
@@ -42,7 +42,7 @@ def url(server: OwnPostgres) -> Iterator[str]:
 
 @pytest.fixture
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.storage.postgres.connection.LOCK_SECONDS", 0.3)
+    monkeypatch.setattr("keelbolt.storage.postgres.connection.LOCK_SECONDS", 0.3)
 
 
 @asynccontextmanager
@@ -71,12 +71,12 @@ async def test_a_lock_that_somebody_keeps(url: str, kind: str) -> None:
     commits: list[Operation] = [APPEND, Put("doc", "a", b"1"), Enqueue("jobs", "a", lane="other")]
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit("p", *commits)
-        number = locks_of("holdfast", [("p", (APPEND,))])[0]
+        number = locks_of("keelbolt", [("p", (APPEND,))])[0]
         held: dict[str, tuple[Any, ...]] = {
             "key": ("SELECT pg_advisory_xact_lock($1)", number),
-            "catalog": ("SELECT pg_advisory_xact_lock($1)", catalog_lock("holdfast")),
-            "row": ("SELECT FROM holdfast.work FOR UPDATE",),
-            "table": ("LOCK TABLE holdfast.entry IN ACCESS EXCLUSIVE MODE",),
+            "catalog": ("SELECT pg_advisory_xact_lock($1)", catalog_lock("keelbolt")),
+            "row": ("SELECT FROM keelbolt.work FOR UPDATE",),
+            "table": ("LOCK TABLE keelbolt.entry IN ACCESS EXCLUSIVE MODE",),
         }
         async with session(url, *held[kind]):
             began = time.monotonic()
@@ -98,11 +98,11 @@ async def test_claims_and_declarations_do_not_wait_for_ever(url: str) -> None:
     """What does not go through the committer gives up on a lock as well."""
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit("p", Enqueue("jobs", "a"))
-        async with session(url, "LOCK TABLE holdfast.worker IN ACCESS EXCLUSIVE MODE"):
+        async with session(url, "LOCK TABLE keelbolt.worker IN ACCESS EXCLUSIVE MODE"):
             for call in (kernel.claim("jobs", "w"), kernel.heartbeat("w"), kernel.retire("w")):
                 with pytest.raises(StorageBusy):
                     await call
-        async with session(url, "SELECT pg_advisory_xact_lock_shared($1)", catalog_lock("holdfast")):
+        async with session(url, "SELECT pg_advisory_xact_lock_shared($1)", catalog_lock("keelbolt")):
             with pytest.raises(StorageBusy):
                 await kernel.declare(Collection("another"))
         (claim,) = await kernel.claim("jobs", "w")
@@ -112,10 +112,10 @@ async def test_claims_and_declarations_do_not_wait_for_ever(url: str) -> None:
 
 async def test_a_statement_that_takes_too_long(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server's own timeout ends it: StorageBusy, nothing written."""
-    monkeypatch.setattr("holdfast.storage.postgres.connection.STATEMENT_SECONDS", 0.3)
+    monkeypatch.setattr("keelbolt.storage.postgres.connection.STATEMENT_SECONDS", 0.3)
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit("p", APPEND)
-        async with session(url, "LOCK TABLE holdfast.entry IN ACCESS EXCLUSIVE MODE"):
+        async with session(url, "LOCK TABLE keelbolt.entry IN ACCESS EXCLUSIVE MODE"):
             with pytest.raises(StorageBusy):
                 await kernel.commit("p", APPEND)
             with pytest.raises(StorageBusy):
@@ -126,11 +126,11 @@ async def test_a_statement_that_takes_too_long(url: str, monkeypatch: pytest.Mon
 
 async def test_looking_at_everything_has_time(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`check`, `stats` and a changed declaration may take longer than a statement of a caller may."""
-    monkeypatch.setattr("holdfast.storage.postgres.connection.STATEMENT_SECONDS", 0.5)
-    monkeypatch.setattr("holdfast.storage.postgres.connection.LATE_SECONDS", 0.1)
+    monkeypatch.setattr("keelbolt.storage.postgres.connection.STATEMENT_SECONDS", 0.5)
+    monkeypatch.setattr("keelbolt.storage.postgres.connection.LATE_SECONDS", 0.1)
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit("p", Put("doc", "a", b"1"))
-        async with session(url, "LOCK TABLE holdfast.record_index, holdfast.entry IN ACCESS EXCLUSIVE MODE"):
+        async with session(url, "LOCK TABLE keelbolt.record_index, keelbolt.entry IN ACCESS EXCLUSIVE MODE"):
 
             async def check() -> int:
                 return len([problem async for problem in kernel.check()])
@@ -149,7 +149,7 @@ async def test_one_callers_lock_does_not_fail_others(url: str) -> None:
     """While one key is locked by somebody, commits of other keys come through afterwards, in order."""
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit("p", APPEND)
-        number = locks_of("holdfast", [("p", (APPEND,))])[0]
+        number = locks_of("keelbolt", [("p", (APPEND,))])[0]
         async with session(url, "SELECT pg_advisory_xact_lock($1)", number):
             refused = kernel.commit("p", APPEND)
             with pytest.raises(StorageBusy):
@@ -163,7 +163,7 @@ async def test_one_callers_lock_does_not_fail_others(url: str) -> None:
 
 async def test_a_pool_that_is_used_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All connections of this process are lent out: StorageBusy says so, and writing goes on meanwhile."""
-    monkeypatch.setattr("holdfast.storage.postgres.readers.STATEMENT_SECONDS", 0.3)
+    monkeypatch.setattr("keelbolt.storage.postgres.readers.STATEMENT_SECONDS", 0.3)
     async with PostgresKernel(url, declare=FAMILIES, connections=1) as kernel:
         await kernel.commit("p", APPEND)
         async with kernel._readers.reading():
@@ -223,9 +223,9 @@ async def test_reads_do_not_hang_on_a_half_open_network(
     server: OwnPostgres, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Answers vanish: reads and health end with an error after their time, and recover with the network."""
-    monkeypatch.setattr("holdfast.storage.postgres.connection.STATEMENT_SECONDS", 0.5)
-    monkeypatch.setattr("holdfast.storage.postgres.connection.LATE_SECONDS", 0.5)
-    monkeypatch.setattr("holdfast.storage.postgres.readers.OUTAGE_SECONDS", 0.5)
+    monkeypatch.setattr("keelbolt.storage.postgres.connection.STATEMENT_SECONDS", 0.5)
+    monkeypatch.setattr("keelbolt.storage.postgres.connection.LATE_SECONDS", 0.5)
+    monkeypatch.setattr("keelbolt.storage.postgres.readers.OUTAGE_SECONDS", 0.5)
     async with Proxy("127.0.0.1", server.port) as proxy, PostgresKernel(proxy.url(url), declare=FAMILIES) as kernel:
         await kernel.commit("p", Put("doc", "a", b"1"))
         assert await kernel.get("p", "doc", "a") is not None

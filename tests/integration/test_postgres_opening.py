@@ -13,7 +13,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from holdfast.errors import (
+from keelbolt.errors import (
     CannotOpen,
     InvalidValue,
     SchemaTooNew,
@@ -22,10 +22,10 @@ from holdfast.errors import (
     StorageReadOnly,
     StorageUnreachable,
 )
-from holdfast.storage import Append, Collection, Draft, Put, open_storage
-from holdfast.storage.urls import migrate, pending_migrations
-from holdfast.testing.launch import ServerFailed, free_port
-from holdfast.testing.postgres import OwnPostgres, all_binaries, own_postgres
+from keelbolt.storage import Append, Collection, Draft, Put, open_storage
+from keelbolt.storage.urls import migrate, pending_migrations
+from keelbolt.testing.launch import ServerFailed, free_port
+from keelbolt.testing.postgres import OwnPostgres, all_binaries, own_postgres
 from tests.integration.postgres_servers import assert_discreet, make_role, replica_of, url_for
 
 FAMILIES = (Collection("doc", fields={"state": str}, counters=((), ("state",))),)
@@ -69,7 +69,7 @@ async def test_a_host_that_has_no_address() -> None:
 
 async def test_a_server_that_accepts_and_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Something listens and never says a word: opening ends all the same."""
-    monkeypatch.setattr("holdfast.storage.postgres.connection.CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("keelbolt.storage.postgres.connection.CONNECT_SECONDS", 0.5)
     gone = asyncio.Event()
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -114,9 +114,9 @@ async def test_the_rights_that_the_documentation_grants_are_enough(url: str, ser
         pass
     role = make_role(server)
     for grant in (
-        f"GRANT USAGE ON SCHEMA holdfast TO {role[0]}",
-        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA holdfast TO {role[0]}",
-        f"GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA holdfast TO {role[0]}",
+        f"GRANT USAGE ON SCHEMA keelbolt TO {role[0]}",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA keelbolt TO {role[0]}",
+        f"GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA keelbolt TO {role[0]}",
     ):
         server.execute(grant, url=url)
     async with open_storage(url_for(url, role), declare=FAMILIES) as kernel:
@@ -342,7 +342,7 @@ async def test_the_longest_schema_name_works_with_hints(url: str) -> None:
 async def test_a_schema_of_the_future_is_refused(url: str, server: OwnPostgres) -> None:
     async with open_storage(url):
         pass
-    server.execute("INSERT INTO holdfast.migration (number, name, checksum) VALUES (9999, 'future', 'x')", url=url)
+    server.execute("INSERT INTO keelbolt.migration (number, name, checksum) VALUES (9999, 'future', 'x')", url=url)
     assert isinstance(await refusal(url), SchemaTooNew)
 
 
@@ -353,7 +353,7 @@ async def test_many_processes_make_the_schema_at_once(url: str, server: OwnPostg
     """Eight processes open an empty database together: all of them work, and each migration was applied once."""
     program = (
         "import asyncio, sys\n"
-        "from holdfast.storage import Collection, Insert, open_storage\n"
+        "from keelbolt.storage import Collection, Insert, open_storage\n"
         "async def main():\n"
         "    async with open_storage(sys.argv[1], declare=[Collection('doc')]) as kernel:\n"
         "        await kernel.commit('p', Insert('doc', sys.argv[2], b''))\n"
@@ -365,14 +365,14 @@ async def test_many_processes_make_the_schema_at_once(url: str, server: OwnPostg
     ]
     async with asyncio.timeout(120):
         assert [await child.wait() for child in children] == [0] * 8
-    applied = server.execute("SELECT count(*), count(DISTINCT number) FROM holdfast.migration", url=url)[0]
+    applied = server.execute("SELECT count(*), count(DISTINCT number) FROM keelbolt.migration", url=url)[0]
     assert applied[0] == applied[1] > 0
-    assert server.execute("SELECT count(*) FROM holdfast.record", url=url)[0][0] == 8
+    assert server.execute("SELECT count(*) FROM keelbolt.record", url=url)[0][0] == 8
 
 
 async def test_opening_does_not_hang_behind_a_stuck_migration(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process holds the migration's lock for good: opening answers StorageBusy."""
-    monkeypatch.setattr("holdfast.storage.postgres.schema.OPEN_SECONDS", 1.0)
+    monkeypatch.setattr("keelbolt.storage.postgres.schema.OPEN_SECONDS", 1.0)
     other = await asyncpg.connect(url)
     await other.execute("SELECT pg_advisory_lock($1)", 0x484F4C44)
     try:

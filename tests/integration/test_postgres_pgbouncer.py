@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from holdfast.conformance.storage import Place, Subject, validate
-from holdfast.errors import StorageUnreachable
-from holdfast.storage import Append, Collection, Draft, Enqueue, Family, Insert, Kernel, Put, Query, open_storage
-from holdfast.testing.postgres import OwnPostgres, own_postgres
+from keelbolt.conformance.storage import Place, Subject, validate
+from keelbolt.errors import StorageUnreachable
+from keelbolt.storage import Append, Collection, Draft, Enqueue, Family, Insert, Kernel, Put, Query, open_storage
+from keelbolt.testing.postgres import OwnPostgres, own_postgres
 from tests.integration.postgres_servers import pgbouncer, pgbouncer_of
 
 BACKENDS = 3
 FAMILIES = (Collection("doc", fields={"state": str}, counters=((), ("state",))),)
-URL_VARIABLE = "HOLDFAST_TEST_PGBOUNCER_URL"  # for the processes that a law starts
+URL_VARIABLE = "KEELBOLT_TEST_PGBOUNCER_URL"  # for the processes that a law starts
 
 pytestmark = pytest.mark.skipif(pgbouncer() is None, reason="pgbouncer is not installed")
 
@@ -130,8 +130,8 @@ async def test_work_is_claimed_once(url: str) -> None:
 
 async def test_its_end_is_an_outage(server: OwnPostgres, direct: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """PgBouncer ends while the server lives: callers are told that it can't be reached."""
-    monkeypatch.setattr("holdfast.storage.postgres.committer.OUTAGE_SECONDS", 0.5)
-    monkeypatch.setattr("holdfast.storage.postgres.readers.OUTAGE_SECONDS", 0.5)
+    monkeypatch.setattr("keelbolt.storage.postgres.committer.OUTAGE_SECONDS", 0.5)
+    monkeypatch.setattr("keelbolt.storage.postgres.readers.OUTAGE_SECONDS", 0.5)
     with pgbouncer_of(server) as own:
         kernel = open_storage(f"{own}/{direct.rpartition('/')[2]}", declare=FAMILIES)
         await kernel.open()

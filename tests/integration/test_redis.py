@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from holdfast.errors import (
+from keelbolt.errors import (
     CannotOpen,
     CommitInDoubt,
     InvalidValue,
@@ -21,10 +21,10 @@ from holdfast.errors import (
     StorageUnavailable,
     UnknownScheme,
 )
-from holdfast.storage import Append, Collection, Delete, Draft, Enqueue, Kernel, Put, Query, open_storage
-from holdfast.storage.records import Index
-from holdfast.testing.proxy import Direction, Proxy
-from holdfast.testing.valkey import OwnValkey, own_valkey
+from keelbolt.storage import Append, Collection, Delete, Draft, Enqueue, Kernel, Put, Query, open_storage
+from keelbolt.storage.records import Index
+from keelbolt.testing.proxy import Direction, Proxy
+from keelbolt.testing.valkey import OwnValkey, own_valkey
 
 P = "p"
 THINGS = Collection("things", fields={"rank": int}, indexes=(Index("by_rank", (), "rank"),), counters=((),))
@@ -430,7 +430,7 @@ async def test_what_was_called_is_written_though_nobody_closes(always: OwnValkey
     """The end of the loop finishes commits that were called and never awaited."""
     url = always.create_database()
     program = (
-        "import asyncio; from holdfast.storage import *\n"
+        "import asyncio; from keelbolt.storage import *\n"
         "async def main():\n"
         f"    kernel = open_storage({url!r}); await kernel.open()\n"
         "    for n in range(100): kernel.commit('p', Append('log', 's', (Draft('note', b'%d' % n),)))\n"

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import pytest
 from redis.crc import key_slot
 
-from holdfast.conformance.storage import Place, Subject, validate
-from holdfast.errors import BlobNotFound, StorageUnavailable
-from holdfast.storage import Append, Draft, Enqueue, Family, Kernel, Put, open_storage
-from holdfast.storage.records import Collection
-from holdfast.testing.valkey import OwnValkey, valkey_cluster
+from keelbolt.conformance.storage import Place, Subject, validate
+from keelbolt.errors import BlobNotFound, StorageUnavailable
+from keelbolt.storage import Append, Draft, Enqueue, Family, Kernel, Put, open_storage
+from keelbolt.storage.records import Collection
+from keelbolt.testing.valkey import OwnValkey, valkey_cluster
 
 THINGS = Collection("things", counters=((),))
 # What goes different ways in a cluster: the registry lies elsewhere, and no step spans two partitions.

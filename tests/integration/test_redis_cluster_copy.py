@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from redis.crc import key_slot
 
-from holdfast.errors import StorageFilling, StorageMoved, StoragePaused
-from holdfast.storage import Append, Collection, Draft, Drop, Enqueue, Kernel, Put, new_id, open_storage
-from holdfast.storage.copies import backup_storage, copy_storage, restore_storage
-from holdfast.storage.front import Front
-from holdfast.storage.transfer.copy import Progress
-from holdfast.testing.valkey import OwnValkey, valkey_cluster
+from keelbolt.errors import StorageFilling, StorageMoved, StoragePaused
+from keelbolt.storage import Append, Collection, Draft, Drop, Enqueue, Kernel, Put, new_id, open_storage
+from keelbolt.storage.copies import backup_storage, copy_storage, restore_storage
+from keelbolt.storage.front import Front
+from keelbolt.storage.transfer.copy import Progress
+from keelbolt.testing.valkey import OwnValkey, valkey_cluster
 from tests.integration.whole_store import fill, seen
 
 PLAIN = Collection("plain")

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import postgres, valkey
-from holdfast.testing.launch import NoServer, ServerFailed
-from holdfast.testing.proxy import Proxy
+from keelbolt.testing import postgres, valkey
+from keelbolt.testing.launch import NoServer, ServerFailed
+from keelbolt.testing.proxy import Proxy
 
 
 def value(server: postgres.PostgresServer, sql: str, url: str | None = None) -> object:
@@ -70,10 +70,10 @@ def test_a_named_directory_without_postgres_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_server_that_cannot_start_says_why_and_leaves_nothing() -> None:
-    before = set(Path("/tmp").glob("holdfast-pg-*"))
+    before = set(Path("/tmp").glob("keelbolt-pg-*"))
     with pytest.raises(ServerFailed, match="shared_buffers"):
         postgres.OwnPostgres(postgres.find_binaries(), {"shared_buffers": "nonsense"})
-    assert not [left for left in set(Path("/tmp").glob("holdfast-pg-*")) - before if (left / "server.log").exists()]
+    assert not [left for left in set(Path("/tmp").glob("keelbolt-pg-*")) - before if (left / "server.log").exists()]
 
 
 def test_an_existing_server_is_used_and_left_as_it_was(
@@ -126,7 +126,7 @@ def test_a_paused_server_answers_after_it_is_resumed(own_valkey: valkey.OwnValke
 def test_a_killed_test_leaves_no_server(kind: str) -> None:
     """The keeper ends the server and removes its directory when the process that started it is killed."""
     program = (
-        f"import time; from holdfast.testing.{kind} import own_{kind}\n"
+        f"import time; from keelbolt.testing.{kind} import own_{kind}\n"
         f"with own_{kind}() as server: print(server.pid, server.home, flush=True); time.sleep(60)"
     )
     with started(program) as child:

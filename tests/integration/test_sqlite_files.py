@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import CommitRefused, NoIndex, StorageCorrupt
-from holdfast.storage import (
+from keelbolt.errors import CommitRefused, NoIndex, StorageCorrupt
+from keelbolt.storage import (
     Append,
     Attach,
     Bury,
@@ -37,11 +37,11 @@ from holdfast.storage import (
     Version,
     open_storage,
 )
-from holdfast.storage.blobs import CHUNK_BYTES, STAGED_SECONDS
-from holdfast.storage.records import Scalar
-from holdfast.storage.sqlite import SQLiteKernel
-from holdfast.storage.sqlite.connection import WAL_BYTES
-from holdfast.testing.clock import FakeClock
+from keelbolt.storage.blobs import CHUNK_BYTES, STAGED_SECONDS
+from keelbolt.storage.records import Scalar
+from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.storage.sqlite.connection import WAL_BYTES
+from keelbolt.testing.clock import FakeClock
 
 NOTES = Collection(
     "note",
@@ -476,7 +476,7 @@ async def test_damage_is_noticed_by_readers_too(path: Path) -> None:
     async with filled(path) as kernel:
         sql(path, "UPDATE record SET fields = '{\"rank\":5}' WHERE key = 'k004'")
         sql(path, "UPDATE entry SET kind = 'other' WHERE seq = 2")
-        with pytest.raises(StorageCorrupt, match="holdfast storage check"):
+        with pytest.raises(StorageCorrupt, match="keelbolt storage check"):
             await kernel.get("p", "note", "k004")
         with pytest.raises(StorageCorrupt):
             await kernel.find("p", Query("note"))

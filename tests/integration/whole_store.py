@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.storage import (
+from keelbolt.storage import (
     Append,
     Attach,
     Collection,
@@ -79,7 +79,7 @@ async def _work(kernel: Kernel, partition: str) -> None:
     claim = await kernel.work(partition, "side", "dead")
     assert claim is not None
     assert claim.fence == fence
-    from holdfast.storage import Bury
+    from keelbolt.storage import Bury
 
     await kernel.commit(partition, Bury("side", "dead", claim.fence, "it was too much"))
 

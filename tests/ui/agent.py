@@ -10,14 +10,14 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from holdfast.auth import APIKeyAuthenticator, Principal
-from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig, ExtensionConfig, SkillConfig
-from holdfast.server import A2AServer
-from holdfast.server.settings import ServerSettings
-from holdfast.tasks import TaskContext
-from holdfast.tasks.retention import RetentionPolicy, days
-from holdfast.tasks.settings import TaskSettings
-from holdfast.turns import DispatchContext, durable_storage, turn_worker
+from keelbolt.auth import APIKeyAuthenticator, Principal
+from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, ExtensionConfig, SkillConfig
+from keelbolt.server import A2AServer
+from keelbolt.server.settings import ServerSettings
+from keelbolt.tasks import TaskContext
+from keelbolt.tasks.retention import RetentionPolicy, days
+from keelbolt.tasks.settings import TaskSettings
+from keelbolt.turns import DispatchContext, durable_storage, turn_worker
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYPj/HwADAgH/5ncPTwAAAABJRU5ErkJggg=="
@@ -36,7 +36,7 @@ SCHEMA = {
 }
 
 BUTTONS = ExtensionConfig(
-    uri="https://holdfast.dev/a2a/extensions/steering/v1",
+    uri="urn:keelbolt:a2a:steering:v1",
     params={
         "buttons": [
             {"label": EVIL.format("button"), "text": EVIL.format("text"), "kind": "inject", "tab": EVIL.format("tab")},
@@ -72,7 +72,7 @@ def card(*, evil: bool) -> AgentCardConfig:
             ),
         ],
         extensions=[
-            ExtensionConfig(uri="https://holdfast.dev/schemas", params={"inputSchemas": {"book": SCHEMA}}),
+            ExtensionConfig(uri="urn:example:schemas", params={"inputSchemas": {"book": SCHEMA}}),
             *([BUTTONS] if evil else []),
         ],
         input_modes=["*/*"],

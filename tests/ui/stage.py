@@ -21,7 +21,7 @@ from playwright.async_api import Browser, Page
 from tests.integration.server.serving import free_socket
 
 ROOT = Path(__file__).parents[2]
-PREFIX = "/holdfast/v1"
+PREFIX = "/keelbolt/v1"
 MESSAGES = itertools.count()
 LOUD = ("Content Security Policy", "TrustedHTML", "TrustedScript", "Trusted Type", "Uncaught")
 
@@ -110,7 +110,7 @@ async def made_run(folder: Path) -> AsyncIterator[str]:
         *options,
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "HOLDFAST_LEASE_SECONDS": "2"},
+        env={**os.environ, "KEELBOLT_LEASE_SECONDS": "2"},
     )
     assert process.stdout is not None
     try:

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from holdfast.state import (
+from keelbolt.state import (
     ArtifactScope,
     PlannerEvent,
     StateStore,
@@ -23,8 +23,8 @@ from holdfast.state import (
     Trajectory,
     UpdateType,
 )
-from holdfast.state.types.actions import PlannerAction
-from holdfast.state.types.trajectories import TrajectoryStep
+from keelbolt.state.types.actions import PlannerAction
+from keelbolt.state.types.trajectories import TrajectoryStep
 from tests.ui.agent import EVIL
 from tests.ui.conftest import OpenPage
 from tests.ui.stage import Stage

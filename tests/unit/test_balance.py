@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.storage.transfer.balance import Balance
-from holdfast.storage.transfer.rows import (
+from keelbolt.storage.transfer.balance import Balance
+from keelbolt.storage.transfer.rows import (
     BlobRow,
     ChunkRow,
     EntryRow,

@@ -1,4 +1,4 @@
-"""What `holdfast bench apcore` measures is a call that succeeds."""
+"""What `keelbolt bench apcore` measures is a call that succeeds."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.apcore import ApcoreServer
-from holdfast.bench.apcore import _alone
-from holdfast.bench.modules import INPUT, SKILL, call, executor
+from keelbolt.apcore import ApcoreServer
+from keelbolt.bench.apcore import _alone
+from keelbolt.bench.modules import INPUT, SKILL, call, executor
 from tests.integration.server.asgi import ask
 
 

@@ -1,4 +1,4 @@
-"""`holdfast bench state` says every figure, and its samples are stores that keep events."""
+"""`keelbolt bench state` says every figure, and its samples are stores that keep events."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast.bench import state
-from holdfast.bench.state_sample import SamplePostgres, SampleSQLite
-from holdfast.cli.main import main
-from holdfast.state import StoredEvent
-from holdfast.testing.postgres import PostgresServer
+from keelbolt.bench import state
+from keelbolt.bench.state_sample import SamplePostgres, SampleSQLite
+from keelbolt.cli.main import main
+from keelbolt.state import StoredEvent
+from keelbolt.testing.postgres import PostgresServer
 
 EVENT = StoredEvent("trace", 1.0, "node_start", "node", "node_1", {"n": 1})
 
@@ -22,7 +22,7 @@ EVENT = StoredEvent("trace", 1.0, "node_start", "node", "node_1", {"n": 1})
 def test_bench_state_says_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "HYDRATED", 10)
     monkeypatch.setattr(state, "QUICK", 3000)
-    monkeypatch.setattr("holdfast.bench.state_agents.CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr("keelbolt.bench.state_agents.CHUNK_SECONDS", 0.0)
     file = tmp_path / "figures.json"
     url = f"sqlite:///{tmp_path}/bench.db"
     result = CliRunner().invoke(main, ["bench", "state", "--quick", "--url", url, "--json", str(file)])
@@ -51,8 +51,8 @@ async def test_the_sample_on_sqlite_keeps_an_event_once(tmp_path: Path) -> None:
         ]
 
 
-async def test_the_sample_on_postgresql_keeps_an_event_once(holdfast_postgres: PostgresServer) -> None:
-    sample = await SamplePostgres.open(holdfast_postgres.url, "sample")
+async def test_the_sample_on_postgresql_keeps_an_event_once(keelbolt_postgres: PostgresServer) -> None:
+    sample = await SamplePostgres.open(keelbolt_postgres.url, "sample")
     for _ in range(2):
         await sample.save_event(EVENT)
     assert await sample._pool.fetchval("SELECT count(*) FROM sample.flow_events") == 1

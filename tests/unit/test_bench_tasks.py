@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast.bench import tasks
-from holdfast.bench.renamed import renamed
-from holdfast.bench.tasks_stream import costs_of
-from holdfast.cli.main import main
-from holdfast.storage import Append, Draft, Insert
+from keelbolt.bench import tasks
+from keelbolt.bench.renamed import renamed
+from keelbolt.bench.tasks_stream import costs_of
+from keelbolt.cli.main import main
+from keelbolt.storage import Append, Draft, Insert
 
 TINY = tasks.Counts(1, 64, 400, (500, 1000), (10, 20))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast.bench import webhooks
-from holdfast.cli.main import main
+from keelbolt.bench import webhooks
+from keelbolt.cli.main import main
 
 
 def test_bench_webhooks_says_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.errors import StorageCorrupt
-from holdfast.storage import blobs
-from holdfast.storage.blobs import Blob, BlobReader
+from keelbolt.errors import StorageCorrupt
+from keelbolt.storage import blobs
+from keelbolt.storage.blobs import Blob, BlobReader
 
 SMALL = 4  # bytes of a chunk here
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import SchemaMismatch
-from holdfast.storage.catalog import SLOTS, Catalog
-from holdfast.storage.declared import Shape
-from holdfast.storage.records import MAX_INDEXES, Collection, Index
-from holdfast.storage.sqlite.book import Book
-from holdfast.storage.sqlite.catalog import declare, load_catalog
-from holdfast.storage.sqlite.connection import connect
-from holdfast.storage.sqlite.schema import migrate
+from keelbolt.errors import SchemaMismatch
+from keelbolt.storage.catalog import SLOTS, Catalog
+from keelbolt.storage.declared import Shape
+from keelbolt.storage.records import MAX_INDEXES, Collection, Index
+from keelbolt.storage.sqlite.book import Book
+from keelbolt.storage.sqlite.catalog import declare, load_catalog
+from keelbolt.storage.sqlite.connection import connect
+from keelbolt.storage.sqlite.schema import migrate
 
 FIELDS: dict[str, type[str | int | float | bool]] = {"state": str, "rank": int}
 BY_KEY, BY_RANK = Index("by_key"), Index("by_rank", ("state",), "rank")

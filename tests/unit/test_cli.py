@@ -15,11 +15,11 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.cli.main import main
-from holdfast.storage import Append, Attach, Collection, Draft, Enqueue, Insert, open_storage
+from keelbolt.cli.main import main
+from keelbolt.storage import Append, Attach, Collection, Draft, Enqueue, Insert, open_storage
 
 
-def holdfast(*arguments: str) -> Result:
+def keelbolt(*arguments: str) -> Result:
     """Run the command; anything but an orderly end is raised."""
     result = CliRunner().invoke(main, list(arguments))
     if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -49,7 +49,7 @@ def url(tmp_path: Path) -> str:
     return url
 
 
-def commands(command: click.Command = main, path: str = "holdfast") -> Iterator[tuple[str, click.Command]]:
+def commands(command: click.Command = main, path: str = "keelbolt") -> Iterator[tuple[str, click.Command]]:
     yield path, command
     if isinstance(command, click.Group):
         for name, child in command.commands.items():
@@ -61,7 +61,7 @@ def commands(command: click.Command = main, path: str = "holdfast") -> Iterator[
 
 @pytest.mark.parametrize(("path", "command"), list(commands()), ids=str)
 def test_every_command_teaches_with_an_example(path: str, command: click.Command) -> None:
-    help_text = holdfast(*path.split()[1:], "--help").output
+    help_text = keelbolt(*path.split()[1:], "--help").output
     assert "Example:" in help_text
     example = help_text.split("Example:\n")[1].splitlines()[0].strip()
     assert example.startswith(path)
@@ -71,13 +71,13 @@ def test_every_command_teaches_with_an_example(path: str, command: click.Command
 
 
 def test_version() -> None:
-    assert holdfast("--version").output.startswith("holdfast 0.")
+    assert keelbolt("--version").output.startswith("keelbolt 0.")
 
 
 def test_help_is_fast() -> None:
     """--help loads no engine and no rich."""
     program = (
-        "import sys; from holdfast.cli.main import main\n"
+        "import sys; from keelbolt.cli.main import main\n"
         "main(['--help'], standalone_mode=False)\n"
         "assert not {'rich', 'sqlite3', 'pydantic', 'starlette'} & set(sys.modules)"
     )
@@ -88,7 +88,7 @@ def test_help_is_fast() -> None:
 
 
 def test_stats_counts_what_is_kept(url: str) -> None:
-    result = holdfast("storage", "stats", url, "--json")
+    result = keelbolt("storage", "stats", url, "--json")
     assert result.exit_code == 0
     found = json.loads(result.stdout)
     assert found["records"]["tasks"] == 2
@@ -98,23 +98,23 @@ def test_stats_counts_what_is_kept(url: str) -> None:
 
 
 def test_stats_prints_a_table(url: str) -> None:
-    output = holdfast("storage", "stats", url).stdout
+    output = keelbolt("storage", "stats", url).stdout
     assert "records of tasks" in output
     assert "5.0 kB" in output
     assert "1 waiting" in output
 
 
 def test_check_of_a_sound_storage(url: str) -> None:
-    assert holdfast("storage", "check", url).stdout == "no problems\n"
-    assert json.loads(holdfast("storage", "check", url, "--json").stdout) == {"problems": []}
+    assert keelbolt("storage", "check", url).stdout == "no problems\n"
+    assert json.loads(keelbolt("storage", "check", url, "--json").stdout) == {"problems": []}
 
 
 def test_check_finds_damage_and_ends_with_1(url: str, damaged: None) -> None:
-    result = holdfast("storage", "check", url)
+    result = keelbolt("storage", "check", url)
     assert result.exit_code == 1
     assert "1 problem(s)" in result.stdout
 
-    result = holdfast("storage", "check", url, "--json")
+    result = keelbolt("storage", "check", url, "--json")
     assert result.exit_code == 1
     [problem] = json.loads(result.stdout)["problems"]
     assert problem["where"]
@@ -129,8 +129,8 @@ def damaged(url: str) -> None:
 
 
 def test_sweep_removes_what_is_over(url: str) -> None:
-    assert holdfast("storage", "sweep", url).stdout == "removed 1 record(s), 0 blob(s), 0 worker(s)\n"
-    swept = json.loads(holdfast("storage", "sweep", url, "--json").stdout)
+    assert keelbolt("storage", "sweep", url).stdout == "removed 1 record(s), 0 blob(s), 0 worker(s)\n"
+    swept = json.loads(keelbolt("storage", "sweep", url, "--json").stdout)
     assert swept == {"records": 0, "blobs": 0, "workers": 0}
 
 
@@ -139,19 +139,19 @@ def test_sweep_removes_what_is_over(url: str) -> None:
 
 def test_migrate_shows_then_applies_then_has_nothing_to_do(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/new.db"
-    dry = holdfast("migrate", url, "--dry-run", "--sql")
+    dry = keelbolt("migrate", url, "--dry-run", "--sql")
     assert "would be applied" in dry.stdout
     assert "CREATE TABLE" in dry.stdout.upper()
     assert not list(tmp_path.iterdir())
 
-    listed = json.loads(holdfast("migrate", url, "--dry-run", "--json").stdout)
-    applied = json.loads(holdfast("migrate", url, "--json").stdout)
+    listed = json.loads(keelbolt("migrate", url, "--dry-run", "--json").stdout)
+    applied = json.loads(keelbolt("migrate", url, "--json").stdout)
     assert applied["applied"]
     assert not listed["applied"]
     assert applied["migrations"] == listed["migrations"]
     assert [each["number"] for each in applied["migrations"]] == list(range(1, len(applied["migrations"]) + 1))
 
-    assert "nothing to do" in holdfast("migrate", url).stdout
+    assert "nothing to do" in keelbolt("migrate", url).stdout
 
 
 # ------------------------------------------------------------------------------------------------------------- errors
@@ -164,7 +164,7 @@ def test_an_error_is_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("letter.txt").write_text("Dear Bob,\n" * 1000)
-    result = holdfast(*command, url)
+    result = keelbolt(*command, url)
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")
@@ -174,7 +174,7 @@ def test_an_error_is_one_line(
 
 @pytest.mark.parametrize("action", ["check", "stats", "sweep"])
 def test_a_mistyped_path_creates_nothing(action: str, tmp_path: Path) -> None:
-    result = holdfast("storage", action, f"sqlite:///{tmp_path}/agnet.db")
+    result = keelbolt("storage", action, f"sqlite:///{tmp_path}/agnet.db")
     assert result.exit_code == 2
     assert "nothing is stored" in result.stderr
     assert not list(tmp_path.iterdir())
@@ -185,14 +185,14 @@ def test_a_mistyped_path_creates_nothing(action: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["no_such_module:factory", "json:nothing", "json:decoder", "json"])
 def test_a_factory_that_is_none(name: str) -> None:
-    result = holdfast("conformance", "storage", name)
+    result = keelbolt("conformance", "storage", name)
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
 
 
 def test_conformance_of_the_memory_engine() -> None:
-    result = holdfast("conformance", "storage", "holdfast.storage.memory:MemoryKernel", "--only", "records", "--json")
+    result = keelbolt("conformance", "storage", "keelbolt.storage.memory:MemoryKernel", "--only", "records", "--json")
     assert result.exit_code == 0, result.stdout
     report = json.loads(result.stdout)
     assert report["ok"]
@@ -202,13 +202,13 @@ def test_conformance_of_the_memory_engine() -> None:
 def test_an_engine_that_breaks_a_law_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine is found in the current directory; the report names the law."""
     (tmp_path / "forgetful.py").write_text(
-        "from holdfast.storage.memory import MemoryKernel\n\n"
+        "from keelbolt.storage.memory import MemoryKernel\n\n"
         "class Forgetful(MemoryKernel):\n"
         "    async def get(self, partition, collection, key):\n"
         "        return None\n"
     )
     monkeypatch.chdir(tmp_path)
-    result = holdfast("conformance", "storage", "forgetful:Forgetful", "--only", "records")
+    result = keelbolt("conformance", "storage", "forgetful:Forgetful", "--only", "records")
     assert result.exit_code == 1
     assert "FAILED" in result.stdout
 
@@ -216,14 +216,14 @@ def test_an_engine_that_breaks_a_law_ends_with_1(tmp_path: Path, monkeypatch: py
 def test_conformance_of_a_state_store() -> None:
     """penguiflow's own store is known to break a law of events; the checklist says which items are open."""
     name = "penguiflow.state:InMemoryStateStore"
-    result = holdfast("conformance", "state-store", name, "--only", "events", "--json")
+    result = keelbolt("conformance", "state-store", name, "--only", "events", "--json")
     assert result.exit_code == 1, result.stdout
     assert [law["law"] for law in json.loads(result.stdout)["laws"] if law["verdict"] == "failed"] == [
         "a_saved_event_is_a_copy"
     ]
-    result = holdfast("conformance", "state-store", name, "--only", "pauses", "--checklist")
+    result = keelbolt("conformance", "state-store", name, "--only", "pauses", "--checklist")
     assert "- [x] load_planner_state consumes the token" in result.stdout
-    assert holdfast("conformance", "state-store", "holdfast.state:StateStore").exit_code == 2
+    assert keelbolt("conformance", "state-store", "keelbolt.state:StateStore").exit_code == 2
 
 
 # -------------------------------------------------------------------------------------------------------------- bench
@@ -231,8 +231,8 @@ def test_conformance_of_a_state_store() -> None:
 
 def test_bench_prints_a_table_and_writes_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The figures themselves are measured by `make bench`; here only the printing is run."""
-    from holdfast.bench import storage as measured
-    from holdfast.bench.report import Report
+    from keelbolt.bench import storage as measured
+    from keelbolt.bench.report import Report
 
     async def run(url: str | None, *, quick: bool, progress: Callable[[str], None]) -> Report:
         progress(f"{url} {quick}")
@@ -244,7 +244,7 @@ def test_bench_prints_a_table_and_writes_json(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(measured, "run", run)
     file = tmp_path / "figures.json"
-    result = holdfast("bench", "storage", "--quick", "--json", str(file))
+    result = keelbolt("bench", "storage", "--quick", "--json", str(file))
     assert result.exit_code == 0
     assert "7.25" in result.stdout
     assert "12,346" in result.stdout

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from holdfast.storage.clock import Clock
-from holdfast.testing.clock import FakeClock
+from keelbolt.storage.clock import Clock
+from keelbolt.testing.clock import FakeClock
 
 
 def test_the_wall_clock_is_microseconds_since_1970() -> None:
@@ -30,7 +30,7 @@ def test_processes_share_the_steady_clock_and_the_boot() -> None:
     """A lease that one process gives must end at the same moment for the others."""
     clock = Clock()
     before = clock.steady()
-    program = "from holdfast.storage.clock import Clock; c = Clock(); print(c.steady(), c.boot())"
+    program = "from keelbolt.storage.clock import Clock; c = Clock(); print(c.steady(), c.boot())"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     theirs, boot = answer.stdout.split()
     assert before <= int(theirs) <= clock.steady()

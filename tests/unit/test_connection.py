@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import (
+from keelbolt.errors import (
     StorageBroken,
     StorageBusy,
     StorageCorrupt,
@@ -16,8 +16,8 @@ from holdfast.errors import (
     StorageFull,
     StorageReadOnly,
 )
-from holdfast.storage.sqlite.connection import connect, prepare, rows_of_marks, translate
-from holdfast.storage.sqlite.schema import cannot_open
+from keelbolt.storage.sqlite.connection import connect, prepare, rows_of_marks, translate
+from keelbolt.storage.sqlite.schema import cannot_open
 
 
 def error(code: int, name: str) -> sqlite3.Error:

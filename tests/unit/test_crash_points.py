@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from holdfast.testing.crash import CrashPoint
+from keelbolt.testing.crash import CrashPoint
 
 PROGRAM = """
 import sys
-from holdfast.testing.crash import POINTS, CrashPoint
+from keelbolt.testing.crash import POINTS, CrashPoint
 probe = CrashPoint.parse(sys.argv[1])
 for _ in range(3):
     for point in POINTS:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import BadCursor
-from holdfast.storage.cursors import Cursor, read_cursor, write_cursor
+from keelbolt.errors import BadCursor
+from keelbolt.storage.cursors import Cursor, read_cursor, write_cursor
 
 QUERY = ("find", "note", True, 3)
 CURSORS = st.builds(Cursor, st.binary(max_size=300), st.integers(0, (1 << 63) - 1))

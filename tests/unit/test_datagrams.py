@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.storage.hints import LogTopic, QueueTopic, topic_digest
-from holdfast.storage.sqlite import datagrams
-from holdfast.storage.sqlite.datagrams import DATAGRAM_BYTES, DIGEST_BYTES, Datagrams
+from keelbolt.storage.hints import LogTopic, QueueTopic, topic_digest
+from keelbolt.storage.sqlite import datagrams
+from keelbolt.storage.sqlite.datagrams import DATAGRAM_BYTES, DIGEST_BYTES, Datagrams
 
 TOPIC = LogTopic("p", "events", "a")
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.errors import InvalidName, InvalidRequest, InvalidValue, NoIndex, NotDeclared, TooLarge
-from holdfast.storage.declared import Declared, Shape, dump_fields, load_fields
-from holdfast.storage.keys import encode
-from holdfast.storage.logs import Log
-from holdfast.storage.records import MAX_FIELD_CHARS, NO_FIELDS, Collection, Index, Query, Scalar
+from keelbolt.errors import InvalidName, InvalidRequest, InvalidValue, NoIndex, NotDeclared, TooLarge
+from keelbolt.storage.declared import Declared, Shape, dump_fields, load_fields
+from keelbolt.storage.keys import encode
+from keelbolt.storage.logs import Log
+from keelbolt.storage.records import MAX_FIELD_CHARS, NO_FIELDS, Collection, Index, Query, Scalar
 
 TASKS = Collection(
     "tasks",

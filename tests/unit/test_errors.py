@@ -9,15 +9,15 @@ from typing import get_args
 
 import pytest
 
-from holdfast import errors
-from holdfast.errors import BlobNotFound, CommitRefused, HoldfastError, LogTrimmed, MissingExtra, Reason
-from holdfast.storage.blobs import Attach
-from holdfast.storage.commits import Operation
-from holdfast.storage.logs import Head
-from holdfast.storage.records import Absent, FieldIn, Patch, Replace
-from holdfast.storage.work import Complete, Enqueue, Requeue
+from keelbolt import errors
+from keelbolt.errors import BlobNotFound, CommitRefused, KeelboltError, LogTrimmed, MissingExtra, Reason
+from keelbolt.storage.blobs import Attach
+from keelbolt.storage.commits import Operation
+from keelbolt.storage.logs import Head
+from keelbolt.storage.records import Absent, FieldIn, Patch, Replace
+from keelbolt.storage.work import Complete, Enqueue, Requeue
 
-KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, HoldfastError)]
+KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, KeelboltError)]
 
 
 def test_the_drawing_is_the_tree() -> None:
@@ -34,7 +34,7 @@ def test_the_drawing_is_the_tree() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_docstring_is_the_message(kind: type[HoldfastError]) -> None:
+def test_the_docstring_is_the_message(kind: type[KeelboltError]) -> None:
     assert kind.__doc__
     if len(inspect.signature(kind).parameters) == 1 and "message" in inspect.signature(kind).parameters:
         assert str(kind()) == kind.__doc__
@@ -88,7 +88,7 @@ def test_only_what_may_pass_by_itself_is_retryable() -> None:
 
 def test_plain_errors_can_be_sent_to_another_process() -> None:
     for kind in KINDS:
-        if kind.__init__ is HoldfastError.__init__:
+        if kind.__init__ is KeelboltError.__init__:
             error = kind("words")
             again = pickle.loads(pickle.dumps(error))
             assert (type(again), str(again)) == (kind, "words")

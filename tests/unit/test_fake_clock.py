@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.testing.clock import FakeClock
+from keelbolt.testing.clock import FakeClock
 
 
 def test_it_stands_still_until_it_is_told_otherwise() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import (
+from keelbolt.errors import (
     BadCursor,
     Forked,
     InvalidName,
@@ -26,15 +26,15 @@ from holdfast.errors import (
     StorageFull,
     WrongLoop,
 )
-from holdfast.storage import front
-from holdfast.storage.contract import Family, Kernel
-from holdfast.storage.cursors import Cursor, write_cursor
-from holdfast.storage.declared import Shape
-from holdfast.storage.hints import LogTopic
-from holdfast.storage.logs import Append, Draft, Log, Trim
-from holdfast.storage.memory import MemoryKernel
-from holdfast.storage.records import Collection, Index, Insert, Put, Query
-from holdfast.storage.urls import open_storage
+from keelbolt.storage import front
+from keelbolt.storage.contract import Family, Kernel
+from keelbolt.storage.cursors import Cursor, write_cursor
+from keelbolt.storage.declared import Shape
+from keelbolt.storage.hints import LogTopic
+from keelbolt.storage.logs import Append, Draft, Log, Trim
+from keelbolt.storage.memory import MemoryKernel
+from keelbolt.storage.records import Collection, Index, Insert, Put, Query
+from keelbolt.storage.urls import open_storage
 
 NOTES = Collection(
     "note", {"state": str, "rank": int}, (Index("by_key"), Index("by_rank", ("state",), "rank")), write_behind=True
@@ -206,7 +206,7 @@ async def test_a_failing_declaration_leaves_it_closed(make: Callable[[], Kernel]
         await kernel.open()
     with pytest.raises(StorageClosed):
         await kernel.flush()
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("holdfast")] == []
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("keelbolt")] == []
 
 
 async def test_what_could_not_be_kept_is_not_declared(

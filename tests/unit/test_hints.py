@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.storage.hints import Board, LogTopic, QueueTopic, Topic, Watch, topic_digest
+from keelbolt.storage.hints import Board, LogTopic, QueueTopic, Topic, Watch, topic_digest
 
 LOG = LogTopic("p", "events", "a")
 QUEUE = QueueTopic("jobs")

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast.storage import ids
-from holdfast.storage.ids import new_id
+from keelbolt.storage import ids
+from keelbolt.storage.ids import new_id
 
 
 def test_an_id_is_a_uuid_of_version_7_and_tells_its_time() -> None:

@@ -1,4 +1,4 @@
-"""What `import holdfast` gives, and what it must not load."""
+"""What `import keelbolt` gives, and what it must not load."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-import holdfast
+import keelbolt
 
 EXPORTED = [
     "A2AServer",
@@ -21,7 +21,7 @@ EXPORTED = [
     "Done",
     "ExtensionConfig",
     "FileInfo",
-    "HoldfastError",
+    "KeelboltError",
     "InMemoryStorage",
     "InvalidAgentResponseError",
     "LifecycleHooks",
@@ -56,16 +56,16 @@ EXPORTED = [
 
 
 def test_the_public_names_are_pinned() -> None:
-    assert sorted(holdfast.__all__) == sorted(EXPORTED)
-    for name in holdfast.__all__:
-        assert getattr(holdfast, name) is not None
+    assert sorted(keelbolt.__all__) == sorted(EXPORTED)
+    for name in keelbolt.__all__:
+        assert getattr(keelbolt, name) is not None
 
 
 def test_import_loads_no_engine_server_or_command_line() -> None:
-    program = "import json, sys, holdfast; print(json.dumps(sorted(sys.modules)))"
+    program = "import json, sys, keelbolt; print(json.dumps(sorted(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(json.loads(answer.stdout))
 
-    allowed = {"holdfast", "holdfast.errors"}
-    assert {name for name in loaded if name.partition(".")[0] == "holdfast"} <= allowed
+    allowed = {"keelbolt", "keelbolt.errors"}
+    assert {name for name in loaded if name.partition(".")[0] == "keelbolt"} <= allowed
     assert not loaded & {"sqlite3", "asyncpg", "redis", "starlette", "uvicorn", "pydantic", "httpx2", "click", "rich"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.storage.declared import Shape
-from holdfast.storage.keys import END, encode
-from holdfast.storage.ledger import RecordState
-from holdfast.storage.memory.indexes import Indexes
-from holdfast.storage.records import Collection, Fields, Index
+from keelbolt.storage.declared import Shape
+from keelbolt.storage.keys import END, encode
+from keelbolt.storage.ledger import RecordState
+from keelbolt.storage.memory.indexes import Indexes
+from keelbolt.storage.records import Collection, Fields, Index
 
 SHAPE = Shape(
     Collection(

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.errors import CommitRefused, Reason
-from holdfast.storage.blobs import Attach, Detach
-from holdfast.storage.commits import Operation, Outcome, Receipt, address
-from holdfast.storage.hints import LogTopic, QueueTopic
-from holdfast.storage.judge import MICROSECONDS, judge
-from holdfast.storage.ledger import Ledger, RecordState, StreamState, WorkRow
-from holdfast.storage.logs import Append, Draft, Drop, Head, Trim
-from holdfast.storage.records import (
+from keelbolt.errors import CommitRefused, Reason
+from keelbolt.storage.blobs import Attach, Detach
+from keelbolt.storage.commits import Operation, Outcome, Receipt, address
+from keelbolt.storage.hints import LogTopic, QueueTopic
+from keelbolt.storage.judge import MICROSECONDS, judge
+from keelbolt.storage.ledger import Ledger, RecordState, StreamState, WorkRow
+from keelbolt.storage.logs import Append, Draft, Drop, Head, Trim
+from keelbolt.storage.records import (
     Absent,
     Delete,
     Expire,
@@ -31,7 +31,7 @@ from holdfast.storage.records import (
     Take,
     Version,
 )
-from holdfast.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
+from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
 
 P = "p"
 NOW = 1_000 * MICROSECONDS

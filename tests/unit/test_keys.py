@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.storage.keys import END, LONG_BYTES, encode, encode_text
-from holdfast.storage.records import Scalar
+from keelbolt.storage.keys import END, LONG_BYTES, encode, encode_text
+from keelbolt.storage.records import Scalar
 
 INTS = st.integers(-(1 << 63), (1 << 63) - 1)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast.observability.logs import log_to_stderr
+from keelbolt.observability.logs import log_to_stderr
 
 
 @contextmanager
 def fresh() -> Iterator[logging.Logger]:
     """A program that has set up no logging: pytest's own handlers come back before it looks for them."""
-    root, ours = logging.getLogger(), logging.getLogger("holdfast")
+    root, ours = logging.getLogger(), logging.getLogger("keelbolt")
     handlers, level = root.handlers, ours.level
     root.handlers = []
     try:
@@ -29,22 +29,22 @@ def test_a_line_is_an_object(capsys: pytest.CaptureFixture[str]) -> None:
     """Also one with a line feed in it, and one with a traceback."""
     with fresh():
         log_to_stderr(as_json=True)
-        logger = logging.getLogger("holdfast.tasks")
+        logger = logging.getLogger("keelbolt.tasks")
         logger.info("two\nlines, %d", 2)
         try:
             int("why")
         except ValueError:
             logger.exception("it failed")
     first, second = map(json.loads, capsys.readouterr().err.splitlines())
-    assert (first["level"], first["logger"], first["message"]) == ("info", "holdfast.tasks", "two\\nlines, 2")
+    assert (first["level"], first["logger"], first["message"]) == ("info", "keelbolt.tasks", "two\\nlines, 2")
     assert "ValueError: invalid literal" in second["exception"]
 
 
 def test_people_read_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    """What Holdfast tells, and only the warnings of others."""
+    """What Keelbolt tells, and only the warnings of others."""
     with fresh():
         log_to_stderr(as_json=False)
-        logging.getLogger("holdfast.tasks").info("begun")
+        logging.getLogger("keelbolt.tasks").info("begun")
         logging.getLogger("somebody.else").info("chatter")
         logging.getLogger("somebody.else").warning("look")
     lines = capsys.readouterr().err.splitlines()
@@ -78,9 +78,9 @@ def test_what_a_client_sends_makes_no_line(capsys: pytest.CaptureFixture[str], a
     """Line feeds, escape sequences and marks that turn the text around are escaped; letters stay."""
     with fresh():
         log_to_stderr(as_json=as_json)
-        logging.getLogger("holdfast.server").warning("refused: %s", EVIL)
-        logging.getLogger("holdfast.server").warning("refused: %(what)s", {"what": EVIL})
-        logging.getLogger("holdfast.server").warning(f"refused: {EVIL}")  # noqa: G004
+        logging.getLogger("keelbolt.server").warning("refused: %s", EVIL)
+        logging.getLogger("keelbolt.server").warning("refused: %(what)s", {"what": EVIL})
+        logging.getLogger("keelbolt.server").warning(f"refused: {EVIL}")  # noqa: G004
     lines, messages = lines_of(capsys, as_json)
     assert len(lines) == 3
     assert all(line.endswith(f"refused: {CLEAN}") for line in messages)
@@ -92,7 +92,7 @@ def test_what_a_client_sends_is_cut(capsys: pytest.CaptureFixture[str], as_json:
     """Each thing by itself, so that what we say about it stays whole. Errors are cut like texts; numbers are not."""
     with fresh():
         log_to_stderr(as_json=as_json)
-        logger = logging.getLogger("holdfast.server")
+        logger = logging.getLogger("keelbolt.server")
         logger.warning("%s: %s is too much, by %d", "x" * 1001, ValueError("y" * 50_000), 10**40)
         logger.warning("%s", "z" * 1000)
     _, (first, second) = lines_of(capsys, as_json)
@@ -110,7 +110,7 @@ def test_a_traceback_forges_no_line_for_people(capsys: pytest.CaptureFixture[str
         try:
             raised(EVIL + "w" * 5000)
         except ValueError:
-            logging.getLogger("holdfast.server").exception("a request failed")
+            logging.getLogger("keelbolt.server").exception("a request failed")
     first, *rest = capsys.readouterr().err.splitlines()
     assert first.endswith("ERROR a request failed")
     assert all(line.startswith("    ") and line.isprintable() and len(line) < 1100 for line in rest)
@@ -123,7 +123,7 @@ def test_a_traceback_forges_no_line_for_programs(capsys: pytest.CaptureFixture[s
         try:
             raised(EVIL)
         except ValueError:
-            logging.getLogger("holdfast.server").exception("a request failed")
+            logging.getLogger("keelbolt.server").exception("a request failed")
     [line] = capsys.readouterr().err.splitlines()
     assert "\x1b" not in json.loads(line)["exception"]
 
@@ -132,7 +132,7 @@ def test_a_traceback_forges_no_line_for_programs(capsys: pytest.CaptureFixture[s
 def test_the_level_says_how_much_is_told(capsys: pytest.CaptureFixture[str], level: str, told: int) -> None:
     with fresh():
         log_to_stderr(as_json=False, level=level)
-        logger = logging.getLogger("holdfast.server")
+        logger = logging.getLogger("keelbolt.server")
         for number in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
             logger.log(number, "told")
     assert len(capsys.readouterr().err.splitlines()) == told

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import HoldfastError, NotHoldfast, SchemaMismatch, SchemaTooNew, StorageMissing
-from holdfast.storage.migrations import Migration, migrations_of, queries_of, unapplied
-from holdfast.storage.sqlite import schema
-from holdfast.storage.urls import migrate, open_storage, pending_migrations
+from keelbolt.errors import KeelboltError, NotKeelbolt, SchemaMismatch, SchemaTooNew, StorageMissing
+from keelbolt.storage.migrations import Migration, migrations_of, queries_of, unapplied
+from keelbolt.storage.sqlite import schema
+from keelbolt.storage.urls import migrate, open_storage, pending_migrations
 
-PACKAGE = "holdfast.storage.sqlite"
+PACKAGE = "keelbolt.storage.sqlite"
 FIRST, SECOND, THIRD = (Migration(number, f"step_{number}", f"CREATE TABLE t{number} (a);") for number in (1, 2, 3))
 
 
@@ -150,7 +150,7 @@ def test_a_failing_migration_changes_nothing(path: Path, extended: list[Migratio
     number = extended[-1].number
     extended.append(Migration(number + 1, "good", "CREATE TABLE notes (a);"))
     extended.append(Migration(number + 2, "bad", "CREATE TABLE notes (a);"))
-    with pytest.raises(HoldfastError):
+    with pytest.raises(KeelboltError):
         migrate(url)
     assert tables(path) == before
     del extended[-1]
@@ -189,7 +189,7 @@ def test_pending_refuses_what_opening_refuses(tmp_path: Path) -> None:
     foreign = tmp_path / "foreign.db"
     with closing(sqlite3.connect(foreign)) as connection, connection:
         connection.execute("CREATE TABLE theirs (a)")
-    with pytest.raises(NotHoldfast):
+    with pytest.raises(NotKeelbolt):
         pending_migrations(f"sqlite:///{foreign}")
     with pytest.raises(StorageMissing, match="is a directory"):
         pending_migrations(f"sqlite:///{tmp_path}")

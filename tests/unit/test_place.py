@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import (
+from keelbolt.errors import (
     CannotOpen,
     NetworkFilesystem,
-    NotHoldfast,
+    NotKeelbolt,
     StorageBusy,
     StorageFull,
     StorageMissing,
     StorageReadOnly,
 )
-from holdfast.storage.sqlite import place
-from holdfast.storage.sqlite.place import Reserve, WriteLock, check_place, filesystem
+from keelbolt.storage.sqlite import place
+from keelbolt.storage.sqlite.place import Reserve, WriteLock, check_place, filesystem
 
 MOUNTS = """\
 overlay / overlay rw,relatime 0 0
@@ -90,7 +90,7 @@ def test_good_places_pass(tmp_path: Path) -> None:
         ("none/file.db", StorageMissing, "create it first"),
         ("a-file/file.db", StorageMissing, "create it first"),
         ("a-folder", StorageMissing, "is a directory; name a file in it"),
-        ("a-fifo", NotHoldfast, "not a regular file"),
+        ("a-fifo", NotKeelbolt, "not a regular file"),
         ("x" * 300, StorageMissing, "File name too long"),
     ],
 )
@@ -116,7 +116,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.M
 
 HOLDER = """
 import sys
-from holdfast.storage.sqlite.place import WriteLock
+from keelbolt.storage.sqlite.place import WriteLock
 lock = WriteLock(sys.argv[1])
 lock.acquire()
 print("held", flush=True)

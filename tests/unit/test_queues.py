@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.storage.contract import Kernel
-from holdfast.storage.memory import MemoryKernel
-from holdfast.storage.sqlite import SQLiteKernel
-from holdfast.storage.work import Enqueue, Remove
-from holdfast.testing.clock import FakeClock
+from keelbolt.storage.contract import Kernel
+from keelbolt.storage.memory import MemoryKernel
+from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.storage.work import Enqueue, Remove
+from keelbolt.testing.clock import FakeClock
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from typing import cast
 
 from redis.crc import key_slot
 
-from holdfast.storage.redis.layout import Layout
-from holdfast.storage.redis.names import Name, Names
-from holdfast.storage.redis.slots import SLOTS
-from holdfast.storage.redis.store import Store
+from keelbolt.storage.redis.layout import Layout
+from keelbolt.storage.redis.names import Name, Names
+from keelbolt.storage.redis.slots import SLOTS
+from keelbolt.storage.redis.store import Store
 
 LAYOUT = Layout("space")
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import InvalidValue, StorageBroken, StorageBusy, StorageFull, StorageUnavailable, UnknownScheme
-from holdfast.storage.keys import encode
-from holdfast.storage.records import Scalar
-from holdfast.storage.redis import tokens
-from holdfast.storage.redis.address import Address, address_of
-from holdfast.storage.redis.failures import failure_of
-from holdfast.storage.redis.layout import Layout
-from holdfast.storage.redis.library import function, library
+from keelbolt.errors import InvalidValue, StorageBroken, StorageBusy, StorageFull, StorageUnavailable, UnknownScheme
+from keelbolt.storage.keys import encode
+from keelbolt.storage.records import Scalar
+from keelbolt.storage.redis import tokens
+from keelbolt.storage.redis.address import Address, address_of
+from keelbolt.storage.redis.failures import failure_of
+from keelbolt.storage.redis.layout import Layout
+from keelbolt.storage.redis.library import function, library
 
 texts = st.text(alphabet=st.characters(codec=None), max_size=400)
 scalars = st.one_of(

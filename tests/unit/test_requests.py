@@ -8,19 +8,19 @@ from typing import Any, get_args
 
 import pytest
 
-from holdfast.errors import InvalidName, InvalidRequest, InvalidValue, NotDeclared, TooLarge, WrittenTwice
-from holdfast.storage.blobs import Attach, Detach
-from holdfast.storage.commits import Operation
-from holdfast.storage.contract import (
+from keelbolt.errors import InvalidName, InvalidRequest, InvalidValue, NotDeclared, TooLarge, WrittenTwice
+from keelbolt.storage.blobs import Attach, Detach
+from keelbolt.storage.commits import Operation
+from keelbolt.storage.contract import (
     MAX_COMMIT_BYTES,
     MAX_KEY_CHARS,
     MAX_PARTITION_BYTES,
     MAX_REASON_CHARS,
     MAX_VALUE_BYTES,
 )
-from holdfast.storage.declared import Declared
-from holdfast.storage.logs import Append, Draft, Drop, Head, Trim
-from holdfast.storage.records import (
+from keelbolt.storage.declared import Declared
+from keelbolt.storage.logs import Append, Draft, Drop, Head, Trim
+from keelbolt.storage.records import (
     NO_FIELDS,
     Absent,
     Collection,
@@ -35,8 +35,8 @@ from holdfast.storage.records import (
     Take,
     Version,
 )
-from holdfast.storage.requests import MAX_OPERATIONS, check_family, check_partition, check_seconds, checked_operations
-from holdfast.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
+from keelbolt.storage.requests import MAX_OPERATIONS, check_family, check_partition, check_seconds, checked_operations
+from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
 
 DECLARED = Declared()
 DECLARED.add(Collection("note", fields={"state": str, "rank": int}))

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.storage.contract import Kernel
-from holdfast.storage.hints import LogTopic
-from holdfast.storage.logs import Append, Draft
-from holdfast.storage.records import Collection, Insert, Query
-from holdfast.storage.scope import Scope
-from holdfast.storage.urls import open_storage
-from holdfast.storage.work import Enqueue
+from keelbolt.storage.contract import Kernel
+from keelbolt.storage.hints import LogTopic
+from keelbolt.storage.logs import Append, Draft
+from keelbolt.storage.records import Collection, Insert, Query
+from keelbolt.storage.scope import Scope
+from keelbolt.storage.urls import open_storage
+from keelbolt.storage.work import Enqueue
 
 VERBS = [
     name

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.storage import Append, Draft, Kernel, open_storage
+from keelbolt.storage import Append, Draft, Kernel, open_storage
 
 DEAD_MAN_SWITCH = 128  # the byte of the -shm on which every process keeps a shared lock while it has the file open
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.errors import InvalidValue
-from holdfast.storage import staging
-from holdfast.storage.blobs import CHUNK_BYTES
-from holdfast.storage.staging import chunks_of
+from keelbolt.errors import InvalidValue
+from keelbolt.storage import staging
+from keelbolt.storage.blobs import CHUNK_BYTES
+from keelbolt.storage.staging import chunks_of
 
 
 class Trickle(io.RawIOBase):

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import BadBackup, StorageFilling, StorageMoved, StoragePaused
-from holdfast.storage.marks import Mark, MarkState
-from holdfast.storage.transfer.archive import ArchiveWriter, frames, pack, table_of, unpack
-from holdfast.storage.transfer.digests import Digests
-from holdfast.storage.transfer.places import Places
-from holdfast.storage.transfer.rows import (
+from keelbolt.errors import BadBackup, StorageFilling, StorageMoved, StoragePaused
+from keelbolt.storage.marks import Mark, MarkState
+from keelbolt.storage.transfer.archive import ArchiveWriter, frames, pack, table_of, unpack
+from keelbolt.storage.transfer.digests import Digests
+from keelbolt.storage.transfer.places import Places
+from keelbolt.storage.transfer.rows import (
     ROW_TYPES,
     TABLES,
     BlobRow,

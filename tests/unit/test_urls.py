@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import HoldfastError, InvalidValue, UnknownScheme
-from holdfast.storage.contract import Durability
-from holdfast.storage.memory import MemoryKernel
-from holdfast.storage.sqlite import SQLiteKernel
-from holdfast.storage.urls import migrate, open_storage, pending_migrations
+from keelbolt.errors import InvalidValue, KeelboltError, UnknownScheme
+from keelbolt.storage.contract import Durability
+from keelbolt.storage.memory import MemoryKernel
+from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.storage.urls import migrate, open_storage, pending_migrations
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_the_argument_wins_over_the_url() -> None:
         (Path("file.db"), UnknownScheme, "a string, not PosixPath"),
     ],
 )
-def test_refused(url: Any, kind: type[HoldfastError], words: str) -> None:
+def test_refused(url: Any, kind: type[KeelboltError], words: str) -> None:
     with pytest.raises(kind) as refusal:
         open_storage(url)
     assert words in str(refusal.value)

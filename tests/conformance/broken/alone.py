@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from holdfast.conformance.storage import Place, Subject
-from holdfast.storage import open_storage
-from holdfast.storage.contract import Family, Kernel
+from keelbolt.conformance.storage import Place, Subject
+from keelbolt.storage import open_storage
+from keelbolt.storage.contract import Family, Kernel
 
 
 def make(place: Place, declare: Sequence[Family], /) -> Kernel:

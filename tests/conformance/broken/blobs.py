@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import BlobNotFound, HoldfastError, InvalidValue
-from holdfast.storage.blobs import Attach, Blob, BlobReader, BlobSource, Detach
-from holdfast.storage.commits import Operation, Receipt
-from holdfast.storage.contract import Swept
+from keelbolt.errors import BlobNotFound, InvalidValue, KeelboltError
+from keelbolt.storage.blobs import Attach, Blob, BlobReader, BlobSource, Detach
+from keelbolt.storage.commits import Operation, Receipt
+from keelbolt.storage.contract import Swept
 from tests.conformance.broken.fault import NOTHING, Broken, caught_by
 
 
@@ -131,7 +131,7 @@ class ABrokenStreamIsABlob(Broken):
     async def stage_blob(self, partition: str, source: BlobSource, **how: Any) -> Blob:
         try:
             return await super().stage_blob(partition, source, **how)
-        except HoldfastError:
+        except KeelboltError:
             raise
         except OSError:
             await super().stage_blob(partition, b"what came before", **how)

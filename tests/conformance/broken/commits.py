@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import CommitRefused, InvalidRequest, WrittenTwice
-from holdfast.storage.commits import Operation, Receipt, address
-from holdfast.storage.logs import Append, Head
-from holdfast.storage.records import Absent, Delete, FieldIn, FieldNotIn, Insert, Put, Record, Replace, Take, Version
-from holdfast.storage.work import Fence
+from keelbolt.errors import CommitRefused, InvalidRequest, WrittenTwice
+from keelbolt.storage.commits import Operation, Receipt, address
+from keelbolt.storage.logs import Append, Head
+from keelbolt.storage.records import Absent, Delete, FieldIn, FieldNotIn, Insert, Put, Record, Replace, Take, Version
+from keelbolt.storage.work import Fence
 from tests.conformance.broken.fault import NOTHING, Broken, caught_by, done, failed
 
 

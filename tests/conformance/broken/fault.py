@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from holdfast.conformance.storage import Place, Subject
-from holdfast.storage.blobs import Detach
-from holdfast.storage.commits import Operation, Receipt
-from holdfast.storage.contract import Family, Kernel
-from holdfast.storage.memory import MemoryKernel
+from keelbolt.conformance.storage import Place, Subject
+from keelbolt.storage.blobs import Detach
+from keelbolt.storage.commits import Operation, Receipt
+from keelbolt.storage.contract import Family, Kernel
+from keelbolt.storage.memory import MemoryKernel
 
 # Does nothing, in the place of an operation that a broken engine forgets.
 NOTHING = Detach("0" * 64, "nobody")

@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import BadCursor, NoIndex
-from holdfast.storage.commits import Operation, Receipt
-from holdfast.storage.declared import Shape
-from holdfast.storage.ledger import Key, RecordState
-from holdfast.storage.memory.indexes import Indexes
-from holdfast.storage.records import Count, Delete, Page, Patch, Put, Query, Record
+from keelbolt.errors import BadCursor, NoIndex
+from keelbolt.storage.commits import Operation, Receipt
+from keelbolt.storage.declared import Shape
+from keelbolt.storage.ledger import Key, RecordState
+from keelbolt.storage.memory.indexes import Indexes
+from keelbolt.storage.records import Count, Delete, Page, Patch, Put, Query, Record
 from tests.conformance.broken.fault import Broken, caught_by
 
 

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from holdfast.conformance.storage import Place, Subject
-from holdfast.storage.commits import Operation, Receipt
-from holdfast.storage.contract import Family, Kernel
-from holdfast.storage.declared import Shape
-from holdfast.storage.logs import Append
-from holdfast.storage.memory import MemoryKernel
+from keelbolt.conformance.storage import Place, Subject
+from keelbolt.storage.commits import Operation, Receipt
+from keelbolt.storage.contract import Family, Kernel
+from keelbolt.storage.declared import Shape
+from keelbolt.storage.logs import Append
+from keelbolt.storage.memory import MemoryKernel
 from tests.conformance.broken.fault import Broken, caught_by
 
 STATE = ("_content", "_ledger", "_indexes", "_queues", "_entries", "_uploads", "_blobs", "_holders", "_names")

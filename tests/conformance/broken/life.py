@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import Forked, InvalidName, InvalidValue, NotDeclared, StorageClosed, TooLarge, WrongLoop
-from holdfast.storage.commits import Operation, Receipt
-from holdfast.storage.contract import Family, Health, Problem, Stats, Swept
-from holdfast.storage.declared import Shape
-from holdfast.storage.hints import Board, LogTopic, QueueTopic
-from holdfast.storage.logs import Append
-from holdfast.storage.records import Put
+from keelbolt.errors import Forked, InvalidName, InvalidValue, NotDeclared, StorageClosed, TooLarge, WrongLoop
+from keelbolt.storage.commits import Operation, Receipt
+from keelbolt.storage.contract import Family, Health, Problem, Stats, Swept
+from keelbolt.storage.declared import Shape
+from keelbolt.storage.hints import Board, LogTopic, QueueTopic
+from keelbolt.storage.logs import Append
+from keelbolt.storage.records import Put
 from tests.conformance.broken.commits import Batched
 from tests.conformance.broken.fault import NOTHING, Broken, caught_by
 

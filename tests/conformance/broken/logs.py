@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import LogTrimmed
-from holdfast.storage.commits import Operation, Receipt
-from holdfast.storage.logs import Append, Drop, Entry, LogPage, LogState, Trim
+from keelbolt.errors import LogTrimmed
+from keelbolt.storage.commits import Operation, Receipt
+from keelbolt.storage.logs import Append, Drop, Entry, LogPage, LogState, Trim
 from tests.conformance.broken.fault import Broken, caught_by, done
 
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from holdfast.storage.commits import Operation, Receipt
-from holdfast.storage.ledger import Key
-from holdfast.storage.memory.queues import Queues, Rows
-from holdfast.storage.work import Claim, Enqueue
+from keelbolt.storage.commits import Operation, Receipt
+from keelbolt.storage.ledger import Key
+from keelbolt.storage.memory.queues import Queues, Rows
+from keelbolt.storage.work import Claim, Enqueue
 from tests.conformance.broken.fault import Broken, caught_by
 
 

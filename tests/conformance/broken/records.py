@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.storage.commits import Operation, Receipt
-from holdfast.storage.contract import Swept
-from holdfast.storage.logs import Append, LogState
-from holdfast.storage.records import Delete, Insert, Patch, Put, Record, Replace, Take, Version
-from holdfast.storage.work import WorkItem
+from keelbolt.storage.commits import Operation, Receipt
+from keelbolt.storage.contract import Swept
+from keelbolt.storage.logs import Append, LogState
+from keelbolt.storage.records import Delete, Insert, Patch, Put, Record, Replace, Take, Version
+from keelbolt.storage.work import WorkItem
 from tests.conformance.broken.fault import Broken, caught_by, done
 
 

@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from holdfast.storage.commits import Operation, Receipt
-from holdfast.storage.ledger import WorkRow
-from holdfast.storage.work import (
+from keelbolt.storage.commits import Operation, Receipt
+from keelbolt.storage.ledger import WorkRow
+from keelbolt.storage.work import (
     Bury,
     Complete,
     Enqueue,

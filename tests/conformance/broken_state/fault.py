@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from holdfast.conformance.state_store import StateStoreSubject
+from keelbolt.conformance.state_store import StateStoreSubject
 
 S = TypeVar("S", bound=type[Any])
 

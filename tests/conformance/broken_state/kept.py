@@ -8,10 +8,10 @@ import json
 from collections import defaultdict
 from typing import Any
 
-from holdfast.state.artifacts.ids import Owner, artifact_ids
-from holdfast.state.codec import dump_fields
-from holdfast.state.steering import checked
-from holdfast.state.types import ArtifactRef
+from keelbolt.state.artifacts.ids import Owner, artifact_ids
+from keelbolt.state.codec import dump_fields
+from keelbolt.state.steering import checked
+from keelbolt.state.types import ArtifactRef
 
 
 class Data:

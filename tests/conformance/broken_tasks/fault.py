@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from holdfast.conformance.task_storage import StoragePlace, TaskStorageSubject
-from holdfast.tasks.storage import Storage
+from keelbolt.conformance.task_storage import StoragePlace, TaskStorageSubject
+from keelbolt.tasks.storage import Storage
 
 S = TypeVar("S", bound=type[Storage[Any]])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from holdfast.conformance.task_storage import StoragePlace
+from keelbolt.conformance.task_storage import StoragePlace
 from tests.conformance.broken_tasks.fault import caught_by
 from tests.conformance.three_methods import ThreeMethods
 

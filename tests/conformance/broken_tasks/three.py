@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.errors import HoldfastError, TaskNotFoundError, TaskTerminalStateError
-from holdfast.protocol.types import Message, Task, TaskState, TaskStatus
-from holdfast.tasks.storage import ArtifactWrite
+from keelbolt.errors import KeelboltError, TaskNotFoundError, TaskTerminalStateError
+from keelbolt.protocol.types import Message, Task, TaskState, TaskStatus
+from keelbolt.tasks.storage import ArtifactWrite
 from tests.conformance.broken_tasks.fault import caught_by
 from tests.conformance.three_methods import ThreeMethods
 
@@ -541,5 +541,5 @@ class KnowsNoRejection(ThreeMethods):
 class RefusesLargeTexts(ThreeMethods):
     async def create_task(self, context_id: str, message: Message, *, idempotency_key: str | None = None) -> Task:
         if len(message.text) > 100_000:
-            raise HoldfastError("the message is too large")
+            raise KeelboltError("the message is too large")
         return await super().create_task(context_id, message, idempotency_key=idempotency_key)

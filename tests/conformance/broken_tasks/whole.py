@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.errors import InvalidTaskRequest
-from holdfast.protocol.types import Message, Task, TaskState
-from holdfast.tasks.storage import InMemoryStorage, ListTasksQuery, ListTasksResult
+from keelbolt.errors import InvalidTaskRequest
+from keelbolt.protocol.types import Message, Task, TaskState
+from keelbolt.tasks.storage import InMemoryStorage, ListTasksQuery, ListTasksResult
 from tests.conformance.broken_tasks.fault import caught_by
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader, InMemorySpoolStore, bytes_of
+from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader, InMemorySpoolStore, bytes_of
 from tests.conformance.broken_turns.fault import caught_by
 from tests.conformance.broken_turns.kept import PLACES, Data, Kept, Row, Spooled, again
 
@@ -53,7 +53,7 @@ class HasASpoolForEachCall(Kept):
     async def read(self, row: Row) -> Any:
         if row.spool is None:
             return row.value
-        from holdfast.turns.primitives import SpooledArtifact
+        from keelbolt.turns.primitives import SpooledArtifact
 
         reader = await self.data.spools.read(row.spool)
         return again(row.value, SpooledArtifact(reader or InMemorySpoolReader(b"")))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from holdfast.conformance.turn_callbacks import TurnCallbacksSubject
+from keelbolt.conformance.turn_callbacks import TurnCallbacksSubject
 from tests.conformance.broken_turns.kept import Kept
 
 K = TypeVar("K", bound=type[Kept])

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast.turns.events import KINDS, Kind
-from holdfast.turns.memory_bytes import InMemoryMediaStore, InMemorySpoolReader, InMemorySpoolStore
-from holdfast.turns.primitives import Retrievable, SpooledArtifact, Tokenizable
+from keelbolt.turns.events import KINDS, Kind
+from keelbolt.turns.memory_bytes import InMemoryMediaStore, InMemorySpoolReader, InMemorySpoolStore
+from keelbolt.turns.primitives import Retrievable, SpooledArtifact, Tokenizable
 
 FETCHES: dict[Kind, str] = {
     "message": "fetch_messages_callback",

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast.errors import TurnStorageNotFound
-from holdfast.turns.events import Kind
-from holdfast.turns.primitives import Message, Retrievable, Tokenizable, ToolCall
+from keelbolt.errors import TurnStorageNotFound
+from keelbolt.turns.events import Kind
+from keelbolt.turns.primitives import Message, Retrievable, Tokenizable, ToolCall
 from tests.conformance.broken_turns.fault import caught_by
 from tests.conformance.broken_turns.kept import PLACES, Data, Kept, Place
 

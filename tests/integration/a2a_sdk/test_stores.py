@@ -18,11 +18,11 @@ from a2a.server.request_handlers.default_request_handler_v2 import DefaultReques
 from a2a.server.tasks import TaskUpdater
 from a2a.types import a2a_pb2 as pb
 
-from holdfast.a2a_sdk import SdkStores, sdk_stores
-from holdfast.a2a_sdk.scope import Directory, whose
-from holdfast.auth import Principal
+from keelbolt.a2a_sdk import SdkStores, sdk_stores
+from keelbolt.a2a_sdk.scope import Directory, whose
+from keelbolt.auth import Principal
 
-pytest_plugins = ["holdfast.testing.pytest"]
+pytest_plugins = ["keelbolt.testing.pytest"]
 
 CONTEXT = ServerCallContext()
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.cli.main import main
-from holdfast.server import A2AServer
+from keelbolt.cli.main import main
+from keelbolt.server import A2AServer
 
 
 @dataclass(slots=True)
@@ -40,5 +40,5 @@ def nothing_runs() -> Iterator[Started]:
         yield started
 
 
-def holdfast(*arguments: str) -> Result:
+def keelbolt(*arguments: str) -> Result:
     return CliRunner().invoke(main, list(arguments))

@@ -12,11 +12,11 @@ from apcore.config import Config
 from apcore.module import ModuleExample
 from pydantic import BaseModel
 
-from holdfast.apcore.card import AgentCardBuilder
-from holdfast.apcore.catalog import Catalog
-from holdfast.apcore.worker import ApcoreWorker
-from holdfast.server import A2AServer
-from holdfast.tasks.settings import TaskSettings
+from keelbolt.apcore.card import AgentCardBuilder
+from keelbolt.apcore.catalog import Catalog
+from keelbolt.apcore.worker import ApcoreWorker
+from keelbolt.server import A2AServer
+from keelbolt.tasks.settings import TaskSettings
 
 
 class Text(BaseModel):

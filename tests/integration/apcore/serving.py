@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 
-from holdfast.apcore import ApcoreServer, async_serve
+from keelbolt.apcore import ApcoreServer, async_serve
 from tests.integration.apcore.calling import state
 from tests.integration.server.asgi import call
 

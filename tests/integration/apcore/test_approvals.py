@@ -10,7 +10,7 @@ from apcore.approval import ApprovalRequest, ApprovalResult
 from apcore.errors import ApprovalPendingError
 from pydantic import BaseModel
 
-from holdfast.apcore.approvals import CallerApproves
+from keelbolt.apcore.approvals import CallerApproves
 from tests.integration.apcore.calling import error_of, output, said, send, state, task_of, told
 from tests.integration.apcore.modules import Deploy, Echo, Giving, agent_of, executor_of, registry_of
 from tests.integration.apcore.test_section_10 import authenticator, token

@@ -12,8 +12,8 @@ from apcore import ACL, ACLRule, Context, ModuleAnnotations
 from apcore import errors as apcore_errors
 from apcore.errors import ACLDeniedError, ModuleDisabledError
 
-from holdfast.apcore import ApcoreServer
-from holdfast.tasks.settings import TaskSettings
+from keelbolt.apcore import ApcoreServer
+from keelbolt.tasks.settings import TaskSettings
 from tests.integration.apcore.calling import error_of, message, output, said, send, state, task_of, told
 from tests.integration.apcore.modules import Anything, Deploy, Echo, Giving, executor_of, registry_of
 from tests.integration.apcore.serving import server_of, serving, until
@@ -139,7 +139,7 @@ class Deaf(Giving):
 
 @pytest.mark.parametrize("why", ["cancel", "timeout", "nested"])
 async def test_a_coroutine_does_not_outlive_its_task(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.apcore.running.HEED_SECONDS", 0.05)
+    monkeypatch.setattr("keelbolt.apcore.running.HEED_SECONDS", 0.05)
     deaf = Deaf()
     registry = registry_of(deaf=deaf)
     executor = executor_of(registry)

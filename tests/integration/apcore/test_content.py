@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from pydantic import BaseModel
 
-from holdfast.grpc.library import aio
+from keelbolt.grpc.library import aio
 from tests.integration.apcore.calling import error_of, message, output, task_of, told
 from tests.integration.apcore.modules import Anything, Giving, Total, agent_of, executor_of, registry_of
 from tests.integration.apcore.test_execution import ADAM, EVE, Names
@@ -112,7 +112,7 @@ async def test_a_large_file_is_kept_for_its_owner(engine: str, tmp_path: Any) ->
         made_up = await ask(server.app, "GET", path[:-64] + "0" * 64, headers=EVE)
         assert other.status == 404
         assert other.masked() == made_up.masked()
-        assert (await ask(server.app, "DELETE", f"/holdfast/v1/tasks/{task['id']}", headers=ADAM)).status == 200
+        assert (await ask(server.app, "DELETE", f"/keelbolt/v1/tasks/{task['id']}", headers=ADAM)).status == 200
         assert (await ask(server.app, "GET", path, headers=ADAM)).status == 404
         assert (await server.routes.service.engine.kernel.stats()).blobs in (0, 1)  # staged until its grace is over
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from apcore import Context
 
-from holdfast.apcore.delegation import agent
-from holdfast.errors import InvalidValue
-from holdfast.protocol.types import Task
-from holdfast.tasks.record import REQUEST_METADATA
-from holdfast.tasks.settings import TaskSettings
+from keelbolt.apcore.delegation import agent
+from keelbolt.errors import InvalidValue
+from keelbolt.protocol.types import Task
+from keelbolt.tasks.record import REQUEST_METADATA
+from keelbolt.tasks.settings import TaskSettings
 from tests.integration.apcore.calling import message, output, state, task_of
 from tests.integration.apcore.modules import Anything, Echo, Sleeper, Whoami, agent_of, executor_of, registry_of
 from tests.integration.apcore.test_execution import ADAM, Names

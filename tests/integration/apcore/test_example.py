@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx2
 from click.testing import CliRunner, Result
 
-from holdfast.cli.main import main
+from keelbolt.cli.main import main
 from tests.integration.server.test_serve_command import Serving, serving
 
 ROOT = Path(__file__).parents[3]
@@ -21,7 +21,7 @@ EXAMPLE = ROOT / "examples" / "apcore_agent"
 
 def run(line: str, url: str) -> Result:
     words = shlex.split(line.replace("http://localhost:8000", url), comments=True)
-    assert words.pop(0) == "holdfast"
+    assert words.pop(0) == "keelbolt"
     with contextlib.chdir(EXAMPLE):
         ran = CliRunner().invoke(main, words)
     assert ran.exit_code == 0, ran.output
@@ -29,7 +29,7 @@ def run(line: str, url: str) -> Result:
 
 
 def test_the_commands_of_the_readme(tmp_path: Path) -> None:
-    lines = re.findall(r"^holdfast .*$", (EXAMPLE / "README.md").read_text(), re.MULTILINE)
+    lines = re.findall(r"^keelbolt .*$", (EXAMPLE / "README.md").read_text(), re.MULTILINE)
     [skills, serve, card, send, stream] = lines
     assert "needs approval" in run(skills, "").stdout
     options = shlex.split(serve)[2:]
@@ -37,13 +37,13 @@ def test_the_commands_of_the_readme(tmp_path: Path) -> None:
         assert isinstance(found, Serving)
         assert "Counts the words" in run(card, found.url).stdout
         assert '"words": 6' in run(send, found.url).stdout
-        assert run(stream, found.url).stdout.count('{"letter": ') == len("holdfast")
+        assert run(stream, found.url).stdout.count('{"letter": ') == len("keelbolt")
 
-        refund = 'holdfast send http://localhost:8000 \'{"order": "A-1", "cents": 1250}\' --skill shop.refund'
+        refund = 'keelbolt send http://localhost:8000 \'{"order": "A-1", "cents": 1250}\' --skill shop.refund'
         asked = run(refund, found.url)
         assert "Approval required for shop.refund" in asked.stdout
         [task] = re.findall(r"task (\S+) input_required", asked.stderr)
-        assert "12.50 paid back" in run(f"holdfast send {found.url} approved --task {task}", found.url).stdout
+        assert "12.50 paid back" in run(f"keelbolt send {found.url} approved --task {task}", found.url).stdout
         assert found.stop() == 0
 
 

@@ -12,8 +12,8 @@ from apcore.acl import ACLRule
 from apcore.config import Config
 from apcore.middleware import Middleware
 
-from holdfast.auth import Principal
-from holdfast.tasks.settings import TaskSettings
+from keelbolt.auth import Principal
+from keelbolt.tasks.settings import TaskSettings
 from tests.integration.apcore.calling import error_of, message, output, said, send, state, task_of, told
 from tests.integration.apcore.modules import (
     Anything,
@@ -254,7 +254,7 @@ async def test_what_a_module_raises_is_cleaned_and_logged(caplog: pytest.LogCapt
         assert (state(task), said(task)) == ("failed", "Internal error")
         assert told(task) == {"code": -32603, "message": "Internal error", "data": {"type": "ModuleExecuteError"}}
     assert "hunter2" in caplog.text
-    record = next(record for record in caplog.records if record.name == "holdfast.apcore" and record.exc_info)
+    record = next(record for record in caplog.records if record.name == "keelbolt.apcore" and record.exc_info)
     assert record.levelno == logging.ERROR
 
 

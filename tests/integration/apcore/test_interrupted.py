@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from apcore import ModuleAnnotations
 
-from holdfast.tasks.settings import TaskSettings
+from keelbolt.tasks.settings import TaskSettings
 from tests.integration.apcore.calling import message, output, said, state, task_of, told
 from tests.integration.apcore.modules import Anything, Count, agent_of, executor_of, registry_of
 from tests.integration.server.asgi import call
@@ -160,7 +160,7 @@ async def test_a_failure_of_what_must_not_be_done_twice_is_not_tried_again(
 
     async with agent_of(executor_of(registry_of(work=first)), storage=storage, task_settings=QUICK) as server:
         with monkeypatch.context() as patch:
-            patch.setattr("holdfast.apcore.worker.ApcoreWorker._fail", dies)
+            patch.setattr("keelbolt.apcore.worker.ApcoreWorker._fail", dies)
             params = {"message": message({}), "configuration": {"returnImmediately": True}}
             task = (await call(server.app, "SendMessage", params)).json["result"]["task"]
             await asyncio.wait_for(failed.wait(), 10)

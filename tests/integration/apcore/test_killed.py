@@ -1,4 +1,4 @@
-"""`holdfast serve --extensions-dir …` killed with -9 in the middle of the sequences of section 7, and started again."""
+"""`keelbolt serve --extensions-dir …` killed with -9 in the middle of the sequences of section 7, and started again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.storage import new_id
+from keelbolt.storage import new_id
 from tests.integration.apcore.serving import extensions
 from tests.integration.apcore.test_section_7 import data, rpc, said, text
 from tests.integration.server.test_serve_command import Serving, serving
@@ -81,7 +81,7 @@ def start(tmp_path: Path) -> Callable[[], Any]:
     }
     extensions(tmp_path / "modules", **modules)
     options = ("--extensions-dir", "modules", "--approval", "caller", "--push-notifications")
-    return lambda: serving(tmp_path, *options, HOLDFAST_LEASE_SECONDS="1.5", HOLDFAST_WEBHOOK_LOOPBACK="true")
+    return lambda: serving(tmp_path, *options, KEELBOLT_LEASE_SECONDS="1.5", KEELBOLT_WEBHOOK_LOOPBACK="true")
 
 
 def kill(process: Serving) -> None:

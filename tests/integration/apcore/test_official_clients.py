@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast.apcore import ApcoreServer, CallerApproves
+from keelbolt.apcore import ApcoreServer, CallerApproves
 from tests.integration.apcore.modules import Count, Deploy, Echo, Total, executor_of, registry_of
 from tests.integration.server.serving import served
 from tests.integration.server.test_sdk_v03 import PYTHON

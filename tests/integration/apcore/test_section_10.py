@@ -14,9 +14,9 @@ import pytest
 from apcore import ACL, ACLRule, Identity
 from apcore.errors import CallDepthExceededError, CallFrequencyExceededError, CircularCallError
 
-from holdfast.apcore import CallerApproves
-from holdfast.auth import APIKeyAuthenticator, ClaimMapping, JWTAuthenticator, new_secret
-from holdfast.storage import new_id
+from keelbolt.apcore import CallerApproves
+from keelbolt.auth import APIKeyAuthenticator, ClaimMapping, JWTAuthenticator, new_secret
+from keelbolt.storage import new_id
 from tests.integration.apcore.calling import output, said, send, state, task_of
 from tests.integration.apcore.modules import Deploy, Echo, Giving, Whoami, executor_of, registry_of
 from tests.integration.apcore.serving import server_of, serving

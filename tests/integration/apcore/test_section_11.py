@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.apcore import ApcoreServer, InMemoryTaskStore
-from holdfast.bench.apcore import MOST
-from holdfast.client import A2AClient
-from holdfast.server.settings import ServerSettings
+from keelbolt.apcore import ApcoreServer, InMemoryTaskStore
+from keelbolt.bench.apcore import MOST
+from keelbolt.client import A2AClient
+from keelbolt.server.settings import ServerSettings
 from tests.integration.apcore.calling import task_of
 from tests.integration.apcore.modules import Echo, Sleeper, Total, registry_of
 from tests.integration.apcore.serving import serving
@@ -20,7 +20,7 @@ from tests.integration.apcore.test_section_5 import answer
 from tests.integration.apcore.test_section_7 import data, said
 from tests.integration.server.asgi import ask, call
 
-BUDGET_MS = 5.0  # of the design, for protocol and storage; measured by `holdfast bench apcore`
+BUDGET_MS = 5.0  # of the design, for protocol and storage; measured by `keelbolt bench apcore`
 
 
 async def test_section_11_1_readers_of_the_card_do_not_wait_for_a_change() -> None:

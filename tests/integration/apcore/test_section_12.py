@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from apcore.module import ModuleExample
 
-from holdfast.apcore import CallerApproves, Catalog, InMemoryTaskStore, SkillMapper
-from holdfast.apcore.inputs import parts_to_input
-from holdfast.apcore.outputs import output_to_parts
-from holdfast.errors import SkillInputError
-from holdfast.protocol.types import Part
+from keelbolt.apcore import CallerApproves, Catalog, InMemoryTaskStore, SkillMapper
+from keelbolt.apcore.inputs import parts_to_input
+from keelbolt.apcore.outputs import output_to_parts
+from keelbolt.errors import SkillInputError
+from keelbolt.protocol.types import Part
 from tests.integration.apcore.calling import message, output, task_of
 from tests.integration.apcore.modules import Count, Deploy, Echo, Giving, Sleeper, Total, registry_of
 from tests.integration.apcore.serving import server_of, serving, until

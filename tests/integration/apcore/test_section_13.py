@@ -17,8 +17,8 @@ import httpx2
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from holdfast.apcore import InMemoryTaskStore, TaskStoreStorage
-from tests.integration.apcore.commands import holdfast, nothing_runs
+from keelbolt.apcore import InMemoryTaskStore, TaskStoreStorage
+from tests.integration.apcore.commands import keelbolt, nothing_runs
 from tests.integration.apcore.serving import MODULE, extensions
 
 ROOT = Path(__file__).parents[3]
@@ -34,7 +34,7 @@ SECRETS = (
 
 
 def test_section_13_1_each_part_has_its_file() -> None:
-    package = ROOT / "src" / "holdfast"
+    package = ROOT / "src" / "keelbolt"
     parts = ["serving", "card", "skills", "schemas", "errors_map", "inputs", "outputs", "worker", "task_store"]
     others = ["client/client", "auth/jwt", "cli/serve", "__main__"]
     for name in [*[f"apcore/{part}" for part in parts], *others]:
@@ -46,7 +46,7 @@ def test_section_13_2_apcore_is_an_extra_and_the_command_is_there() -> None:
     assert project["requires-python"] == ">=3.11"
     assert any(name.startswith("apcore>=") for name in project["optional-dependencies"]["apcore"])
     assert not any(name.startswith("apcore") for name in project["dependencies"])
-    assert project["scripts"]["holdfast"].startswith("holdfast.cli.main:")
+    assert project["scripts"]["keelbolt"].startswith("keelbolt.cli.main:")
     assert "apcore" in project["optional-dependencies"]["all"][0]
 
 
@@ -111,7 +111,7 @@ def test_section_13_3_the_command_of_the_container_serves(tmp_path: Path) -> Non
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         "PORT": port,
         "EXTENSIONS_DIR": str(ROOT / "examples/apcore_agent/extensions"),
-        "HOLDFAST_STORAGE": f"sqlite:///{tmp_path}/holdfast.db",
+        "KEELBOLT_STORAGE": f"sqlite:///{tmp_path}/keelbolt.db",
     }
     environment = variables() | place
     log = (tmp_path / "log").open("w+")
@@ -126,7 +126,7 @@ def test_section_13_3_the_command_of_the_container_serves(tmp_path: Path) -> Non
         process.terminate()
         assert process.wait(30) == 0
         lines = [line for line in (tmp_path / "log").read_text().splitlines() if line.startswith("{")]
-    assert all(json.loads(line)["logger"].startswith("holdfast") for line in lines)
+    assert all(json.loads(line)["logger"].startswith("keelbolt") for line in lines)
     assert any("has stopped" in line for line in lines)
     assert subprocess.run(check, env=environment, capture_output=True, check=False).returncode != 0
 
@@ -139,7 +139,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names = {name for name, *_ in VARIABLES}
     for name in list(os.environ):
-        if name.startswith("HOLDFAST_") or name in names:
+        if name.startswith("KEELBOLT_") or name in names:
             monkeypatch.delenv(name)
     for folder in ("one", "two", "three"):
         extensions(tmp_path / folder, **{folder: MODULE})
@@ -151,7 +151,7 @@ def _key(server: Any, _place: Any) -> str:
 
 
 def _keys(secret: str) -> Any:
-    from holdfast.auth.keys import load_keys
+    from keelbolt.auth.keys import load_keys
 
     return load_keys(secret)
 
@@ -195,12 +195,12 @@ def test_section_13_4_a_flag_then_ours_then_the_plain_name(
     plain, ours, typed = values
     for variable, value, arguments in (
         (name, plain, ()),
-        (f"HOLDFAST_{name}", ours, ()),
-        (f"HOLDFAST_{name}", ours, (flag, typed)),
+        (f"KEELBOLT_{name}", ours, ()),
+        (f"KEELBOLT_{name}", ours, (flag, typed)),
     ):
         monkeypatch.setenv(variable, value)
         with nothing_runs() as started:
-            ran = holdfast("serve", *here, *arguments)
+            ran = keelbolt("serve", *here, *arguments)
         assert ran.exit_code == 0, ran.output
         assert read(*started.only()) == (typed if arguments else value)
 
@@ -217,7 +217,7 @@ def test_section_13_4_every_variable_is_documented(name: str) -> None:
 def test_section_13_4_push_notifications(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("PUSH_NOTIFICATIONS", value)
     with nothing_runs() as started:
-        assert holdfast("serve", "--extensions-dir", "one").exit_code == 0
+        assert keelbolt("serve", "--extensions-dir", "one").exit_code == 0
     assert started.only()[0].agent_card.capabilities.push_notifications is (value in ("true", "1"))
 
 
@@ -225,14 +225,14 @@ def test_section_13_4_issuer_and_audience(monkeypatch: pytest.MonkeyPatch) -> No
     for name, value in {"JWT_KEY": SECRETS[0], "JWT_ISSUER": "https://idp.example", "JWT_AUDIENCE": "shop"}.items():
         monkeypatch.setenv(name, value)
     with nothing_runs() as started:
-        assert holdfast("serve", "--extensions-dir", "one").exit_code == 0
+        assert keelbolt("serve", "--extensions-dir", "one").exit_code == 0
     rules = started.only()[0]._resolver.authenticator._rules
     assert (set(rules.issuers), set(rules.audiences)) == ({"https://idp.example"}, {"shop"})
 
 
 def test_section_13_4_log_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOG_LEVEL", "loud")
-    ran = holdfast("serve", "--extensions-dir", "one")
+    ran = keelbolt("serve", "--extensions-dir", "one")
     assert ran.exit_code == 1
     assert "'loud' is not one of" in ran.stderr
 
@@ -240,7 +240,7 @@ def test_section_13_4_log_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(("name", "value"), [("PORT", "high"), ("TASK_STORE_MAX", "0"), ("EXECUTION_TIMEOUT", "-1")])
 def test_section_13_4_values_that_can_not_be(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
-    assert holdfast("serve", "--extensions-dir", "one").exit_code == 1
+    assert keelbolt("serve", "--extensions-dir", "one").exit_code == 1
 
 
 def test_section_13_4_with_a_storage_the_ttl_is_how_long_ended_tasks_are_kept(
@@ -249,7 +249,7 @@ def test_section_13_4_with_a_storage_the_ttl_is_how_long_ended_tasks_are_kept(
     monkeypatch.setenv("TASK_STORE_TTL", "60")
     monkeypatch.setenv("TASK_STORE_MAX", "5")
     with nothing_runs() as started:
-        assert holdfast("serve", "--extensions-dir", "one", "--storage", "sqlite:///a.db").exit_code == 0
+        assert keelbolt("serve", "--extensions-dir", "one", "--storage", "sqlite:///a.db").exit_code == 0
     server, _ = started.only()
     assert server.kept == "sqlite:///a.db"
     assert set(dict(server._retention.ages()).values()) == {60.0}
@@ -261,8 +261,8 @@ def test_section_13_4_a_worker_is_not_moved_by_plain_names(monkeypatch: pytest.M
     Path("agent.py").write_text("async def parrot(ctx):\n    await ctx.complete(ctx.user_text)\n")
     for name, value in {"HOST": "elsewhere", "PORT": "high", "JWT_KEY": "x", "EXTENSIONS_DIR": "one"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("HOLDFAST_PORT", "8009")
+    monkeypatch.setenv("KEELBOLT_PORT", "8009")
     with nothing_runs() as started:
-        assert holdfast("serve", "agent:parrot").exit_code == 0
+        assert keelbolt("serve", "agent:parrot").exit_code == 0
     server, place = started.only()
     assert (place["host"], place["port"], server._resolver) == ("127.0.0.1", 8009, None)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.apcore import InMemoryTaskStore
-from holdfast.auth import APIKeyAuthenticator, new_secret
-from holdfast.storage.contract import Health
+from keelbolt.apcore import InMemoryTaskStore
+from keelbolt.auth import APIKeyAuthenticator, new_secret
+from keelbolt.storage.contract import Health
 from tests.integration.apcore.calling import state, task_of
 from tests.integration.apcore.modules import Echo, Giving, Sleeper, Whoami, registry_of
 from tests.integration.apcore.serving import server_of, serving, until
@@ -33,7 +33,7 @@ NUMBERS = {
 @pytest.fixture
 def every_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Health is looked at anew each time."""
-    monkeypatch.setattr("holdfast.server.health.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("keelbolt.server.health.LOOK_SECONDS", 0.0)
 
 
 def failing() -> Giving:
@@ -127,7 +127,7 @@ async def test_section_15_2_metrics_need_to_be_asked_for_and_speak_to_prometheus
         scraped = [("accept", "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")]
         reply = await ask(app, "GET", "/metrics", headers=scraped)
         families = {family.name for family in text_string_to_metric_families(reply.body.decode())}
-        assert "holdfast_tasks_running" in families
+        assert "keelbolt_tasks_running" in families
         assert set((await ask(app, "GET", "/metrics", headers=[("accept", "*/*")])).json) == NUMBERS
 
 
@@ -142,18 +142,18 @@ async def test_section_15_3_what_is_told_at_which_level(caplog: pytest.LogCaptur
     class Nameless(Echo):
         description = ""
 
-    caplog.set_level(logging.DEBUG, "holdfast")
+    caplog.set_level(logging.DEBUG, "keelbolt")
     async with serving(registry_of(echo=Echo(), nameless=Nameless(), fails=failing())) as app:
         await task_of(app, {}, skill="fails")
     assert levels(caplog, "Skipping module nameless: missing description") == {logging.WARNING}
     [failed] = [record for record in caplog.records if record.exc_info and record.levelno == logging.ERROR]
-    assert failed.name == "holdfast.apcore"
+    assert failed.name == "keelbolt.apcore"
     assert failed.exc_info is not None
     assert "4111111111111111" in str(failed.exc_info[1])  # the whole of it, for who runs the agent
 
 
 async def test_section_15_3_another_card_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "holdfast")
+    caplog.set_level(logging.INFO, "keelbolt")
     registry = registry_of(echo=Echo())
     async with serving(registry) as app:
         caplog.clear()
@@ -167,7 +167,7 @@ async def test_section_15_3_another_card_is_told(caplog: pytest.LogCaptureFixtur
 
 
 async def test_section_15_3_what_clients_send_is_cut_and_clean(caplog: pytest.LogCaptureFixture) -> None:
-    from holdfast.observability.logs import HumanLines
+    from keelbolt.observability.logs import HumanLines
 
     evil = "x\x1b[31m\r\nINFO all is well " + "y" * 5000
     async with serving(registry_of(echo=Echo(), other=Echo())) as app:

@@ -19,11 +19,11 @@ from apcore.config import Config
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-import holdfast.apcore
-import holdfast.client
-from holdfast.apcore import ApcoreServer, InMemoryTaskStore, async_serve, serve
-from holdfast.apcore.resolve import resolve
-from holdfast.apcore.task_store import METHODS
+import keelbolt.apcore
+import keelbolt.client
+from keelbolt.apcore import ApcoreServer, InMemoryTaskStore, async_serve, serve
+from keelbolt.apcore.resolve import resolve
+from keelbolt.apcore.task_store import METHODS
 from tests.integration.apcore.calling import output, task_of
 from tests.integration.apcore.modules import Echo, executor_of, registry_of
 from tests.integration.apcore.serving import MODULE, extensions, server_of, serving
@@ -230,7 +230,7 @@ def test_section_4_2_1_the_signature() -> None:
 
 PROGRAM = """
 from pathlib import Path
-from holdfast.apcore import serve
+from keelbolt.apcore import serve
 serve(Path("extensions"), host="127.0.0.1", port={port}, name="own", log_level="info", shutdown_timeout=5)
 """
 
@@ -272,8 +272,8 @@ async def test_section_4_2_2_async_serve_is_mounted_in_another_application() -> 
 
 
 def test_section_4_2_3_the_client_is_at_hand() -> None:
-    assert holdfast.apcore.A2AClient is holdfast.client.A2AClient
-    alone = "import sys, holdfast.client; print({'starlette', 'uvicorn', 'apcore'}.intersection(sys.modules))"
+    assert keelbolt.apcore.A2AClient is keelbolt.client.A2AClient
+    alone = "import sys, keelbolt.client; print({'starlette', 'uvicorn', 'apcore'}.intersection(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", alone], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "set()"
 
@@ -283,12 +283,12 @@ def test_section_4_2_3_the_client_is_at_hand() -> None:
 WITHOUT = """
 import sys
 sys.modules["apcore"] = None
-import holdfast.apcore
-from holdfast.cli.main import main
-from holdfast.errors import MissingExtra
-holdfast.apcore.InMemoryTaskStore()
+import keelbolt.apcore
+from keelbolt.cli.main import main
+from keelbolt.errors import MissingExtra
+keelbolt.apcore.InMemoryTaskStore()
 try:
-    holdfast.apcore.serve
+    keelbolt.apcore.serve
 except MissingExtra as error:
     print(error)
 main(["serve", "--extensions-dir", "."])
@@ -296,20 +296,20 @@ main(["serve", "--extensions-dir", "."])
 
 
 def test_every_name_is_there() -> None:
-    for name in holdfast.apcore.__all__:
-        assert getattr(holdfast.apcore, name).__name__ == name
+    for name in keelbolt.apcore.__all__:
+        assert getattr(keelbolt.apcore, name).__name__ == name
     with pytest.raises(AttributeError):
-        _ = holdfast.apcore.nothing
+        _ = keelbolt.apcore.nothing
 
 
 def test_without_apcore_it_is_said_what_to_install() -> None:
     ran = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)
-    words = "apcore is not installed. Install it with: pip install 'holdfast[apcore]'\n"
+    words = "apcore is not installed. Install it with: pip install 'keelbolt[apcore]'\n"
     assert (ran.returncode, ran.stdout, ran.stderr) == (1, words, f"error: {words}")
 
 
 def test_without_apcore_whoever_names_nothing_is_told_how_to_name_a_worker(tmp_path: Path) -> None:
-    program = 'import sys; sys.modules["apcore"] = None; from holdfast.cli.main import main; main(["serve"])'
+    program = 'import sys; sys.modules["apcore"] = None; from keelbolt.cli.main import main; main(["serve"])'
     ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert "or a worker as module:name" in ran.stderr

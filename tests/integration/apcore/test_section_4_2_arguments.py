@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.apcore import CallerApproves, InMemoryTaskStore
-from holdfast.auth import APIKeyAuthenticator, new_secret
-from holdfast.tasks import TaskState
+from keelbolt.apcore import CallerApproves, InMemoryTaskStore
+from keelbolt.auth import APIKeyAuthenticator, new_secret
+from keelbolt.tasks import TaskState
 from tests.integration.apcore.calling import output, said, send, state, task_of
 from tests.integration.apcore.modules import Anything, Deploy, Echo, Sleeper, registry_of
 from tests.integration.apcore.serving import server_of, serving, until

@@ -10,13 +10,13 @@ import pytest
 from apcore import ModuleAnnotations, errors
 from apcore.module import ModuleExample
 
-from holdfast.apcore import AgentCardBuilder, ApcoreServer, Catalog, ErrorMapper, SchemaConverter, SkillMapper
-from holdfast.apcore.inputs import parts_to_input
-from holdfast.apcore.outputs import output_to_parts
-from holdfast.client import A2AClient
-from holdfast.errors import SkillInputError
-from holdfast.protocol.types import Part, Task
-from holdfast.server.settings import ServerSettings
+from keelbolt.apcore import AgentCardBuilder, ApcoreServer, Catalog, ErrorMapper, SchemaConverter, SkillMapper
+from keelbolt.apcore.inputs import parts_to_input
+from keelbolt.apcore.outputs import output_to_parts
+from keelbolt.client import A2AClient
+from keelbolt.errors import SkillInputError
+from keelbolt.protocol.types import Part, Task
+from keelbolt.server.settings import ServerSettings
 from tests.integration.apcore.modules import Count, Echo, Sleeper, Total, registry_of
 from tests.integration.apcore.serving import server_of, serving
 from tests.integration.apcore.test_section_5 import answer
@@ -134,7 +134,7 @@ async def test_section_4_4_5_too_many_streams_are_told_to_come_back() -> None:
 
 def test_section_4_5_the_client_brings_no_server() -> None:
     program = (
-        "import sys; from holdfast.client import A2AClient; "
+        "import sys; from keelbolt.client import A2AClient; "
         "print(sorted({'starlette', 'uvicorn', 'apcore'} & set(sys.modules)))"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from apcore import Identity
 
-from holdfast.apcore import ApcoreServer
-from holdfast.auth import JWTAuthenticator
-from holdfast.auth.authenticator import auth_identity_var
-from holdfast.client import A2AClient, A2ADiscoveryError
-from holdfast.server.settings import ServerSettings
+from keelbolt.apcore import ApcoreServer
+from keelbolt.auth import JWTAuthenticator
+from keelbolt.auth.authenticator import auth_identity_var
+from keelbolt.client import A2AClient, A2ADiscoveryError
+from keelbolt.server.settings import ServerSettings
 from tests.integration.apcore.calling import message, output, send, state, task_of, told
 from tests.integration.apcore.modules import Anything, Count, Echo, Giving, Sleeper, Whoami, executor_of, registry_of
 from tests.integration.apcore.serving import serving, until

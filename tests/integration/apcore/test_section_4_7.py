@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.apcore import CallerApproves, InMemoryTaskStore, TaskStore
-from holdfast.apcore.task_store import METHODS
-from holdfast.auth import ANONYMOUS, APIKeyAuthenticator, new_secret
+from keelbolt.apcore import CallerApproves, InMemoryTaskStore, TaskStore
+from keelbolt.apcore.task_store import METHODS
+from keelbolt.auth import ANONYMOUS, APIKeyAuthenticator, new_secret
 from tests.integration.apcore.calling import output, send, state, task_of
 from tests.integration.apcore.modules import Count, Deploy, Echo, executor_of, registry_of
 from tests.integration.apcore.serving import server_of, serving, until
@@ -266,4 +266,4 @@ async def test_section_4_7_callers_do_not_see_each_other() -> None:
             listed = (await call(app, "ListTasks", {}, headers=headers)).json["result"]
             assert [each["id"] for each in listed["tasks"]] == ([task["id"]] if found else [])
             assert listed["totalSize"] == found
-            assert "holdfast.owner" not in str(listed)
+            assert "keelbolt.owner" not in str(listed)

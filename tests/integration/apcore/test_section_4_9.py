@@ -12,10 +12,10 @@ from pathlib import Path
 import click
 import pytest
 
-import holdfast
-from holdfast.auth import JWTAuthenticator
-from holdfast.cli.serve import serve
-from tests.integration.apcore.commands import holdfast as run
+import keelbolt
+from keelbolt.auth import JWTAuthenticator
+from keelbolt.cli.serve import serve
+from tests.integration.apcore.commands import keelbolt as run
 from tests.integration.apcore.commands import nothing_runs
 from tests.integration.apcore.serving import MODULE, extensions
 from tests.integration.server.test_serve_command import Serving, refused, serving
@@ -28,7 +28,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty directory with one directory of modules."""
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
-        if name.startswith("HOLDFAST_") or name in ("HOST", "PORT", "EXTENSIONS_DIR", "LOG_LEVEL", "JWT_KEY"):
+        if name.startswith("KEELBOLT_") or name in ("HOST", "PORT", "EXTENSIONS_DIR", "LOG_LEVEL", "JWT_KEY"):
             monkeypatch.delenv(name)
     return extensions(tmp_path / "mods", text__echo=MODULE)
 
@@ -98,14 +98,14 @@ def test_section_4_9_what_nobody_said() -> None:
     assert server._resolver is None
     assert server.settings.explorer is False
     assert server.task_settings.drain_seconds == 30
-    assert server.kept == "sqlite:///holdfast.db"
+    assert server.kept == "sqlite:///keelbolt.db"
     assert server._watch is None
 
 
 def test_section_4_9_a_client_that_leaves_may_cancel_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with nothing_runs() as started:
         assert run("serve", "--extensions-dir", "mods", "--no-cancel-on-disconnect").exit_code == 0
-        monkeypatch.setenv("HOLDFAST_CANCEL_ON_DISCONNECT", "false")
+        monkeypatch.setenv("KEELBOLT_CANCEL_ON_DISCONNECT", "false")
         assert run("serve", "--extensions-dir", "mods").exit_code == 0
     assert [server.settings.cancel_on_disconnect for server in started.servers] == [False, False]
 
@@ -165,7 +165,7 @@ def test_section_4_9_a_directory_that_may_not_be_read(monkeypatch: pytest.Monkey
     def forbidden(_path: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("holdfast.apcore.discovery.os.scandir", forbidden)  # root may read everything
+    monkeypatch.setattr("keelbolt.apcore.discovery.os.scandir", forbidden)  # root may read everything
     ran = run("serve", "--extensions-dir", "mods")
     assert ran.exit_code == 1
     assert ran.stderr == "error: Extensions directory can't be read: mods; its permissions forbid it\n"
@@ -231,7 +231,7 @@ def test_section_4_9_a_server_that_breaks_is_2(monkeypatch: pytest.MonkeyPatch) 
     def crash(self: object, **_place: object) -> None:
         raise RuntimeError("the roof fell in")
 
-    monkeypatch.setattr("holdfast.server.A2AServer.run", crash)
+    monkeypatch.setattr("keelbolt.server.A2AServer.run", crash)
     ran = run("serve", "--extensions-dir", "mods")
     assert ran.exit_code == 2
     assert "error: the agent failed; its log says why" in ran.stderr
@@ -252,11 +252,11 @@ def test_section_4_9_a_clean_shutdown_is_0(tmp_path: Path, number: int) -> None:
 # ----------------------------------------------------------------------------------------------- what else there is
 
 
-@pytest.mark.parametrize("command", [[sys.executable, "-m", "holdfast"], ["holdfast"]])
+@pytest.mark.parametrize("command", [[sys.executable, "-m", "keelbolt"], ["keelbolt"]])
 def test_section_4_9_the_version(command: list[str]) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     ran = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True, env={"PATH": path})
-    assert ran.stdout == f"holdfast {holdfast.__version__}\n"
+    assert ran.stdout == f"keelbolt {keelbolt.__version__}\n"
 
 
 def test_section_4_9_a_worker_is_served_as_before() -> None:

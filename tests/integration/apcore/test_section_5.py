@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from apcore import ModuleAnnotations
 
-from holdfast.apcore import CallerApproves
-from holdfast.protocol.types import Task
+from keelbolt.apcore import CallerApproves
+from keelbolt.protocol.types import Task
 from tests.integration.apcore.modules import Count, Deploy, Echo, Giving, Sleeper, Total, executor_of, registry_of
 from tests.integration.apcore.serving import serving
 from tests.integration.apcore.test_section_7 import data, said, text

@@ -10,10 +10,10 @@ from typing import Any
 import httpx2
 from apcore import ACL, ACLRule
 
-from holdfast.apcore import ApcoreServer, CallerApproves
-from holdfast.client import A2AClient
-from holdfast.protocol.types import Part, Task
-from holdfast.server.settings import ServerSettings
+from keelbolt.apcore import ApcoreServer, CallerApproves
+from keelbolt.client import A2AClient
+from keelbolt.protocol.types import Part, Task
+from keelbolt.server.settings import ServerSettings
 from tests.integration.apcore.modules import (
     Count,
     Deploy,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from apcore import errors
 
-from holdfast.client import A2AClient, A2AServerError
+from keelbolt.client import A2AClient, A2AServerError
 from tests.integration.apcore.calling import error_of, send, state, task_of, told
 from tests.integration.apcore.modules import Echo, Giving, Total, registry_of
 from tests.integration.apcore.serving import serving

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.apcore import ApcoreServer, load_extensions
-from holdfast.apcore.watch import ExtensionsWatch
+from keelbolt.apcore import ApcoreServer, load_extensions
+from keelbolt.apcore.watch import ExtensionsWatch
 from tests.integration.apcore.calling import output, task_of
 from tests.integration.apcore.serving import MODULE, extensions
 from tests.integration.server.asgi import ask
@@ -96,11 +96,11 @@ def test_what_can_not_be_loaded_leaves_the_module_as_it_was(
     watched.write("text__echo", broken)
     assert watched.registry.get("text.echo") is before
     assert watched.said("text.echo") == "Says it again"
-    [told] = [record for record in caplog.records if record.name == "holdfast.apcore"]
+    [told] = [record for record in caplog.records if record.name == "keelbolt.apcore"]
     assert told.levelno == logging.WARNING
     assert "module text.echo is left as it was: " in told.getMessage()
     watched.watch.look()  # it is told once
-    assert len([record for record in caplog.records if record.name == "holdfast.apcore"]) == 1
+    assert len([record for record in caplog.records if record.name == "keelbolt.apcore"]) == 1
     watched.write("text__echo", MODULE.replace("Says it again", "Mended"))
     assert watched.said("text.echo") == "Mended"
 
@@ -127,7 +127,7 @@ def test_a_module_may_leave_word_to_its_successor(watched: Watched) -> None:
 
 async def test_a_running_agent_follows_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("holdfast.apcore.watch.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("keelbolt.apcore.watch.LOOK_SECONDS", 0.01)
     path = extensions(tmp_path / "modules", echo=MODULE)
 
     async def until(server: ApcoreServer, *skills: tuple[str, str]) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
-from holdfast.server import A2AServer
-from holdfast.tasks import TaskContext
-from holdfast.tasks.settings import TaskSettings
+from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
+from keelbolt.server import A2AServer
+from keelbolt.tasks import TaskContext
+from keelbolt.tasks.settings import TaskSettings
 
 CARD = AgentCardConfig(name="Counter", description="Counts", capabilities=CapabilitiesConfig(streaming=True))
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.protocol.extensions import RESUME
+from keelbolt.protocol.extensions import RESUME
 
 Answer = bytes | Callable[["Asked", asyncio.StreamWriter], Awaitable[None]]
 CARD_PATH = "/.well-known/agent-card.json"

@@ -10,10 +10,10 @@ from typing import Any
 
 import uvicorn
 
-from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
-from holdfast.server import A2AServer
-from holdfast.tasks import TaskContext
-from holdfast.tasks.settings import TaskSettings
+from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
+from keelbolt.server import A2AServer
+from keelbolt.tasks import TaskContext
+from keelbolt.tasks.settings import TaskSettings
 
 CARD = AgentCardConfig(
     name="Echo",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.client import (
+from keelbolt.client import (
     A2AClient,
     A2AConnectionError,
     A2ADiscoveryError,
@@ -21,16 +21,16 @@ from holdfast.client import (
     Reconnect,
     TaskState,
 )
-from holdfast.errors import (
+from keelbolt.errors import (
     CardSignatureError,
     CredentialsMissing,
-    HoldfastError,
+    KeelboltError,
     MethodNotFoundError,
     RateLimitedError,
     TaskNotFoundError,
     VersionNotSupportedError,
 )
-from holdfast.protocol.signatures import CardKey
+from keelbolt.protocol.signatures import CardKey
 from tests.integration.client.bad_agent import (
     CARD_PATH,
     SSE,
@@ -72,7 +72,7 @@ def rpc_error(code: Any, message: Any = "no", status_: int = 200, data: Any = No
 HTML = b"<html><body>It works!</body></html>"
 TASK = task()["task"]
 
-BAD_ANSWERS: dict[str, tuple[Answer, type[HoldfastError]]] = {
+BAD_ANSWERS: dict[str, tuple[Answer, type[KeelboltError]]] = {
     "HTML": (http(HTML, 200, "text/html"), A2AResponseError),
     "HTML, and 404": (http(HTML, 404, "text/html"), A2AResponseError),
     "HTML of a proxy": (http(HTML, 502, "text/html"), A2AConnectionError),
@@ -353,7 +353,7 @@ async def test_an_id_that_is_no_number(seq: str, agent: BadAgent, client: A2ACli
         await all_of(client)
 
 
-BAD_STREAMS: dict[str, tuple[Answer, type[HoldfastError]]] = {
+BAD_STREAMS: dict[str, tuple[Answer, type[KeelboltError]]] = {
     "no JSON": (SSE + b"data: hello\n\n", A2AResponseError),
     "no event": (SSE + b'data: {"jsonrpc":"2.0","id":1,"result":{"nothing":1}}\n\n', A2AResponseError),
     "an error": (SSE + b'data: {"jsonrpc":"2.0","id":1,"error":{"code":-32001,"message":"x"}}\n\n', TaskNotFoundError),

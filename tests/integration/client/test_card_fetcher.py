@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 
-from holdfast.client import A2AClient, A2AConnectionError, A2ADiscoveryError, AgentCardFetcher
+from keelbolt.client import A2AClient, A2AConnectionError, A2ADiscoveryError, AgentCardFetcher
 from tests.integration.client.bad_agent import CARD_PATH, Asked, BadAgent, bad_agent, http, result, task
 
 
@@ -59,7 +59,7 @@ async def test_an_old_card_is_better_than_none(agent: BadAgent, caplog: pytest.L
         agent.answers[CARD_PATH] = http(b"", 500)
         agent.calls[:] = [result(task()["task"], 2)]
         now = 11.0
-        with caplog.at_level(logging.WARNING, "holdfast.client"):
+        with caplog.at_level(logging.WARNING, "keelbolt.client"):
             await client.get_task("t")
         assert "the old one stays in use" in caplog.text
         with pytest.raises(A2ADiscoveryError):

@@ -1,4 +1,4 @@
-"""`holdfast card|send|stream|get|cancel`, in this process, against a real agent."""
+"""`keelbolt card|send|stream|get|cancel`, in this process, against a real agent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from click.testing import CliRunner, Result
 
-from holdfast.cli.main import main
+from keelbolt.cli.main import main
 from tests.integration.client.bad_agent import bad_agent, events, result, task
 from tests.integration.client.serving import our_agent
 
@@ -24,30 +24,30 @@ async def url() -> AsyncIterator[str]:
         yield url
 
 
-async def holdfast(*words: str, stdin: str | None = None) -> Result:
+async def keelbolt(*words: str, stdin: str | None = None) -> Result:
     """A command; it runs a loop of its own, so it gets a thread of its own."""
     return await asyncio.to_thread(CliRunner().invoke, main, words, input=stdin)
 
 
 async def test_card(url: str) -> None:
-    shown = await holdfast("card", url)
+    shown = await keelbolt("card", url)
     assert shown.exit_code == 0
     assert "Echo 1.0.0" in shown.stdout
     assert "JSONRPC 1.0, HTTP+JSON 1.0" in shown.stdout
-    assert json.loads((await holdfast("card", url, "--json")).stdout)["name"] == "Echo"
-    assert (await holdfast("card", url, "--extended")).exit_code == 2
+    assert json.loads((await keelbolt("card", url, "--json")).stdout)["name"] == "Echo"
+    assert (await keelbolt("card", url, "--extended")).exit_code == 2
 
 
 async def test_send_get_and_cancel(url: str) -> None:
-    sent = await holdfast("send", url, "Hello")
+    sent = await keelbolt("send", url, "Hello")
     assert (sent.exit_code, sent.stdout) == (0, "You said: Hello\n")
     assert "completed" in sent.stderr
-    assert (await holdfast("send", url, "-", stdin="piped")).stdout == "You said: piped\n"
-    assert (await holdfast("send", url, "fail")).exit_code == 1
-    made = json.loads((await holdfast("send", url, "wait", "--no-wait", "--json")).stdout)["task"]
-    assert json.loads((await holdfast("get", url, made["id"], "--json")).stdout)["id"] == made["id"]
-    assert "canceled" in (await holdfast("cancel", url, made["id"])).stdout
-    missing = await holdfast("get", url, "nobody")
+    assert (await keelbolt("send", url, "-", stdin="piped")).stdout == "You said: piped\n"
+    assert (await keelbolt("send", url, "fail")).exit_code == 1
+    made = json.loads((await keelbolt("send", url, "wait", "--no-wait", "--json")).stdout)["task"]
+    assert json.loads((await keelbolt("get", url, made["id"], "--json")).stdout)["id"] == made["id"]
+    assert "canceled" in (await keelbolt("cancel", url, made["id"])).stdout
+    missing = await keelbolt("get", url, "nobody")
     assert (missing.exit_code, missing.stdout) == (2, "")
     assert missing.stderr.startswith("error: ")
 
@@ -56,9 +56,9 @@ async def test_send_get_and_cancel(url: str) -> None:
 @pytest.mark.parametrize("protocol", ["1.0", "0.3"])
 async def test_stream(url: str, binding: str, protocol: str) -> None:
     spoken = ("--binding", binding, "--protocol", protocol)
-    shown = await holdfast("stream", url, "stream 5", *spoken)
+    shown = await keelbolt("stream", url, "stream 5", *spoken)
     assert (shown.exit_code, shown.stdout) == (0, "0 1 2 3 4 \n")
-    lines = (await holdfast("stream", url, "stream 2", "--json", *spoken)).stdout.splitlines()
+    lines = (await keelbolt("stream", url, "stream 2", "--json", *spoken)).stdout.splitlines()
     values = [json.loads(line) for line in lines]
     assert values[0]["task"]["status"]["state"] == "TASK_STATE_SUBMITTED"
     assert values[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
@@ -66,10 +66,10 @@ async def test_stream(url: str, binding: str, protocol: str) -> None:
 
 
 async def test_a_question_says_how_to_answer(url: str) -> None:
-    asked = await holdfast("stream", url, "ask me")
+    asked = await keelbolt("stream", url, "ask me")
     assert asked.stdout == "Which one?\n"
     task_id = asked.stderr.split("--task ")[1].split()[0]
-    assert (await holdfast("send", url, "blue", "--task", task_id)).stdout == "You said: blue\n"
+    assert (await keelbolt("send", url, "blue", "--task", task_id)).stdout == "You said: blue\n"
 
 
 async def test_what_an_agent_says_does_not_steer_the_terminal() -> None:
@@ -77,7 +77,7 @@ async def test_what_an_agent_says_does_not_steer_the_terminal() -> None:
         evil = {"parts": [{"text": "a\x1b]0;title\x07b"}], "messageId": "m", "role": "ROLE_AGENT"}
         agent.calls[:] = [result({"message": evil}), events((None, {"message": evil}))]
         for command in ("send", "stream"):
-            shown = await holdfast(command, agent.url, "Hi", "--token", "secret", "--header", "X-Key: k")
+            shown = await keelbolt(command, agent.url, "Hi", "--token", "secret", "--header", "X-Key: k")
             assert shown.exit_code == 0
             assert "\x1b" not in shown.stdout
             assert "\x07" not in shown.stdout
@@ -89,7 +89,7 @@ async def test_a_stream_tells_of_its_new_connections(caplog: pytest.LogCaptureFi
     async with bad_agent() as agent:
         done = task("COMPLETED", artifacts=[{"artifactId": "a", "parts": [{"text": "all of it"}]}])
         agent.calls[:] = [events((1, task())), events((9, done))]
-        shown = await holdfast("stream", agent.url, "Hi")
+        shown = await keelbolt("stream", agent.url, "Hi")
     assert shown.stdout == "all of it\n"
     assert "connecting again" in shown.stderr
     warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
@@ -101,6 +101,6 @@ async def test_a_stream_tells_of_its_new_connections(caplog: pytest.LogCaptureFi
     "words", [("card", "ftp://x"), ("send", "http://u:p@x", "Hi"), ("get", "http://x", "t", "--header", "nonsense")]
 )
 async def test_wrong_arguments(words: tuple[str, ...]) -> None:
-    refused = await holdfast(*words)
+    refused = await keelbolt(*words)
     assert refused.exit_code == 2
     assert "Invalid value" in refused.stderr

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.client import A2AClient, Event, Task, TaskNotFoundError, TaskState, text_of
-from holdfast.errors import HoldfastError, MethodNotFoundError, TaskNotCancelableError
-from holdfast.testing.proxy import Proxy
+from keelbolt.client import A2AClient, Event, Task, TaskNotFoundError, TaskState, text_of
+from keelbolt.errors import KeelboltError, MethodNotFoundError, TaskNotCancelableError
+from keelbolt.testing.proxy import Proxy
 from tests.integration.client.serving import COMBINATIONS, official_agent, sdk_agent, serving
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the SDK and what it loads
@@ -61,10 +61,10 @@ async def test_every_operation(client: A2AClient, spoken: dict[str, Any]) -> Non
         assert task.id in [each.id async for each in client.list_tasks(limit=2)]
         assert [each.id for each in await client.list_push_configs(waiting.id)] == ["mine"]
         await client.delete_push_config(waiting.id, "mine")
-        with pytest.raises(HoldfastError):
+        with pytest.raises(KeelboltError):
             await client.get_extended_card()
     else:
-        with pytest.raises((MethodNotFoundError, HoldfastError)):
+        with pytest.raises((MethodNotFoundError, KeelboltError)):
             await client.list_tasks()
 
 

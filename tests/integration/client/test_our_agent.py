@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from holdfast.auth import APIKeyAuthenticator
-from holdfast.client import (
+from keelbolt.auth import APIKeyAuthenticator
+from keelbolt.client import (
     A2AClient,
     Message,
     SyncA2AClient,
@@ -20,7 +20,7 @@ from holdfast.client import (
     TaskState,
     text_of,
 )
-from holdfast.errors import (
+from keelbolt.errors import (
     CardSignatureError,
     CredentialsMissing,
     CredentialsRefused,
@@ -28,8 +28,8 @@ from holdfast.errors import (
     TaskNotCancelableError,
     UnsupportedOperationError,
 )
-from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
-from holdfast.protocol.signatures import CardKey
+from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
+from keelbolt.protocol.signatures import CardKey
 from tests.integration.client.serving import CARD, COMBINATIONS, our_agent
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

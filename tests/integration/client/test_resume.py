@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.client import A2AClient, Event, Reconnect, TaskState
-from holdfast.server import A2AServer
-from holdfast.testing.proxy import Proxy
+from keelbolt.client import A2AClient, Event, Reconnect, TaskState
+from keelbolt.server import A2AServer
+from keelbolt.testing.proxy import Proxy
 from tests.integration.client.serving import CARD, COMBINATIONS, echo, our_agent, serving
 
 COUNTER = Path(__file__).with_name("agent_process.py")

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from holdfast.grpc.library import aio
-from holdfast.protocol.protobuf.official import error_details_pb2, status_pb2
-from holdfast.server import A2AServer
+from keelbolt.grpc.library import aio
+from keelbolt.protocol.protobuf.official import error_details_pb2, status_pb2
+from keelbolt.server import A2AServer
 from tests.integration.server.actor import agent
 from tests.integration.server.asgi import Headers, call
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.grpc.library import aio
-from holdfast.server.settings import ServerSettings
+from keelbolt.grpc.library import aio
+from keelbolt.server.settings import ServerSettings
 from tests.integration.grpc.speaking import PB, Talk, refused, talking
 
 SERVICE = "/lf.a2a.v1.A2AService/"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.protocol.card import ExtensionConfig
-from holdfast.server.settings import ServerSettings
+from keelbolt.protocol.card import ExtensionConfig
+from keelbolt.server.settings import ServerSettings
 from tests.integration.grpc.speaking import OLD, PB, Talk, refused, talking
 from tests.integration.server.people import authenticator, bearer
 

@@ -1,12 +1,12 @@
-"""The load of `holdfast bench grpc` speaks gRPC well enough, and notices what goes wrong."""
+"""The load of `keelbolt bench grpc` speaks gRPC well enough, and notices what goes wrong."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.bench.grpc import _messages
-from holdfast.bench.grpc_load import call_all
-from holdfast.protocol.protobuf.methods import METHODS_V1
+from keelbolt.bench.grpc import _messages
+from keelbolt.bench.grpc_load import call_all
+from keelbolt.protocol.protobuf.methods import METHODS_V1
 from tests.integration.grpc.speaking import PB, talking
 
 SEND = METHODS_V1["SendMessage"].path

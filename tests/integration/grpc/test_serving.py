@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import HoldfastError
-from holdfast.grpc.library import aio, health_pb2, health_pb2_grpc
-from holdfast.protocol.card import AgentCardConfig
-from holdfast.server.settings import ServerSettings
+from keelbolt.errors import KeelboltError
+from keelbolt.grpc.library import aio, health_pb2, health_pb2_grpc
+from keelbolt.protocol.card import AgentCardConfig
+from keelbolt.server.settings import ServerSettings
 from tests.integration.grpc.speaking import PB, Talk, refused, talking
 from tests.integration.server.actor import agent
 from tests.integration.server.asgi import ask
@@ -115,24 +115,24 @@ async def test_a_port_that_is_taken() -> None:
     async with talking() as talk:
         assert talk.server.routes.grpc is not None
         port = talk.server.routes.grpc.at.port
-        with pytest.raises(HoldfastError, match=f"port {port}"):
+        with pytest.raises(KeelboltError, match=f"port {port}"):
             async with agent(grpc_port=port):
                 pass
 
 
 @contextlib.asynccontextmanager
 async def command(storage: Path, *options: str) -> AsyncIterator[tuple[int, str, str]]:
-    """`holdfast serve`: its process, its address and its card's address of gRPC."""
+    """`keelbolt serve`: its process, its address and its card's address of gRPC."""
     arguments = ("serve", "tests.integration.server.actor:act", "--storage", f"sqlite:///{storage}", "--port", "0")
     process = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).with_name("holdfast")),
+        str(Path(sys.executable).with_name("keelbolt")),
         *arguments,
         "--grpc-port",
         "0",
         *options,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env=os.environ | {"PYTHONUNBUFFERED": "1", "HOLDFAST_DRAIN_SECONDS": "1"},
+        env=os.environ | {"PYTHONUNBUFFERED": "1", "KEELBOLT_DRAIN_SECONDS": "1"},
     )
     try:
         assert process.stdout is not None
@@ -182,8 +182,8 @@ async def test_a_process_that_is_killed_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_serving_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.errors import MissingExtra
-    from holdfast.protocol.protobuf import extra
+    from keelbolt.errors import MissingExtra
+    from keelbolt.protocol.protobuf import extra
 
     monkeypatch.setattr(extra, "find_spec", lambda _name: None)
     with pytest.raises(MissingExtra):

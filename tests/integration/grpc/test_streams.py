@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.protocol import v1
-from holdfast.protocol.protobuf.methods import METHODS_V03, METHODS_V1, Method
-from holdfast.protocol.protobuf.numbers import number_of
-from holdfast.server.settings import ServerSettings
-from holdfast.tasks.settings import TaskSettings
+from keelbolt.protocol import v1
+from keelbolt.protocol.protobuf.methods import METHODS_V03, METHODS_V1, Method
+from keelbolt.protocol.protobuf.numbers import number_of
+from keelbolt.server.settings import ServerSettings
+from keelbolt.tasks.settings import TaskSettings
 from tests.integration.grpc.speaking import PB, Talk, plain, refused, talking, until
 
 SUBSCRIBE = METHODS_V1["SubscribeToTask"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.grpc.library import aio
+from keelbolt.grpc.library import aio
 from tests.integration.grpc.speaking import OLD, PB, refused, talking
 
 HOOK = "https://93.184.216.34/hook"

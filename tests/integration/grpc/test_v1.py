@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast.grpc.library import aio
+from keelbolt.grpc.library import aio
 from tests.integration.grpc.speaking import PB, plain, refused, talking
 from tests.integration.server.actor import agent
 from tests.integration.server.serving import served

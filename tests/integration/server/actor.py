@@ -6,11 +6,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig, ExtensionConfig, SkillConfig
-from holdfast.server import A2AServer
-from holdfast.server.settings import ServerSettings
-from holdfast.tasks import TaskContext
-from holdfast.tasks.settings import TaskSettings
+from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, ExtensionConfig, SkillConfig
+from keelbolt.server import A2AServer
+from keelbolt.server.settings import ServerSettings
+from keelbolt.tasks import TaskContext
+from keelbolt.tasks.settings import TaskSettings
 
 
 async def act(ctx: TaskContext) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
-from holdfast.server import A2AServer
-from holdfast.storage import new_id
-from holdfast.tasks import TaskContext
+from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
+from keelbolt.server import A2AServer
+from keelbolt.storage import new_id
+from keelbolt.tasks import TaskContext
 from tests.integration.server.asgi import Headers, call
 from tests.integration.server.people import authenticator, bearer
 

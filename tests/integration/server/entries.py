@@ -11,10 +11,10 @@ from urllib.parse import quote, urlencode
 
 from starlette.types import ASGIApp
 
-from holdfast.protocol.operations import METHODS, Operation
-from holdfast.protocol.versions import Version
-from holdfast.server.rest import ROUTES, route
-from holdfast.storage import new_id
+from keelbolt.protocol.operations import METHODS, Operation
+from keelbolt.protocol.versions import Version
+from keelbolt.server.rest import ROUTES, route
+from keelbolt.storage import new_id
 from tests.integration.server.asgi import Headers, Reply, ask, rpc
 
 HOOK = "https://hook.example/"

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 
-from holdfast.server import A2AServer
-from holdfast.server.connections import connections
+from keelbolt.server import A2AServer
+from keelbolt.server.connections import connections
 
 
 @asynccontextmanager

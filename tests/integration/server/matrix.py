@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from holdfast.protocol.operations import Operation
+from keelbolt.protocol.operations import Operation
 from tests.integration.server.alice import Alice
 from tests.integration.server.entries import Wish
 

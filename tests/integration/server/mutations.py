@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 from hypothesis import strategies as st
 
-from holdfast.protocol.operations import METHODS, Operation
-from holdfast.server.operations.table import PREFIX, ROUTES
+from keelbolt.protocol.operations import METHODS, Operation
+from keelbolt.server.operations.table import PREFIX, ROUTES
 from tests.integration.server.calls import METHODS as CALLS
 from tests.integration.server.calls import request
 from tests.integration.server.entries import ENTRIES, Entry, Wish
@@ -207,7 +207,7 @@ ODD_HEADERS = st.sampled_from(
         ("a2a-version", "2.0"),
         ("a2a-version", "\xff"),
         ("a2a-version", "1" * 5000),
-        ("a2a-extensions", "https://holdfast.dev/a2a/extensions/resume/v1"),
+        ("a2a-extensions", "urn:keelbolt:a2a:resume:v1"),
         ("a2a-extensions", ",,, ,x\x01y, https://x.example" * 50),
         ("x-a2a-extensions", "https://x.example"),
         ("last-event-id", "1"),
@@ -398,7 +398,7 @@ def calls(draw: st.DrawFn, known: dict[str, list[str]]) -> Asked:
             ("after-seq", "1"),
             ("after-seq", "x"),
             ("after-seq", "99999999"),
-            ("a2a-extensions", "https://holdfast.dev/a2a/extensions/resume/v1"),
+            ("a2a-extensions", "urn:keelbolt:a2a:resume:v1"),
             ("traceparent", "00-zz-zz-01"),
             ("x-long", "y" * 3000),
         ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import jwt
 
-from holdfast.auth import ClaimMapping, JWTAuthenticator
+from keelbolt.auth import ClaimMapping, JWTAuthenticator
 
 SECRET = "a secret of the tests, of more than 32 bytes"
 AUDIENCE = "agent"

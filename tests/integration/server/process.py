@@ -14,8 +14,8 @@ from pathlib import Path
 
 import httpx2
 
-from holdfast.server.settings import ServerSettings
-from holdfast.tasks.settings import TaskSettings
+from keelbolt.server.settings import ServerSettings
+from keelbolt.tasks.settings import TaskSettings
 from tests.integration.server.actor import agent
 from tests.integration.server.serving import free_socket
 

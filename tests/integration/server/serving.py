@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import httpx2
 import uvicorn
 
-from holdfast.server import A2AServer
+from keelbolt.server import A2AServer
 
 
 def free_socket() -> socket.socket:

@@ -12,11 +12,11 @@ import pytest
 import pytest_asyncio
 from starlette.types import ASGIApp
 
-from holdfast.protocol.operations import Operation
-from holdfast.protocol.versions import Version
-from holdfast.storage import new_id
-from holdfast.storage.cursors import Cursor, write_cursor
-from holdfast.tasks.families import TASKS
+from keelbolt.protocol.operations import Operation
+from keelbolt.protocol.versions import Version
+from keelbolt.storage import new_id
+from keelbolt.storage.cursors import Cursor, write_cursor
+from keelbolt.tasks.families import TASKS
 from tests.integration.server.alice import (
     SECRET_WORDS,
     STATES,

@@ -12,9 +12,9 @@ import pytest
 import pytest_asyncio
 from starlette.types import ASGIApp
 
-from holdfast.grpc.library import aio, grpc
-from holdfast.protocol.operations import Operation
-from holdfast.protocol.protobuf.methods import METHODS_V03, METHODS_V1, Method
+from keelbolt.grpc.library import aio, grpc
+from keelbolt.protocol.operations import Operation
+from keelbolt.protocol.protobuf.methods import METHODS_V03, METHODS_V1, Method
 from tests.integration.server.alice import SECRET_WORDS, Alice, agent, alices_things, fresh, invented, started
 from tests.integration.server.asgi import IDS, TIMES, Headers, call
 from tests.integration.server.calls import METHODS, request

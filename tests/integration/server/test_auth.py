@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp
 
-from holdfast.auth import (
+from keelbolt.auth import (
     AnyOf,
     APIKeyAuthenticator,
     ClaimMapping,
@@ -20,16 +20,16 @@ from holdfast.auth import (
     TokenAuthenticator,
     auth_identity_var,
 )
-from holdfast.errors import AuthMisconfigured, RateLimitedError
-from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig, SkillConfig
-from holdfast.server import A2AServer
-from holdfast.server.caller import Caller
-from holdfast.server.operations.table import PREFIX
-from holdfast.server.operations.table import ROUTES as OPERATIONS
-from holdfast.server.rates import Rates
-from holdfast.server.settings import ServerSettings
-from holdfast.storage import new_id
-from holdfast.tasks import TaskContext
+from keelbolt.errors import AuthMisconfigured, RateLimitedError
+from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, SkillConfig
+from keelbolt.server import A2AServer
+from keelbolt.server.caller import Caller
+from keelbolt.server.operations.table import PREFIX
+from keelbolt.server.operations.table import ROUTES as OPERATIONS
+from keelbolt.server.rates import Rates
+from keelbolt.server.settings import ServerSettings
+from keelbolt.storage import new_id
+from keelbolt.tasks import TaskContext
 from tests.integration.server.asgi import Headers, Reply, ask, call
 from tests.integration.server.entries import ENTRIES, Entry, Wish, wished
 from tests.integration.server.people import authenticator, bearer

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.server.settings import ServerSettings
+from keelbolt.server.settings import ServerSettings
 from tests.integration.server.actor import agent
 from tests.integration.server.asgi import Reply, ask
 from tests.unit.protocol.official import MODELS_V03, PB_V1

@@ -11,11 +11,11 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from holdfast.errors import InvalidValue
-from holdfast.explorer import Explorer
-from holdfast.explorer.files import static_files
-from holdfast.server import A2AServer
-from holdfast.server.settings import ServerSettings
+from keelbolt.errors import InvalidValue
+from keelbolt.explorer import Explorer
+from keelbolt.explorer.files import static_files
+from keelbolt.server import A2AServer
+from keelbolt.server.settings import ServerSettings
 from tests.integration.server.actor import agent
 from tests.integration.server.people import authenticator
 
@@ -60,8 +60,8 @@ def test_a_browser_at_the_address_of_the_agent_is_led_to_it(prefix: str) -> None
 def test_with_authentication_everybody_gets_the_page_and_nothing_else() -> None:
     with served(ELSEWHERE, "agent.example", auth=authenticator()) as browser:
         assert all(browser.get(path).status_code < 400 for path in Explorer().paths)
-        assert browser.get("/holdfast/v1/whoami").status_code == 401
-        assert browser.get("/holdfast/v1/tasks").status_code == 401
+        assert browser.get("/keelbolt/v1/whoami").status_code == 401
+        assert browser.get("/keelbolt/v1/tasks").status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -89,11 +89,11 @@ def test_nothing_but_its_files_is_under_the_prefix(path: str) -> None:
 def test_another_prefix() -> None:
     with served(explorer_prefix="/ops/look/") as browser:
         assert browser.get("/ops/look").headers["location"] == "look/"
-        assert '<meta name="holdfast-root" content="../../">' in browser.get("/ops/look/").text
+        assert '<meta name="keelbolt-root" content="../../">' in browser.get("/ops/look/").text
         assert browser.get("/explorer/").status_code == 404
 
 
-@pytest.mark.parametrize("prefix", ["", "/", "explorer", "/a b", "/../x", "/x/./y", "/é", "/tasks", "/holdfast/v1"])
+@pytest.mark.parametrize("prefix", ["", "/", "explorer", "/a b", "/../x", "/x/./y", "/é", "/tasks", "/keelbolt/v1"])
 def test_a_prefix_is_a_plain_path(prefix: str) -> None:
     with pytest.raises(InvalidValue):
         A2AServer(worker=None, agent_card=agent("memory:").agent_card, explorer_prefix=prefix)
@@ -136,7 +136,7 @@ def test_it_is_light() -> None:
 @pytest.mark.parametrize("path", sorted(static_files()))
 def test_it_names_no_other_origin_and_makes_no_html(path: str) -> None:
     text = static_files()[path].body.decode()
-    names = r"www\.w3\.org/2000/svg|holdfast\.dev/a2a/extensions/"  # nobody asks for anything there
+    names = r"www\.w3\.org/2000/svg|keelbolt\.dev/a2a/extensions/"  # nobody asks for anything there
     assert not re.search(rf"https?://(?!{names})[\w.]", text)
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|style=\"", text)
 
@@ -146,10 +146,10 @@ def test_a_page_of_another_origin_changes_nothing() -> None:
     with served(settings={"operators": "loopback"}) as browser:
         for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
             headers = {"origin": "https://evil.example", "content-type": kind}
-            for path in ("/holdfast/v1/tasks/1/cancel", "/", "/message:send"):
+            for path in ("/keelbolt/v1/tasks/1/cancel", "/", "/message:send"):
                 assert browser.post(path, content="{}", headers=headers).status_code == 415, (path, kind)
         asked = browser.options(
-            "/holdfast/v1/tasks/1",
+            "/keelbolt/v1/tasks/1",
             headers={"origin": "https://evil.example", "access-control-request-method": "DELETE"},
         )
         assert "access-control-allow-origin" not in asked.headers

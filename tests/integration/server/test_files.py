@@ -9,12 +9,12 @@ import pytest
 import pytest_asyncio
 from starlette.types import Message, Scope
 
-from holdfast.server import A2AServer
-from holdfast.server.operations.files import send_file
-from holdfast.storage import BlobReader, open_storage
-from holdfast.storage.blobs import CHUNK_BYTES
-from holdfast.tasks import TaskContext
-from holdfast.tasks.files import TaskFile
+from keelbolt.server import A2AServer
+from keelbolt.server.operations.files import send_file
+from keelbolt.storage import BlobReader, open_storage
+from keelbolt.storage.blobs import CHUNK_BYTES
+from keelbolt.tasks import TaskContext
+from keelbolt.tasks.files import TaskFile
 from tests.integration.server import actor
 from tests.integration.server.asgi import Reply, ask, call
 from tests.integration.server.people import authenticator, bearer

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from holdfast.auth import AnyOf, Principal, TokenAuthenticator
-from holdfast.grpc.library import aio, grpc
-from holdfast.server import A2AServer
-from holdfast.server.settings import ServerSettings
-from holdfast.storage import new_id
-from holdfast.tasks import TaskContext
+from keelbolt.auth import AnyOf, Principal, TokenAuthenticator
+from keelbolt.grpc.library import aio, grpc
+from keelbolt.server import A2AServer
+from keelbolt.server.settings import ServerSettings
+from keelbolt.storage import new_id
+from keelbolt.tasks import TaskContext
 from tests.integration.server.alice import SECRET_WORDS, alices_things, card
 from tests.integration.server.asgi import Headers, Reply, ask, call
 from tests.integration.server.calls import METHODS
@@ -28,7 +28,7 @@ from tests.integration.server.mutations import Asked, calls, operations_requests
 from tests.integration.server.people import authenticator, bearer
 from tests.integration.tasks.conftest import ENGINES, store_url
 
-pytest_plugins = ["holdfast.testing.pytest"]
+pytest_plugins = ["keelbolt.testing.pytest"]
 
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ class Fuzzed:
         return self.runner.run(wrapped())
 
     def __enter__(self) -> Self:
-        logging.getLogger("holdfast").addHandler(self.records)
+        logging.getLogger("keelbolt").addHandler(self.records)
         self.run(self.server.__aenter__())
         self.run(self._prepare())
         self.run(self.called(Asked("gRPC", "/nothing", body=(b"",)), []))  # opens the channel
@@ -106,7 +106,7 @@ class Fuzzed:
         self.run(self.channel.close())
         self.run(self.server.__aexit__(None, None, None))
         self.runner.close()
-        logging.getLogger("holdfast").removeHandler(self.records)
+        logging.getLogger("keelbolt").removeHandler(self.records)
 
     async def _prepare(self) -> None:
         assert self.server.routes.grpc is not None

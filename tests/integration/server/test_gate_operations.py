@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.protocol.card import AgentCardConfig
-from holdfast.protocol.types import TaskState
-from holdfast.server import A2AServer
-from holdfast.tasks import TaskEngine
-from holdfast.turns import DispatchContext, durable_storage, turn_worker
+from keelbolt.protocol.card import AgentCardConfig
+from keelbolt.protocol.types import TaskState
+from keelbolt.server import A2AServer
+from keelbolt.tasks import TaskEngine
+from keelbolt.turns import DispatchContext, durable_storage, turn_worker
 from tests.integration.server.asgi import Reply, ask
 from tests.integration.server.people import authenticator, bearer
 from tests.integration.tasks.stage import message
@@ -41,7 +41,7 @@ async def call(server: A2AServer, method: str, path: str, body: Any = None, who:
     headers = [("content-type", "application/json"), ("host", "agent.example"), *who]
     data = b"" if body is None else json.dumps(body).encode()
     where, _, query = path.partition("?")
-    return await ask(server.app, method, f"/holdfast/v1{where}", headers=headers, body=data, query=query)
+    return await ask(server.app, method, f"/keelbolt/v1{where}", headers=headers, body=data, query=query)
 
 
 def engine_of(server: A2AServer) -> TaskEngine:

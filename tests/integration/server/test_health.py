@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.server import health
+from keelbolt.server import health
 from tests.integration.server.actor import agent
 from tests.integration.server.asgi import ask
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp, Message
 
-from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
-from holdfast.server import A2AServer
-from holdfast.server.http import check_headers, read_body
-from holdfast.server.settings import ServerSettings
-from holdfast.tasks import TaskContext
+from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
+from keelbolt.server import A2AServer
+from keelbolt.server.http import check_headers, read_body
+from keelbolt.server.settings import ServerSettings
+from keelbolt.tasks import TaskContext
 from tests.integration.server.asgi import ask, call, rpc
 from tests.integration.server.entries import ENTRIES, Entry, Wish, wished
 from tests.integration.server.loopback import served, talked
@@ -202,7 +202,7 @@ async def test_endless_headers_are_cut() -> None:
 
 
 async def test_a_slow_body_is_answered_and_the_connection_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.server.connections.LINGER_SECONDS", 0.5)
+    monkeypatch.setattr("keelbolt.server.connections.LINGER_SECONDS", 0.5)
     async with served(limited(body_seconds=0.3)) as port:
         slow = await talked(port, HEAD + b"content-length: 1000\r\n\r\n", *[b" "] * 100, pause=0.1, patience=9)
         assert slow.startswith(b"HTTP/1.1 408 ")

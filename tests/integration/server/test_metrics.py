@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.server.settings import ServerSettings
+from keelbolt.server.settings import ServerSettings
 from tests.integration.server.actor import agent
 from tests.integration.server.serving import talking
 
@@ -70,20 +70,20 @@ async def test_prometheus_reads_it() -> None:
         answer = await client.get("/metrics")
         assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
         found = samples(answer.text)
-    assert found["holdfast_requests_total", "SendMessage", "ok"] == 3
-    assert found["holdfast_requests_total", "GetTask", "TASK_NOT_FOUND"] == 1
-    assert found["holdfast_requests_total", "SendStreamingMessage", "ok"] == 1
-    assert found["holdfast_request_seconds_count", "SendMessage"] == 3
-    assert found["holdfast_request_seconds_bucket", "+Inf", "SendMessage"] == 3
-    assert found["holdfast_request_seconds_sum", "SendMessage"] > 0
-    states = {key[1]: value for key, value in found.items() if key[0] == "holdfast_tasks_total"}
+    assert found["keelbolt_requests_total", "SendMessage", "ok"] == 3
+    assert found["keelbolt_requests_total", "GetTask", "TASK_NOT_FOUND"] == 1
+    assert found["keelbolt_requests_total", "SendStreamingMessage", "ok"] == 1
+    assert found["keelbolt_request_seconds_count", "SendMessage"] == 3
+    assert found["keelbolt_request_seconds_bucket", "+Inf", "SendMessage"] == 3
+    assert found["keelbolt_request_seconds_sum", "SendMessage"] > 0
+    states = {key[1]: value for key, value in found.items() if key[0] == "keelbolt_tasks_total"}
     assert {state: states[state] for state in ("completed", "failed", "canceled")} == {
         "completed": 2,
         "failed": 1,
         "canceled": 1,
     }
-    assert found["holdfast_streams_open",] == 0
-    assert found["holdfast_uptime_seconds",] > 0
+    assert found["keelbolt_streams_open",] == 0
+    assert found["keelbolt_uptime_seconds",] > 0
 
 
 async def test_the_buckets_are_cumulative() -> None:
@@ -93,7 +93,7 @@ async def test_the_buckets_are_cumulative() -> None:
     by_bound = sorted(
         (float(key[1]), value)
         for key, value in found.items()
-        if key[0] == "holdfast_request_seconds_bucket" and key[2] == "SendMessage"
+        if key[0] == "keelbolt_request_seconds_bucket" and key[2] == "SendMessage"
     )
     counts = [value for _, value in by_bound]
     assert counts == sorted(counts)
@@ -104,7 +104,7 @@ async def test_the_buckets_are_cumulative() -> None:
 async def test_nine_plain_numbers_on_request(way: dict[str, Any]) -> None:
     async with talking(agent(settings=ON)) as client:
         await some_work(client)
-        async with client.stream("GET", "/holdfast/v1/events"):
+        async with client.stream("GET", "/keelbolt/v1/events"):
             answer = await client.get("/metrics", **way)
         assert answer.headers["content-type"] == "application/json"
         found = answer.json()

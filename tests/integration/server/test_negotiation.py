@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp
 
-from holdfast.protocol.card import AgentCardConfig, ExtensionConfig
-from holdfast.server import A2AServer
-from holdfast.tasks import TaskContext
+from keelbolt.protocol.card import AgentCardConfig, ExtensionConfig
+from keelbolt.server import A2AServer
+from keelbolt.tasks import TaskContext
 from tests.integration.server.actor import agent
 from tests.integration.server.asgi import Reply, ask, call
 

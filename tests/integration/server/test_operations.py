@@ -1,4 +1,4 @@
-"""The operations API under /holdfast/v1/: every route of its table does what its summary says."""
+"""The operations API under /keelbolt/v1/: every route of its table does what its summary says."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import httpx2
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from holdfast.auth import ClaimMapping
-from holdfast.auth.principal import ANONYMOUS
-from holdfast.protocol.card import AgentCardConfig
-from holdfast.protocol.types import TaskState
-from holdfast.server import A2AServer
-from holdfast.server.operations import watching
-from holdfast.server.operations.table import PREFIX, ROUTES
-from holdfast.server.settings import ServerSettings
-from holdfast.storage import open_storage
-from holdfast.tasks import Message, Part, Role, TaskContext, TaskEngine
-from holdfast.tasks.families import QUEUE, TASKS
-from holdfast.tasks.record import TaskRecord, Turn
-from holdfast.tasks.sweep import trim_log
+from keelbolt.auth import ClaimMapping
+from keelbolt.auth.principal import ANONYMOUS
+from keelbolt.protocol.card import AgentCardConfig
+from keelbolt.protocol.types import TaskState
+from keelbolt.server import A2AServer
+from keelbolt.server.operations import watching
+from keelbolt.server.operations.table import PREFIX, ROUTES
+from keelbolt.server.settings import ServerSettings
+from keelbolt.storage import open_storage
+from keelbolt.tasks import Message, Part, Role, TaskContext, TaskEngine
+from keelbolt.tasks.families import QUEUE, TASKS
+from keelbolt.tasks.record import TaskRecord, Turn
+from keelbolt.tasks.sweep import trim_log
 from tests.integration.server import actor
 from tests.integration.server.actor import act
 from tests.integration.server.people import authenticator, bearer
@@ -667,7 +667,7 @@ async def test_lists_tell_how_a_task_began_and_are_searched() -> None:
 
 async def test_a_search_goes_on_like_any_list(monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks at so many at once; what it finds then is on exactly one of its pages."""
-    monkeypatch.setattr("holdfast.server.operations.summaries.LOOKS", 2)
+    monkeypatch.setattr("keelbolt.server.operations.summaries.LOOKS", 2)
     async with talking(agent()) as client:
         for number in range(12):
             await send(client, f"say {'even' if number % 2 == 0 else 'odd'} {number}")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
-from holdfast.server import A2AServer
-from holdfast.server.settings import ServerSettings
+from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
+from keelbolt.server import A2AServer
+from keelbolt.server.settings import ServerSettings
 from tests.integration.server.actor import act, agent
 from tests.integration.server.asgi import Reply, ask, call
 from tests.integration.server.serving import talking
@@ -128,7 +128,7 @@ async def test_a_page_that_was_named_may_call() -> None:
 
 
 async def test_the_answer_can_be_read_by_the_page() -> None:
-    server = agent(settings=ServerSettings.of({"HOLDFAST_CORS_ORIGINS": f"{PAGE}, https://more.example"}))
+    server = agent(settings=ServerSettings.of({"KEELBOLT_CORS_ORIGINS": f"{PAGE}, https://more.example"}))
     async with server:
         reply = await call(server.app, "SendMessage", message("echo hi"), headers=[*V1, ("origin", PAGE)])
         assert reply.header("access-control-allow-origin") == PAGE

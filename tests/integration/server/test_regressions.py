@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp
 
-from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
-from holdfast.server import A2AServer
-from holdfast.storage import new_id
-from holdfast.tasks import TaskContext, TaskSettings
+from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
+from keelbolt.server import A2AServer
+from keelbolt.storage import new_id
+from keelbolt.tasks import TaskContext, TaskSettings
 from tests.integration.server.asgi import Reply, ask, call, rpc
 from tests.integration.server.people import SECRET, authenticator
 from tests.integration.tasks.conftest import ENGINES, store_url
@@ -28,7 +28,7 @@ from tests.integration.tasks.stage import Stage, until
 from tests.integration.tasks.stage import message as engine_message
 from tests.unit.auth.issuer import handmade
 
-pytest_plugins = ["holdfast.testing.pytest"]
+pytest_plugins = ["keelbolt.testing.pytest"]
 
 HERE = "tests.integration.server.test_regressions"
 AUTH = "tests.integration.server.test_auth"
@@ -503,7 +503,7 @@ async def test_odd_ids_are_no_failure_and_show_nothing(url: str, odd: Any) -> No
             reply = await call(app, method, params)
             answer = reply.events[0] if reply.body.startswith((b"data", b"id")) else reply.json
             assert "result" in answer or answer["error"]["code"] in (-32001, -32602), (method, answer)
-            for word in (b"SELECT", b"INSERT", b"sqlite", b"pydantic", b"Traceback", b"holdfast."):
+            for word in (b"SELECT", b"INSERT", b"sqlite", b"pydantic", b"Traceback", b"keelbolt."):
                 assert word not in reply.body
 
 

@@ -12,14 +12,14 @@ import pytest
 import uvicorn
 from click.testing import CliRunner
 
-from holdfast.cli.main import main
-from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
-from holdfast.protocol.requests import PushConfig
-from holdfast.protocol.types import Message, Part, Role
-from holdfast.protocol.versions import Version
-from holdfast.server import A2AServer
-from holdfast.server.settings import ServerSettings
-from holdfast.tasks import Sent, TaskContext
+from keelbolt.cli.main import main
+from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
+from keelbolt.protocol.requests import PushConfig
+from keelbolt.protocol.types import Message, Part, Role
+from keelbolt.protocol.versions import Version
+from keelbolt.server import A2AServer
+from keelbolt.server.settings import ServerSettings
+from keelbolt.tasks import Sent, TaskContext
 
 
 async def worker(ctx: TaskContext) -> None:
@@ -166,7 +166,7 @@ def test_an_error_of_the_server_is_told_in_its_words(agent: Agent) -> None:
 
 
 def test_neither_storage_nor_server_is_a_mistake_that_says_what_to_do() -> None:
-    answer = CliRunner().invoke(main, ["tasks", "list"], env={"HOLDFAST_STORAGE": None, "HOLDFAST_SERVER": None})
+    answer = CliRunner().invoke(main, ["tasks", "list"], env={"KEELBOLT_STORAGE": None, "KEELBOLT_SERVER": None})
     assert answer.exit_code == 2
     assert "--storage URL, or --server URL" in answer.output
 

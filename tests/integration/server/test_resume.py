@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.protocol.extensions import RESUME
-from holdfast.storage import open_storage
-from holdfast.tasks.families import EVENTS, FAMILIES
-from holdfast.tasks.notes import WIRE_KINDS
-from holdfast.tasks.sweep import trim_log
+from keelbolt.protocol.extensions import RESUME
+from keelbolt.storage import open_storage
+from keelbolt.tasks.families import EVENTS, FAMILIES
+from keelbolt.tasks.notes import WIRE_KINDS
+from keelbolt.tasks.sweep import trim_log
 from tests.integration.server.actor import agent
 from tests.integration.server.asgi import ask, call
 from tests.integration.server.process import running

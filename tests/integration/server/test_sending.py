@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp
 
-from holdfast.server.settings import ServerSettings
-from holdfast.tasks import listing
-from holdfast.tasks.settings import TaskSettings
+from keelbolt.server.settings import ServerSettings
+from keelbolt.tasks import listing
+from keelbolt.tasks.settings import TaskSettings
 from tests.integration.server.actor import agent
 from tests.integration.server.asgi import Reply, ask, call, rpc
 

@@ -1,4 +1,4 @@
-"""`holdfast serve` as a real process: what it prints works, told to stop it stops, and what can't start says why."""
+"""`keelbolt serve` as a real process: what it prints works, told to stop it stops, and what can't start says why."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ import httpx2
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli.loading import load_worker
-from holdfast.cli.main import main
-from holdfast.cli.serve import _card, _tell
+from keelbolt.cli.loading import load_worker
+from keelbolt.cli.main import main
+from keelbolt.cli.serve import _card, _tell
 
 ROOT = Path(__file__).parents[3]
-HOLDFAST = [sys.executable, "-c", "from holdfast.cli.main import main; main()"]
+KEELBOLT = [sys.executable, "-c", "from keelbolt.cli.main import main; main()"]
 AGENT = '''
-from holdfast import AgentCardConfig, TaskContext
+from keelbolt import AgentCardConfig, TaskContext
 
 card = AgentCardConfig(name="Carded", description="It has a card.")
 other = AgentCardConfig(name="Other", description="Another card.")
@@ -86,7 +86,7 @@ def serving(folder: Path, *arguments: str, cwd: Path | None = None, **environmen
     """Serve at a free port, from this folder."""
     log = folder / "log.txt"
     storage = f"sqlite:///{folder}/agent.db"
-    command = [*HOLDFAST, "serve", *arguments, "--port", "0", "--storage", storage]
+    command = [*KEELBOLT, "serve", *arguments, "--port", "0", "--storage", storage]
     with log.open("a") as stderr:
         process = subprocess.Popen(
             command,
@@ -108,7 +108,7 @@ def serving(folder: Path, *arguments: str, cwd: Path | None = None, **environmen
 def refused(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """What does not start."""
     return subprocess.run(
-        [*HOLDFAST, "serve", *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        [*KEELBOLT, "serve", *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False
     )
 
 
@@ -253,7 +253,7 @@ def test_several_processes_share_the_port_and_one_that_is_killed_is_replaced(fol
         answered: set[str] = set()
         ends = time.monotonic() + 20
         while len(answered) < 2 and time.monotonic() < ends:  # a connection each: the kernel chooses who takes it
-            system = httpx2.get(f"{agent.url}/holdfast/v1/system").json()
+            system = httpx2.get(f"{agent.url}/keelbolt/v1/system").json()
             answered.add(system["process"]["name"])
         assert len(answered) == 2
 
@@ -273,7 +273,7 @@ def test_several_processes_share_the_port_and_one_that_is_killed_is_replaced(fol
 def test_it_stops_in_time_with_a_stream_open_and_goes_on_when_it_is_started_again(tmp_path: Path) -> None:
     """The stream ends with a hint when to come back; the task is handed over and finished by the next process."""
     message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "count to 12"}]}
-    with serving(tmp_path, "examples.demo.guide:Guide", cwd=ROOT, HOLDFAST_DRAIN_SECONDS="0.5") as agent:
+    with serving(tmp_path, "examples.demo.guide:Guide", cwd=ROOT, KEELBOLT_DRAIN_SECONDS="0.5") as agent:
         with httpx2.stream("POST", f"{agent.url}/message:stream", json={"message": message}, timeout=20) as answer:
             lines = answer.iter_lines()
             seen = [next(lines)]
@@ -313,7 +313,7 @@ async def slow(ctx):
 def test_a_client_that_waits_is_answered_before_it_stops(tmp_path: Path) -> None:
     """With the end of the task, if that comes in time; otherwise with the task as it is, which others go on with."""
     (tmp_path / "slow.py").write_text(SLOW)
-    with ThreadPoolExecutor() as threads, serving(tmp_path, "slow:slow", HOLDFAST_DRAIN_SECONDS="2") as agent:
+    with ThreadPoolExecutor() as threads, serving(tmp_path, "slow:slow", KEELBOLT_DRAIN_SECONDS="2") as agent:
         waiting = {text: threads.submit(send, agent.url, text, text) for text in ("short", "long")}
         while len(httpx2.get(f"{agent.url}/tasks?status=TASK_STATE_WORKING").json()["tasks"]) < 2:
             time.sleep(0.02)
@@ -328,7 +328,7 @@ def test_a_client_that_waits_is_answered_before_it_stops(tmp_path: Path) -> None
 def test_a_second_interrupt_ends_it_at_once(tmp_path: Path) -> None:
     """Without a traceback; the task is given back, and not lost until its lease ends."""
     (tmp_path / "slow.py").write_text(SLOW)
-    with serving(tmp_path, "slow:slow", HOLDFAST_DRAIN_SECONDS="60") as agent:
+    with serving(tmp_path, "slow:slow", KEELBOLT_DRAIN_SECONDS="60") as agent:
         send(agent.url, "1", "long", now=True)
         agent.process.send_signal(signal.SIGINT)
         agent.until("is stopping")
@@ -365,5 +365,5 @@ def test_options_are_heeded(folder: Path) -> None:
     with serving(folder, "agent:parrot", "--metrics", "--url", "https://agent.example/base/") as agent:
         card = httpx2.get(f"{agent.url}/.well-known/agent-card.json").json()
         assert (card["name"], card["url"]) == ("Carded", "https://agent.example/base/")
-        assert "holdfast_uptime_seconds" in httpx2.get(f"{agent.url}/metrics").text
+        assert "keelbolt_uptime_seconds" in httpx2.get(f"{agent.url}/metrics").text
         assert agent.stop(signal.SIGINT) == 0

@@ -13,7 +13,7 @@ import pytest
 from tests.integration.server.process import running
 from tests.integration.server.reading import events, resumed, rpc, sending
 
-ENVIRONMENT = {"HOLDFAST_DRAIN_SECONDS": "1", "HOLDFAST_LEASE_SECONDS": "3"}
+ENVIRONMENT = {"KEELBOLT_DRAIN_SECONDS": "1", "KEELBOLT_LEASE_SECONDS": "3"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -13,9 +13,9 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from holdfast.server.operations.table import PREFIX
-from holdfast.server.settings import ServerSettings
-from holdfast.state import ArtifactRetentionConfig, ArtifactScope, StateStore
+from keelbolt.server.operations.table import PREFIX
+from keelbolt.server.settings import ServerSettings
+from keelbolt.state import ArtifactRetentionConfig, ArtifactScope, StateStore
 from tests.integration.server import actor
 from tests.integration.server.serving import talking
 from tests.integration.state.things import (

@@ -12,8 +12,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.server import A2AServer
-from holdfast.server.settings import ServerSettings
+from keelbolt.server import A2AServer
+from keelbolt.server.settings import ServerSettings
 from tests.integration.server.actor import agent
 from tests.integration.server.people import authenticator, bearer
 from tests.integration.server.reading import events, rpc, sending, streamed

@@ -16,11 +16,11 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from holdfast.observability.tracing import Tracing
-from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
-from holdfast.server import A2AServer
-from holdfast.server.settings import ServerSettings
-from holdfast.tasks import TaskContext, TaskEngine, TaskSettings
+from keelbolt.observability.tracing import Tracing
+from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
+from keelbolt.server import A2AServer
+from keelbolt.server.settings import ServerSettings
+from keelbolt.tasks import TaskContext, TaskEngine, TaskSettings
 from tests.integration.server.serving import served, talking
 from tests.integration.webhooks.receiver import receiving
 
@@ -80,7 +80,7 @@ def parent_id(span: ReadableSpan) -> int:
 
 def checked(found: dict[str, ReadableSpan], request: str) -> None:
     """The request holds the turn, and the turn its step, in the trace of the caller."""
-    outer, turn, step = found[request], found["holdfast.turn"], found["holdfast.step fetch"]
+    outer, turn, step = found[request], found["keelbolt.turn"], found["keelbolt.step fetch"]
     assert outer.kind is trace.SpanKind.SERVER
     assert f"{outer.context.trace_id:032x}" == CALLERS_TRACE
     assert f"{parent_id(outer):016x}" == "00f067aa0ba902b7"
@@ -98,11 +98,11 @@ async def test_a_request_a_turn_and_its_step_are_one_trace(
     async with talking(agent(spans)) as client:
         answer = await client.post(path, json=message(), headers=TRACEPARENT)
         assert answer.status_code == 200
-        found = await ended(spans, request_name, "holdfast.turn", "holdfast.step fetch")
+        found = await ended(spans, request_name, "keelbolt.turn", "keelbolt.step fetch")
     checked(found, request_name)
-    attributes = found["holdfast.turn"].attributes or {}
-    assert set(attributes) == {"holdfast.task", "holdfast.attempt"}
-    assert attributes["holdfast.attempt"] == 1
+    attributes = found["keelbolt.turn"].attributes or {}
+    assert set(attributes) == {"keelbolt.task", "keelbolt.attempt"}
+    assert attributes["keelbolt.attempt"] == 1
 
 
 async def test_a_request_without_a_trace_begins_one(spans: InMemorySpanExporter) -> None:
@@ -126,9 +126,9 @@ async def test_another_engine_goes_on_with_the_trace(spans: InMemorySpanExporter
     assert len(spans.get_finished_spans()) == 1
 
     async with TaskEngine.on(url, worker, tracing=tracing(spans)):
-        found = await ended(spans, "holdfast.turn", "holdfast.step fetch")
+        found = await ended(spans, "keelbolt.turn", "keelbolt.step fetch")
     checked(found, "a2a.SendMessage")
-    assert (found["holdfast.turn"].attributes or {})["holdfast.task"] == task_id
+    assert (found["keelbolt.turn"].attributes or {})["keelbolt.task"] == task_id
 
 
 async def test_a_turn_that_is_run_again_belongs_to_the_same_trace(spans: InMemorySpanExporter) -> None:
@@ -143,7 +143,7 @@ async def test_a_turn_that_is_run_again_belongs_to_the_same_trace(spans: InMemor
     async with talking(server) as client:
         await client.post("/message:send", json=message(), headers=TRACEPARENT)
         async with asyncio.timeout(20):
-            while sum(span.name == "holdfast.turn" for span in spans.get_finished_spans()) < 2:  # noqa: ASYNC110
+            while sum(span.name == "keelbolt.turn" for span in spans.get_finished_spans()) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     finished = spans.get_finished_spans()
     assert {f"{span.context.trace_id:032x}" for span in finished} == {CALLERS_TRACE}
@@ -173,7 +173,7 @@ def test_off_nothing_of_it_is_loaded() -> None:
     """Neither at start nor by a task: not even the API of OpenTelemetry is imported."""
     program = """
 import asyncio, sys
-from holdfast import A2AServer, AgentCardConfig, Message, Part, Role, TaskContext
+from keelbolt import A2AServer, AgentCardConfig, Message, Part, Role, TaskContext
 
 async def step():
     return 1
@@ -197,9 +197,9 @@ print([name for name in sys.modules if name.startswith("opentelemetry")])
 
 
 def test_it_is_switched_on_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HOLDFAST_TRACING", raising=False)
+    monkeypatch.delenv("KEELBOLT_TRACING", raising=False)
     assert A2AServer(worker=worker, agent_card=CARD).tracing is None
-    monkeypatch.setenv("HOLDFAST_TRACING", "1")
+    monkeypatch.setenv("KEELBOLT_TRACING", "1")
     assert A2AServer(worker=worker, agent_card=CARD).tracing is not None
     assert A2AServer(worker=worker, agent_card=CARD, tracing=False).tracing is None
 
@@ -213,12 +213,12 @@ async def test_a_delivery_to_a_webhook_continues_the_trace(spans: InMemorySpanEx
         told = {**message(), "configuration": {"taskPushNotificationConfig": {"url": receiver.url, "id": "mine"}}}
         answer = await client.post("/message:send", json=told, headers=TRACEPARENT)
         assert answer.status_code == 200
-        found = await ended(spans, "a2a.SendMessage", "holdfast.webhook")
+        found = await ended(spans, "a2a.SendMessage", "keelbolt.webhook")
         async with asyncio.timeout(20):
             while b"COMPLETED" not in b"".join(arrival.body for arrival in receiver.arrivals):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     request = found["a2a.SendMessage"]
-    deliveries = [span for span in spans.get_finished_spans() if span.name == "holdfast.webhook"]
+    deliveries = [span for span in spans.get_finished_spans() if span.name == "keelbolt.webhook"]
     assert all(span.kind is trace.SpanKind.CLIENT for span in deliveries)
     assert {parent_id(span) for span in deliveries} == {request.context.span_id}
     sent = {f"00-{CALLERS_TRACE}-{span.context.span_id:016x}-01" for span in deliveries}

@@ -11,13 +11,13 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from holdfast.server.operations.table import PREFIX
-from holdfast.server.settings import ServerSettings
-from holdfast.storage import Put
-from holdfast.turns.durable import DurableStorage, durable_storage
-from holdfast.turns.durable.scope import partition_of
-from holdfast.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
-from holdfast.turns.primitives import SpooledArtifact, Tokenizable
+from keelbolt.server.operations.table import PREFIX
+from keelbolt.server.settings import ServerSettings
+from keelbolt.storage import Put
+from keelbolt.turns.durable import DurableStorage, durable_storage
+from keelbolt.turns.durable.scope import partition_of
+from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
+from keelbolt.turns.primitives import SpooledArtifact, Tokenizable
 from tests.integration.server import actor
 from tests.integration.server.serving import talking
 from tests.integration.turns.stage import Calls, Turn, image, memory, message, retrievable, thought, tool_call

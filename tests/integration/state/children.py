@@ -10,8 +10,8 @@ import sys
 from collections.abc import Awaitable
 from pathlib import Path
 
-from holdfast.errors import StateNotSaved
-from holdfast.state import StateStore
+from keelbolt.errors import StateNotSaved
+from keelbolt.state import StateStore
 from tests.integration.state.things import event, planned, task, trajectory, update
 
 ROOT = Path(__file__).parents[3]

@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.state import StateStore
-from holdfast.testing.postgres import PostgresServer
-from holdfast.testing.valkey import ValkeyServer
+from keelbolt.state import StateStore
+from keelbolt.testing.postgres import PostgresServer
+from keelbolt.testing.valkey import ValkeyServer
 
 ENGINES = ["memory", "sqlite", "postgres", "redis"]
 
@@ -18,10 +18,10 @@ ENGINES = ["memory", "sqlite", "postgres", "redis"]
 def store_url(engine: str, request: pytest.FixtureRequest, path: Path) -> str:
     """The URL of an empty store."""
     if engine == "postgres":
-        server: PostgresServer = request.getfixturevalue("holdfast_postgres")
+        server: PostgresServer = request.getfixturevalue("keelbolt_postgres")
         return f"{server.url}?schema=state_{uuid4().hex[:12]}"
     if engine == "redis":
-        valkey: ValkeyServer = request.getfixturevalue("holdfast_valkey")
+        valkey: ValkeyServer = request.getfixturevalue("keelbolt_valkey")
         return valkey.create_database()
     return "memory:" if engine == "memory" else f"sqlite:///{path}/state.db"
 

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from holdfast.state import StateStore
-from holdfast.state.sessions import SessionLimits, StreamingSession, Subscription, TaskRuntime
-from holdfast.state.types import SteeringEvent, SteeringEventType, TaskType, UpdateType
+from keelbolt.state import StateStore
+from keelbolt.state.sessions import SessionLimits, StreamingSession, Subscription, TaskRuntime
+from keelbolt.state.types import SteeringEvent, SteeringEventType, TaskType, UpdateType
 
 BACKGROUND = TaskType.BACKGROUND
 SHORT = SessionLimits(lease_seconds=0.5)

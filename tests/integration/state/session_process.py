@@ -11,8 +11,8 @@ from typing import Any
 
 import penguiflow.sessions as theirs
 
-from holdfast.state import StateStore
-from holdfast.state import sessions as ours
+from keelbolt.state import StateStore
+from keelbolt.state import sessions as ours
 from tests.integration.state.session_parts import SHORT
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import penguiflow.artifacts as theirs
 import pytest
 
-from holdfast.errors import (
+from keelbolt.errors import (
     ArtifactLimitExceeded,
     ArtifactTooLarge,
     InvalidState,
@@ -19,17 +19,17 @@ from holdfast.errors import (
     StateNotSaved,
     StorageUnreachable,
 )
-from holdfast.state import StateStore
-from holdfast.state.artifacts import ArtifactStore, ScopedArtifacts, discover_artifact_store
-from holdfast.state.artifacts.ids import Owner
-from holdfast.state.artifacts.totals import Total
-from holdfast.state.families import ARTIFACT_TOTALS, FAMILIES, partition_of
-from holdfast.state.types import ArtifactRetentionConfig, ArtifactScope
-from holdfast.storage import open_storage
-from holdfast.storage.blobs import STAGED_SECONDS
-from holdfast.storage.contract import Kernel
-from holdfast.storage.memory import MemoryKernel
-from holdfast.testing.clock import FakeClock
+from keelbolt.state import StateStore
+from keelbolt.state.artifacts import ArtifactStore, ScopedArtifacts, discover_artifact_store
+from keelbolt.state.artifacts.ids import Owner
+from keelbolt.state.artifacts.totals import Total
+from keelbolt.state.families import ARTIFACT_TOTALS, FAMILIES, partition_of
+from keelbolt.state.types import ArtifactRetentionConfig, ArtifactScope
+from keelbolt.storage import open_storage
+from keelbolt.storage.blobs import STAGED_SECONDS
+from keelbolt.storage.contract import Kernel
+from keelbolt.storage.memory import MemoryKernel
+from keelbolt.testing.clock import FakeClock
 from tests.integration.state.conftest import ENGINES, store_url
 
 PARTITION = partition_of("default")
@@ -126,7 +126,7 @@ async def test_equal_bytes_of_two_sessions_never_touch_each_other(case: Case) ->
 
 
 async def test_different_bytes_with_the_same_short_hash(memory: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.state.artifacts.ids.HASH_CHARS", (0, 12))
+    monkeypatch.setattr("keelbolt.state.artifacts.ids.HASH_CHARS", (0, 12))
     store = memory.store()
     one, two = await store.put_bytes(b"1", scope=scope()), await store.put_bytes(b"2", scope=scope())
     assert (one.id, len(two.id)) == ("art_", 16)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import StateNotLoaded, StateNotSaved, StorageClosed
-from holdfast.state import StateStore
-from holdfast.state.thread_host import ThreadHost
-from holdfast.storage.memory import MemoryKernel
+from keelbolt.errors import StateNotLoaded, StateNotSaved, StorageClosed
+from keelbolt.state import StateStore
+from keelbolt.state.thread_host import ThreadHost
+from keelbolt.storage.memory import MemoryKernel
 from tests.integration.state.things import event
 
 

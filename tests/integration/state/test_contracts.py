@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import InvalidState, SteeringValidationError
-from holdfast.state import StateStore, StateUpdate, TaskStatus, UpdateType
-from holdfast.state.families import SNAPSHOTS
-from holdfast.storage import Delete, Kernel
+from keelbolt.errors import InvalidState, SteeringValidationError
+from keelbolt.state import StateStore, StateUpdate, TaskStatus, UpdateType
+from keelbolt.state.families import SNAPSHOTS
+from keelbolt.storage import Delete, Kernel
 from tests.integration.state.things import (
     binding,
     conversation,
@@ -35,7 +35,7 @@ ODD: dict[Any, Any] = {
     "set": {1, 2},
     "tuple": (1, ("a",)),
     1: {None: True, 2.5: "x"},
-    "$holdfast": "as it is",
+    "$keelbolt": "as it is",
 }
 LONG = "k" * 10_000
 

@@ -9,9 +9,9 @@ import threading
 from collections.abc import Awaitable
 from pathlib import Path
 
-from holdfast.state import StateStore, TaskStatus
-from holdfast.storage import Operation, Receipt, open_storage
-from holdfast.storage.memory import MemoryKernel
+from keelbolt.state import StateStore, TaskStatus
+from keelbolt.storage import Operation, Receipt, open_storage
+from keelbolt.storage.memory import MemoryKernel
 from tests.integration.state.children import run, start
 from tests.integration.state.things import event, planned, task, trajectory, update
 
@@ -145,7 +145,7 @@ def test_a_program_that_ends_at_once_loses_nothing(shared_url: str) -> None:
 def test_a_store_that_nobody_has_any_more_finishes_and_ends_its_thread(file_url: str) -> None:
     store = StateStore(file_url)
     store.save_event(event())
-    (thread,) = (thread for thread in threading.enumerate() if thread.name == "holdfast-state")
+    (thread,) = (thread for thread in threading.enumerate() if thread.name == "keelbolt-state")
     del store
     gc.collect()
     thread.join(30)

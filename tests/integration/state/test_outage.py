@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.state import StateStore
-from holdfast.testing.proxy import Proxy
+from keelbolt.state import StateStore
+from keelbolt.testing.proxy import Proxy
 from tests.integration.state.conftest import store_url
 from tests.integration.state.things import event, task, update
 

@@ -16,8 +16,8 @@ from penguiflow.planner import PlannerEvent, PlannerFinish, PlannerPause, Trajec
 from penguiflow.sessions import StreamingSession
 from penguiflow.state.in_memory import InMemoryStateStore
 
-from holdfast.state import StateStore
-from holdfast.state import types as own
+from keelbolt.state import StateStore
+from keelbolt.state import types as own
 from tests.integration.state.agents import CONTEXT, planner
 from tests.integration.state.children import ROOT, run, start
 from tests.integration.state.things import task
@@ -128,7 +128,7 @@ def test_the_admin_command_reads_our_store(file_url: str) -> None:
             return (await failing_flow(store))[0]
 
     trace = asyncio.run(save())
-    factory = ("--state-store", "holdfast.state:create_store")
+    factory = ("--state-store", "keelbolt.state:create_store")
     history = _admin(file_url, "history", *factory, trace)
     kinds = [json.loads(line)["event"] for line in history.splitlines()]
     assert kinds.count("node_error") == 3
@@ -142,7 +142,7 @@ def _admin(url: str, *arguments: str) -> str:
     return subprocess.run(
         [sys.executable, "-m", "penguiflow.admin", *arguments],
         cwd=ROOT,
-        env={**os.environ, "HOLDFAST_STATE_URL": url},
+        env={**os.environ, "KEELBOLT_STATE_URL": url},
         capture_output=True,
         text=True,
         check=True,

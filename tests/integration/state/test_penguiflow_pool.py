@@ -11,7 +11,7 @@ from penguiflow.planner import PlannerFinish
 from penguiflow.planner.llm import _LiteLLMJSONClient
 from penguiflow.state.in_memory import InMemoryStateStore
 
-from holdfast.state import StateStore
+from keelbolt.state import StateStore
 from tests.integration.state.agents import CONTEXT, Script, planner
 from tests.integration.state.children import start
 

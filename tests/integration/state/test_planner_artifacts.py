@@ -12,8 +12,8 @@ from penguiflow.planner import ReactPlanner
 from penguiflow.registry import ModelRegistry
 from pydantic import BaseModel
 
-from holdfast.state import ArtifactRetentionConfig, ArtifactScope, StateStore
-from holdfast.state.artifacts import ArtifactStore
+from keelbolt.state import ArtifactRetentionConfig, ArtifactScope, StateStore
+from keelbolt.state.artifacts import ArtifactStore
 
 LONG = "x" * 20_000  # what ctx.kv keeps as an artifact
 WHEN = 1_800_000_000.0

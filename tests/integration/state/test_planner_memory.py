@@ -13,8 +13,8 @@ from penguiflow.planner import ReactPlanner
 from penguiflow.registry import ModelRegistry
 from pydantic import BaseModel
 
-from holdfast.state import StateStore
-from holdfast.state.memory import MemoryBudget, MemoryHealth, MemoryKey, ShortTermMemory, ShortTermMemoryConfig
+from keelbolt.state import StateStore
+from keelbolt.state.memory import MemoryBudget, MemoryHealth, MemoryKey, ShortTermMemory, ShortTermMemoryConfig
 
 
 class Words(BaseModel):

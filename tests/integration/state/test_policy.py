@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import (
+from keelbolt.errors import (
     InvalidState,
     StateNotLoaded,
     StateNotSaved,
@@ -20,10 +20,10 @@ from holdfast.errors import (
     TooLarge,
     UnknownScheme,
 )
-from holdfast.state import StateStore
-from holdfast.state.families import PAUSES
-from holdfast.storage import Operation, Receipt
-from holdfast.storage.memory import MemoryKernel
+from keelbolt.state import StateStore
+from keelbolt.state.families import PAUSES
+from keelbolt.storage import Operation, Receipt
+from keelbolt.storage.memory import MemoryKernel
 from tests.integration.state.things import binding, event, steering, task, trajectory, update
 
 
@@ -181,7 +181,7 @@ def test_a_pause_lasts_some_time(seconds: Any) -> None:
 
 
 async def test_resilient_goes_on_and_replays_in_order(kernel: Flaky, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "holdfast.state")
+    caplog.set_level(logging.WARNING, "keelbolt.state")
     store = StateStore(kernel, policy="resilient", types="own")
     one = task()
     await store.save_task(one)

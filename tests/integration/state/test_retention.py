@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import InvalidValue
-from holdfast.state import ArtifactRetentionConfig, ArtifactScope, StateRetention, StateStore, StateSwept, TaskStatus
-from holdfast.state.families import SESSIONS, SWEEPS, TRACES
-from holdfast.state.retention import sweep, sweep_state
-from holdfast.state.retention.logs import trim
-from holdfast.storage import Kernel
+from keelbolt.errors import InvalidValue
+from keelbolt.state import ArtifactRetentionConfig, ArtifactScope, StateRetention, StateStore, StateSwept, TaskStatus
+from keelbolt.state.families import SESSIONS, SWEEPS, TRACES
+from keelbolt.state.retention import sweep, sweep_state
+from keelbolt.state.retention.logs import trim
+from keelbolt.storage import Kernel
 from tests.integration.state.things import binding, event, planned, steering, task, trajectory, update
 
 DAY = 86400.0
@@ -125,7 +125,7 @@ async def test_traces_and_sessions_that_are_over_are_forgotten(store: StateStore
 
 
 async def left_of(store: StateStore, collection: str) -> int:
-    from holdfast.storage import Query
+    from keelbolt.storage import Query
 
     found = await store.host.ask(
         lambda kernel: kernel.find(store.partition, Query(collection, order="seen"), limit=100)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import LeaseLost, SessionLimitReached
-from holdfast.state import StateStore
-from holdfast.state.sessions import (
+from keelbolt.errors import LeaseLost, SessionLimitReached
+from keelbolt.state import StateStore
+from keelbolt.state.sessions import (
     PROCESS_DIED,
     ContextPatch,
     MergeStrategy,
@@ -19,7 +19,7 @@ from holdfast.state.sessions import (
     TaskResult,
     TaskRuntime,
 )
-from holdfast.state.types import SteeringEventType, TaskContextSnapshot, TaskState, TaskStatus, UpdateType
+from keelbolt.state.types import SteeringEventType, TaskContextSnapshot, TaskState, TaskStatus, UpdateType
 from tests.integration.state.session_parts import BACKGROUND, SHORT, demand, die, forever, sessions, told
 
 Kind = SteeringEventType

@@ -10,8 +10,8 @@ import penguiflow.sessions as theirs
 from penguiflow.state.in_memory import InMemoryStateStore
 from penguiflow.steering import SteeringEvent, SteeringEventType
 
-from holdfast.state import StateStore
-from holdfast.state import sessions as ours
+from keelbolt.state import StateStore
+from keelbolt.state import sessions as ours
 
 VARYING = ("patch_id", "event_id", "completed_at", "resume_token")
 

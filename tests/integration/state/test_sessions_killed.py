@@ -10,9 +10,9 @@ from pathlib import Path
 import penguiflow.sessions as theirs
 from penguiflow.state.models import SteeringEvent, SteeringEventType, TaskStatus, TaskType
 
-from holdfast.state import StateStore
-from holdfast.state.sessions import PROCESS_DIED, OwnedTasks, StreamingSession
-from holdfast.state.sessions.process import Process
+from keelbolt.state import StateStore
+from keelbolt.state.sessions import PROCESS_DIED, OwnedTasks, StreamingSession
+from keelbolt.state.sessions.process import Process
 from tests.integration.state.session_parts import SHORT, demand
 
 ROOT = Path(__file__).parents[3]

@@ -1,4 +1,4 @@
-"""`holdfast state`: prints what PenguiFlow's own command prints, and what that one has no word for."""
+"""`keelbolt state`: prints what PenguiFlow's own command prints, and what that one has no word for."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.cli.main import main
-from holdfast.state import ArtifactRetentionConfig, ArtifactScope, StateStore
+from keelbolt.cli.main import main
+from keelbolt.state import ArtifactRetentionConfig, ArtifactScope, StateStore
 from tests.integration.state.children import ROOT
 from tests.integration.state.conftest import store_url
 from tests.integration.state.test_transfer import everything, fill
@@ -25,7 +25,7 @@ from tests.integration.state.things import event, update
 ADMIN = Path(sys.executable).parent / "penguiflow-admin"
 
 
-def holdfast(*arguments: str, input: bytes | None = None) -> Result:  # noqa: A002  (as the runner has it)
+def keelbolt(*arguments: str, input: bytes | None = None) -> Result:  # noqa: A002  (as the runner has it)
     result = CliRunner().invoke(main, ["state", *arguments], input=input)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -34,9 +34,9 @@ def holdfast(*arguments: str, input: bytes | None = None) -> Result:  # noqa: A0
 
 def admin(url: str, *arguments: str) -> tuple[bytes, int]:
     """The real command, with our factory."""
-    command = [str(ADMIN), *arguments, "--state-store", "holdfast.state:create_store"]
+    command = [str(ADMIN), *arguments, "--state-store", "keelbolt.state:create_store"]
     done = subprocess.run(
-        command, capture_output=True, check=False, timeout=60, env={**os.environ, "HOLDFAST_STATE_URL": url}
+        command, capture_output=True, check=False, timeout=60, env={**os.environ, "KEELBOLT_STATE_URL": url}
     )
     return done.stdout, done.returncode
 
@@ -85,7 +85,7 @@ async def test_it_does_so_on_servers(engine: str, request: pytest.FixtureRequest
 
 async def run(*arguments: str) -> Result:
     """The command, which has an event loop of its own."""
-    return await asyncio.to_thread(holdfast, *arguments)
+    return await asyncio.to_thread(keelbolt, *arguments)
 
 
 async def test_whole_events(file_url: str) -> None:
@@ -104,7 +104,7 @@ async def test_follow_prints_each_event_once_as_it_comes(file_url: str) -> None:
     async with StateStore(file_url, types="own") as store:
         await store.save_event(event(1.0, n=1))
         await store.flush()
-        command = [sys.executable, "-m", "holdfast", "state", "history", "trace", "--url", file_url, "--follow"]
+        command = [sys.executable, "-m", "keelbolt", "state", "history", "trace", "--url", file_url, "--follow"]
         with subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE) as process:
             try:
                 lines = printed(process)

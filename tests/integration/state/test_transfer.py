@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import InvalidState, StateNotFound
-from holdfast.state import ArtifactRetentionConfig, ArtifactScope, StateStore
-from holdfast.state.transfer import export_session, export_tenant, export_trace, import_state
-from holdfast.storage import Kernel
+from keelbolt.errors import InvalidState, StateNotFound
+from keelbolt.state import ArtifactRetentionConfig, ArtifactScope, StateStore
+from keelbolt.state.transfer import export_session, export_tenant, export_trace, import_state
+from keelbolt.storage import Kernel
 from tests.integration.state.conftest import store_url
 from tests.integration.state.things import binding, conversation, event, planned, steering, task, trajectory, update
 
@@ -137,7 +137,7 @@ async def test_what_is_no_export_is_told(file_url: str) -> None:
             ([b"{}"], "line 1"),
             ([b"nonsense"], "line 1"),
             ([b'{"kind":"task"}'], "no export"),
-            ([b'{"kind":"holdfast.state","format":2}'], "newer"),
+            ([b'{"kind":"keelbolt.state","format":2}'], "newer"),
             ([lines[0], b'{"kind":"task","data":{}}'], "line 2 is no 'task'"),
             ([lines[0], b'{"kind":"unknown","data":{}}'], "line 2"),
             (lines[:-1], "was cut"),

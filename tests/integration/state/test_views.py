@@ -13,10 +13,10 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 import pytest
 
-from holdfast.errors import CannotOpen, InvalidValue, StorageMissing
-from holdfast.state import ArtifactScope, StateStore
-from holdfast.state.views import NAMES, create_views, drop_views
-from holdfast.storage import open_storage
+from keelbolt.errors import CannotOpen, InvalidValue, StorageMissing
+from keelbolt.state import ArtifactScope, StateStore
+from keelbolt.state.views import NAMES, create_views, drop_views
+from keelbolt.storage import open_storage
 from tests.integration.state.conftest import store_url
 from tests.integration.state.things import binding, event, planned, steering, task, trajectory, update
 
@@ -120,7 +120,7 @@ async def test_views_show_real_columns(sql_url: str, name: str) -> None:
 
 
 async def test_a_store_with_views_is_opened_checked_and_backed_up_as_any(sql_url: str, tmp_path: Path) -> None:
-    from holdfast.storage.copies import backup_storage
+    from keelbolt.storage.copies import backup_storage
 
     async with StateStore(sql_url, types="own") as store:
         await fill(store, "plain")
@@ -136,5 +136,5 @@ def test_what_has_no_sql_or_no_schema_is_told(tmp_path: Path) -> None:
     with pytest.raises(StorageMissing):
         create_views(f"sqlite:///{tmp_path}/none.db")
     (tmp_path / "empty.db").touch()
-    with pytest.raises(CannotOpen, match="holdfast migrate"):
+    with pytest.raises(CannotOpen, match="keelbolt migrate"):
         create_views(f"sqlite:///{tmp_path}/empty.db")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.state import (
+from keelbolt.state import (
     PlannerEvent,
     RemoteBinding,
     StateUpdate,

@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.tasks import runner
-from holdfast.testing.postgres import PostgresServer
-from holdfast.testing.valkey import ValkeyServer
+from keelbolt.tasks import runner
+from keelbolt.testing.postgres import PostgresServer
+from keelbolt.testing.valkey import ValkeyServer
 from tests.integration.tasks.stage import Stage
 
 ENGINES = ["memory", "sqlite", "postgres", "redis"]
@@ -19,10 +19,10 @@ ENGINES = ["memory", "sqlite", "postgres", "redis"]
 def store_url(engine: str, request: pytest.FixtureRequest, path: Path) -> str:
     """The URL of an empty store."""
     if engine == "postgres":
-        server: PostgresServer = request.getfixturevalue("holdfast_postgres")
+        server: PostgresServer = request.getfixturevalue("keelbolt_postgres")
         return f"{server.url}?schema=tasks_{uuid4().hex[:12]}"
     if engine == "redis":
-        valkey: ValkeyServer = request.getfixturevalue("holdfast_valkey")
+        valkey: ValkeyServer = request.getfixturevalue("keelbolt_valkey")
         return valkey.create_database()
     return "memory:" if engine == "memory" else f"sqlite:///{path}/tasks.db"
 

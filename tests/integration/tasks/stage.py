@@ -13,15 +13,15 @@ from typing import Any, Self, cast
 
 from pydantic_core import from_json
 
-from holdfast.auth.principal import ANONYMOUS, Principal
-from holdfast.errors import StorageUnreachable
-from holdfast.protocol.types import Message, Part, Role, Task, TaskState
-from holdfast.storage import Entry, Kernel, open_storage
-from holdfast.tasks import Envelope, LifecycleHooks, Sent, TaskEngine, TaskSettings
-from holdfast.tasks.families import EVENTS, QUEUE
-from holdfast.tasks.notes import StatusNote, read_note
-from holdfast.tasks.store import StoredTask
-from holdfast.tasks.worker import AnyWorker
+from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.errors import StorageUnreachable
+from keelbolt.protocol.types import Message, Part, Role, Task, TaskState
+from keelbolt.storage import Entry, Kernel, open_storage
+from keelbolt.tasks import Envelope, LifecycleHooks, Sent, TaskEngine, TaskSettings
+from keelbolt.tasks.families import EVENTS, QUEUE
+from keelbolt.tasks.notes import StatusNote, read_note
+from keelbolt.tasks.store import StoredTask
+from keelbolt.tasks.worker import AnyWorker
 
 _numbers = count(1)
 

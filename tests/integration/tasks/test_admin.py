@@ -7,17 +7,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.auth.principal import ANONYMOUS, Principal
-from holdfast.errors import TaskNotFoundError, UnsupportedOperationError
-from holdfast.protocol.types import TaskState
-from holdfast.storage import Kernel, open_storage
-from holdfast.tasks import Envelope, TaskContext, TaskEngine, TaskSettings
-from holdfast.tasks.dead import dead_letters, drop
-from holdfast.tasks.families import QUEUE
-from holdfast.tasks.overview import dead_everywhere, list_everywhere
-from holdfast.tasks.queries import ListTasksQuery
-from holdfast.tasks.report import report
-from holdfast.tasks.runner import EXHAUSTED
+from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.errors import TaskNotFoundError, UnsupportedOperationError
+from keelbolt.protocol.types import TaskState
+from keelbolt.storage import Kernel, open_storage
+from keelbolt.tasks import Envelope, TaskContext, TaskEngine, TaskSettings
+from keelbolt.tasks.dead import dead_letters, drop
+from keelbolt.tasks.families import QUEUE
+from keelbolt.tasks.overview import dead_everywhere, list_everywhere
+from keelbolt.tasks.queries import ListTasksQuery
+from keelbolt.tasks.report import report
+from keelbolt.tasks.runner import EXHAUSTED
 from tests.integration.tasks.stage import message
 
 ADA = Principal(owner="ada", tenant="acme", roles=frozenset({"admin"}))

@@ -8,11 +8,11 @@ from collections import Counter
 
 import pytest
 
-from holdfast.errors import HoldfastError, TaskNotCancelableError, TaskTerminalStateError, TurnEnded
-from holdfast.protocol.types import TaskState
-from holdfast.tasks import TaskContext, TaskEngine
-from holdfast.tasks import run as run_module
-from holdfast.tasks import runner as runner_module
+from keelbolt.errors import KeelboltError, TaskNotCancelableError, TaskTerminalStateError, TurnEnded
+from keelbolt.protocol.types import TaskState
+from keelbolt.tasks import TaskContext, TaskEngine
+from keelbolt.tasks import run as run_module
+from keelbolt.tasks import runner as runner_module
 from tests.integration.tasks.stage import Stage, answer, ask, at_most, bodies, log, message, one_end, state_of, until
 
 
@@ -183,7 +183,7 @@ async def race(stage: Stage, rounds: int) -> Counter[str]:
         await asyncio.sleep(chance.random() * 2 * lead)
         try:
             await ctx.complete("done")
-        except HoldfastError as error:
+        except KeelboltError as error:
             losers[ctx.task_id] = type(error).__name__
             raise
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.protocol.types import TaskState
-from holdfast.tasks import TaskContext
+from keelbolt.protocol.types import TaskState
+from keelbolt.tasks import TaskContext
 from tests.integration.tasks.stage import Stage, ask
 
 

@@ -9,14 +9,14 @@ from typing import Self
 
 import pytest
 
-from holdfast.auth.principal import ANONYMOUS
-from holdfast.errors import TaskNotFoundError
-from holdfast.protocol.types import TaskState
-from holdfast.storage import Entry, Trim
-from holdfast.tasks import Snapshot, TaskContext, TaskEngine
-from holdfast.tasks import events as events_module
-from holdfast.tasks.events import Followed
-from holdfast.tasks.families import EVENTS, SNAPSHOTS
+from keelbolt.auth.principal import ANONYMOUS
+from keelbolt.errors import TaskNotFoundError
+from keelbolt.protocol.types import TaskState
+from keelbolt.storage import Entry, Trim
+from keelbolt.tasks import Snapshot, TaskContext, TaskEngine
+from keelbolt.tasks import events as events_module
+from keelbolt.tasks.events import Followed
+from keelbolt.tasks.families import EVENTS, SNAPSHOTS
 from tests.integration.tasks.stage import Stage, answer, ask, log, look, message, until
 
 PARTITION = ANONYMOUS.partition

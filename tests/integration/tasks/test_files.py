@@ -7,13 +7,13 @@ from collections.abc import Awaitable
 
 import pytest
 
-from holdfast.auth.principal import Principal
-from holdfast.errors import CommitRefused
-from holdfast.storage import Delete, Operation, Receipt
-from holdfast.tasks import Envelope, Sent, TaskContext
-from holdfast.tasks.erase import erase_task, finish_erasures
-from holdfast.tasks.families import TASKS
-from holdfast.tasks.files import TaskFile, keep_file, open_file
+from keelbolt.auth.principal import Principal
+from keelbolt.errors import CommitRefused
+from keelbolt.storage import Delete, Operation, Receipt
+from keelbolt.tasks import Envelope, Sent, TaskContext
+from keelbolt.tasks.erase import erase_task, finish_erasures
+from keelbolt.tasks.families import TASKS
+from keelbolt.tasks.files import TaskFile, keep_file, open_file
 from tests.integration.tasks.stage import Stage, message
 
 LARGE = bytes(range(256)) * 3000

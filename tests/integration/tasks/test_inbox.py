@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import InvalidAgentResponseError, InvalidTaskRequest, TaskNotAcceptingMessagesError
-from holdfast.protocol.types import TaskState
-from holdfast.tasks import Steering, TaskContext
-from holdfast.tasks.inbox import SteeringKind
+from keelbolt.errors import InvalidAgentResponseError, InvalidTaskRequest, TaskNotAcceptingMessagesError
+from keelbolt.protocol.types import TaskState
+from keelbolt.tasks import Steering, TaskContext
+from keelbolt.tasks.inbox import SteeringKind
 from tests.integration.tasks.stage import Stage, answer, ask, at_most, bodies, message, one_end, until
 
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from holdfast.auth.principal import Principal
-from holdfast.errors import (
+from keelbolt.auth.principal import Principal
+from keelbolt.errors import (
     ContextMismatchError,
     InvalidTaskRequest,
     MessageReused,
@@ -15,9 +15,9 @@ from holdfast.errors import (
     TaskNotFoundError,
     TaskTerminalStateError,
 )
-from holdfast.protocol.types import Message, Part, Role, TaskState
-from holdfast.tasks import Envelope, TaskContext
-from holdfast.tasks.families import QUEUE
+from keelbolt.protocol.types import Message, Part, Role, TaskState
+from keelbolt.tasks import Envelope, TaskContext
+from keelbolt.tasks.families import QUEUE
 from tests.integration.tasks.stage import Stage, answer, ask, log, look, message, one_end, state_of, states, until
 
 
@@ -370,7 +370,7 @@ async def test_a_message_to_a_waiting_task(stage: Stage) -> None:
 
 
 async def _is_done(engine: object, task_id: str) -> bool:
-    from holdfast.tasks import TaskEngine
+    from keelbolt.tasks import TaskEngine
 
     assert isinstance(engine, TaskEngine)
     return await engine.kernel.work("~anonymous", QUEUE, task_id) is None

@@ -26,13 +26,13 @@ from hypothesis.stateful import (
 )
 from pydantic_core import from_json
 
-from holdfast.errors import TaskNotCancelableError, TaskTerminalStateError
-from holdfast.protocol.types import TaskState
-from holdfast.storage import Trim
-from holdfast.tasks import TaskContext, TaskEngine
-from holdfast.tasks import view as view_module
-from holdfast.tasks.families import EVENTS, QUEUE, SNAPSHOTS
-from holdfast.tasks.notes import StatusNote, read_note
+from keelbolt.errors import TaskNotCancelableError, TaskTerminalStateError
+from keelbolt.protocol.types import TaskState
+from keelbolt.storage import Trim
+from keelbolt.tasks import TaskContext, TaskEngine
+from keelbolt.tasks import view as view_module
+from keelbolt.tasks.families import EVENTS, QUEUE, SNAPSHOTS
+from keelbolt.tasks.notes import StatusNote, read_note
 from tests.integration.tasks.conftest import ENGINES, store_url
 from tests.integration.tasks.stage import Stage, look, message, until
 

@@ -8,17 +8,17 @@ from contextlib import aclosing
 
 import pytest
 
-from holdfast.auth.principal import ANONYMOUS, Principal
-from holdfast.errors import TaskNotFoundError
-from holdfast.protocol.types import TaskState
-from holdfast.storage import Enqueue, Insert, Kernel, Operation, Receipt, open_storage
-from holdfast.tasks import Envelope, RetentionPolicy, Snapshot, TaskContext, TaskEngine, TaskSettings, days, hours
-from holdfast.tasks import erase as erasing
-from holdfast.tasks.erase import erase_context, erase_owner, erase_task, finish_erasures
-from holdfast.tasks.families import CONTEXTS, EVENTS, PUSH_CONFIGS, WEBHOOKS
-from holdfast.tasks.store import StoredTask
-from holdfast.tasks.sweep import Removed, sweep
-from holdfast.testing.clock import FakeClock
+from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.errors import TaskNotFoundError
+from keelbolt.protocol.types import TaskState
+from keelbolt.storage import Enqueue, Insert, Kernel, Operation, Receipt, open_storage
+from keelbolt.tasks import Envelope, RetentionPolicy, Snapshot, TaskContext, TaskEngine, TaskSettings, days, hours
+from keelbolt.tasks import erase as erasing
+from keelbolt.tasks.erase import erase_context, erase_owner, erase_task, finish_erasures
+from keelbolt.tasks.families import CONTEXTS, EVENTS, PUSH_CONFIGS, WEBHOOKS
+from keelbolt.tasks.store import StoredTask
+from keelbolt.tasks.sweep import Removed, sweep
+from keelbolt.testing.clock import FakeClock
 from tests.integration.tasks.stage import message
 
 ME = ANONYMOUS.partition

@@ -11,19 +11,19 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.auth.principal import Principal
-from holdfast.errors import StorageUnreachable
-from holdfast.protocol.types import Task, TaskState
-from holdfast.storage import Kernel, open_storage
-from holdfast.tasks import Envelope, LifecycleHooks, TaskContext, TaskEngine, TaskSettings
-from holdfast.tasks import ear as ear_module
-from holdfast.tasks import lease as lease_module
-from holdfast.tasks import run as run_module
-from holdfast.tasks.families import QUEUE
-from holdfast.tasks.run import Stop
-from holdfast.tasks.runner import EXHAUSTED
-from holdfast.testing.postgres import PostgresServer
-from holdfast.testing.proxy import Proxy
+from keelbolt.auth.principal import Principal
+from keelbolt.errors import StorageUnreachable
+from keelbolt.protocol.types import Task, TaskState
+from keelbolt.storage import Kernel, open_storage
+from keelbolt.tasks import Envelope, LifecycleHooks, TaskContext, TaskEngine, TaskSettings
+from keelbolt.tasks import ear as ear_module
+from keelbolt.tasks import lease as lease_module
+from keelbolt.tasks import run as run_module
+from keelbolt.tasks.families import QUEUE
+from keelbolt.tasks.run import Stop
+from keelbolt.tasks.runner import EXHAUSTED
+from keelbolt.testing.postgres import PostgresServer
+from keelbolt.testing.proxy import Proxy
 from tests.integration.tasks.stage import (
     Line,
     Stage,
@@ -269,7 +269,7 @@ async def test_self_fencing(stage: Stage) -> None:
     assert begun == [1, 2]
 
 
-async def test_a_network_that_swallows_everything(holdfast_postgres: PostgresServer) -> None:
+async def test_a_network_that_swallows_everything(keelbolt_postgres: PostgresServer) -> None:
     """No answer at all, on a real connection: the worker is stopped in time, and another process takes over."""
     begun = []
     stopped = []
@@ -284,7 +284,7 @@ async def test_a_network_that_swallows_everything(holdfast_postgres: PostgresSer
                 raise
         await ctx.complete(str(ctx.attempt))
 
-    with holdfast_postgres.database() as url:
+    with keelbolt_postgres.database() as url:
         async with Proxy("127.0.0.1", _port(url)) as proxy, Stage(url) as stage:
             engine = await stage.engine(worker, url=proxy.url(url), lease_seconds=1.5, heartbeat_seconds=0.5)
             sent = await engine.tasks.send(message())

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import InvalidTaskRequest, StepFailed
-from holdfast.protocol.types import Part, Task, TaskState
-from holdfast.tasks import Done, TaskContext, TaskEngine
+from keelbolt.errors import InvalidTaskRequest, StepFailed
+from keelbolt.protocol.types import Part, Task, TaskState
+from keelbolt.tasks import Done, TaskContext, TaskEngine
 from tests.integration.tasks.stage import (
     Stage,
     answer,

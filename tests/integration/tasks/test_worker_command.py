@@ -1,4 +1,4 @@
-"""`holdfast worker` in real processes: one is killed or stopped, and another one goes on."""
+"""`keelbolt worker` in real processes: one is killed or stopped, and another one goes on."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.protocol.types import TaskState
-from holdfast.storage import open_storage
-from holdfast.tasks import Snapshot, TaskEngine
-from holdfast.tasks.report import report
-from holdfast.tasks.store import StoredTask
+from keelbolt.protocol.types import TaskState
+from keelbolt.storage import open_storage
+from keelbolt.tasks import Snapshot, TaskEngine
+from keelbolt.tasks.report import report
+from keelbolt.tasks.store import StoredTask
 from tests.integration.tasks.conftest import store_url
 from tests.integration.tasks.stage import message
 
 AGENT = '''
 import asyncio, os
-from holdfast.tasks import Worker
+from keelbolt.tasks import Worker
 
 class Slow(Worker):
     """Takes long in the first attempt, and is quick in the others."""
@@ -38,7 +38,7 @@ class Slow(Worker):
         await ctx.complete(f"{os.getpid()}")
 '''
 
-PROGRAM = [sys.executable, "-c", "from holdfast.cli.main import main; main()"]
+PROGRAM = [sys.executable, "-c", "from keelbolt.cli.main import main; main()"]
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -171,7 +171,7 @@ async def test_a_second_signal_ends_it_at_once(client: TaskEngine, start: Start)
 
 async def test_settings_come_from_the_environment_too(client: TaskEngine, start: Start, url: str) -> None:
     """One slot: the second task waits for the first. An option goes before the environment."""
-    process = start("--drain", "0", HOLDFAST_CONCURRENCY="1", HOLDFAST_DRAIN_SECONDS="600", HOLDFAST_LEASE_SECONDS="9")
+    process = start("--drain", "0", KEELBOLT_CONCURRENCY="1", KEELBOLT_DRAIN_SECONDS="600", KEELBOLT_LEASE_SECONDS="9")
     await begun(client, "600")
     waiting = await client.tasks.send(message("0"))
     assert (await client.tasks.settled(waiting, seconds=1)).view.state is TaskState.submitted

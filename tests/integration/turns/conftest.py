@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.turns.durable import DurableStorage, durable_storage
+from keelbolt.turns.durable import DurableStorage, durable_storage
 from tests.integration.tasks.conftest import ENGINES, store_url
 from tests.integration.turns.stage import Calls, Turn
 

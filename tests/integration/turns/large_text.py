@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from holdfast.turns.durable import durable_storage
+from keelbolt.turns.durable import durable_storage
 from tests.integration.turns.stage import Calls, Turn
 
 LINE = b"line %012d of a rather long text that nobody wants to hold in memory\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from holdfast.turns.durable import durable_storage
+from keelbolt.turns.durable import durable_storage
 from tests.integration.turns.stage import FETCHES, Calls, Turn, one_of_each, told
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.turns.codec import Codec, readers_of
-from holdfast.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
-from holdfast.turns.primitives import (
+from keelbolt.turns.codec import Codec, readers_of
+from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
+from keelbolt.turns.primitives import (
     Identity,
     Media,
     Memory,
@@ -21,8 +21,8 @@ from holdfast.turns.primitives import (
     Tokenizable,
     ToolCall,
 )
-from holdfast.turns.readers import Descriptor
-from holdfast.turns.registry import Registry
+from keelbolt.turns.readers import Descriptor
+from keelbolt.turns.registry import Registry
 
 AT = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
 

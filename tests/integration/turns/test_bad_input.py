@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import (
+from keelbolt.errors import (
     DispatchFlushError,
     InputPipelineError,
     InvalidTurnContext,
@@ -22,8 +22,8 @@ from holdfast.errors import (
     TurnStorageCorrupt,
     TurnStorageScopeMissing,
 )
-from holdfast.storage import Put
-from holdfast.turns import (
+from keelbolt.storage import Put
+from keelbolt.turns import (
     DispatchContext,
     DurableStorage,
     SpooledArtifact,
@@ -32,7 +32,7 @@ from holdfast.turns import (
     durable_storage,
     hydrate,
 )
-from holdfast.turns.durable.families import GATES
+from keelbolt.turns.durable.families import GATES
 from tests.integration.turns.stage import image, memory, message
 
 SCOPE = {"tenant": "acme", "thread": "t1"}

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import TurnStorageNotFound
-from holdfast.turns.durable import DurableStorage, durable_storage
-from holdfast.turns.lines import STRETCH_BYTES
-from holdfast.turns.memory_bytes import InMemoryMediaReader, InMemoryMediaStore, InMemorySpoolStore
-from holdfast.turns.readers import BlobInfo, is_media_reader, is_range_reader
+from keelbolt.errors import TurnStorageNotFound
+from keelbolt.turns.durable import DurableStorage, durable_storage
+from keelbolt.turns.lines import STRETCH_BYTES
+from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemoryMediaStore, InMemorySpoolStore
+from keelbolt.turns.readers import BlobInfo, is_media_reader, is_range_reader
 from tests.integration.turns.stage import Calls, Turn, endless, image, message, tool_call
 
 LINES: list[tuple[bytes, list[str]]] = [

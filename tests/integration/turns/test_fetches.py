@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.storage import Page
-from holdfast.turns.durable import durable_storage
-from holdfast.turns.windows import FetchPolicy, TopK, Window
+from keelbolt.storage import Page
+from keelbolt.turns.durable import durable_storage
+from keelbolt.turns.windows import FetchPolicy, TopK, Window
 from tests.integration.turns.stage import (
     Calls,
     Turn,

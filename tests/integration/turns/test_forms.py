@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import TurnStorageCorrupt, TurnStorageSchema
-from holdfast.storage import Kernel, Put, Replace
-from holdfast.turns.durable import DurableStorage, durable_storage
-from holdfast.turns.durable import format as format_module
-from holdfast.turns.durable.families import FORMAT_PARTITION, FORMATS, STREAMS
-from holdfast.turns.durable.scope import partition_of
-from holdfast.turns.inspection import TurnInspection
-from holdfast.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
-from holdfast.turns.primitives import SpooledArtifact
+from keelbolt.errors import TurnStorageCorrupt, TurnStorageSchema
+from keelbolt.storage import Kernel, Put, Replace
+from keelbolt.turns.durable import DurableStorage, durable_storage
+from keelbolt.turns.durable import format as format_module
+from keelbolt.turns.durable.families import FORMAT_PARTITION, FORMATS, STREAMS
+from keelbolt.turns.durable.scope import partition_of
+from keelbolt.turns.inspection import TurnInspection
+from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
+from keelbolt.turns.primitives import SpooledArtifact
 from tests.integration.turns.stage import Calls, Turn, image, message, retrievable
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from holdfast.errors import (
+from keelbolt.errors import (
     InvalidInitialTurnGateValue,
     InvalidTurnGateResolution,
     TurnError,
@@ -18,8 +18,8 @@ from holdfast.errors import (
     TurnStorageDuplicateId,
     TurnStorageNotFound,
 )
-from holdfast.turns import DurableStorage, TurnGate, TurnInput, durable_storage
-from holdfast.turns.durable.gates import DurableGates
+from keelbolt.turns import DurableStorage, TurnGate, TurnInput, durable_storage
+from keelbolt.turns.durable.gates import DurableGates
 
 
 class Amount(BaseModel):

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import DispatchFlushError, TurnTakenOver
-from holdfast.protocol.types import Task, TaskState
-from holdfast.tasks import TaskEngine
-from holdfast.turns import DispatchContext, DurableStorage, TurnInput, durable_storage
+from keelbolt.errors import DispatchFlushError, TurnTakenOver
+from keelbolt.protocol.types import Task, TaskState
+from keelbolt.tasks import TaskEngine
+from keelbolt.turns import DispatchContext, DurableStorage, TurnInput, durable_storage
 from tests.integration.tasks.stage import message as said
 from tests.integration.turns.stage import Calls, Turn, message
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import TurnStorageDuplicateId, TurnStorageNotFound
-from holdfast.turns.durable import DurableStorage
+from keelbolt.errors import TurnStorageDuplicateId, TurnStorageNotFound
+from keelbolt.turns.durable import DurableStorage
 from tests.integration.turns.stage import MAKE, Calls, Turn
 
 TURNS = [Turn("one"), Turn("two"), Turn("one", thread="other"), Turn("one", tenant="b")]

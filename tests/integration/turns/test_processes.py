@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from holdfast.turns.durable import durable_storage
+from keelbolt.turns.durable import durable_storage
 from tests.integration.turns.stage import Calls, Turn
 
 WRITERS = str(Path(__file__).with_name("writers.py"))

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import (
+from keelbolt.errors import (
     InvalidValue,
     StorageClosed,
     TurnStorageDuplicateId,
     TurnStorageNotFound,
 )
-from holdfast.storage import open_storage
-from holdfast.turns.codec import ArtifactTypes, Resolvers
-from holdfast.turns.durable import DurableStorage, durable_storage
-from holdfast.turns.durable.families import FAMILIES
-from holdfast.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
-from holdfast.turns.primitives import SpooledArtifact, Tokenizable
-from holdfast.turns.readers import Descriptor
+from keelbolt.storage import open_storage
+from keelbolt.turns.codec import ArtifactTypes, Resolvers
+from keelbolt.turns.durable import DurableStorage, durable_storage
+from keelbolt.turns.durable.families import FAMILIES
+from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
+from keelbolt.turns.primitives import SpooledArtifact, Tokenizable
+from keelbolt.turns.readers import Descriptor
 from tests.integration.turns.stage import (
     FETCHES,
     MAKE,

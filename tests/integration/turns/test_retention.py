@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import BlobNotFound
-from holdfast.storage import Kernel, Query
-from holdfast.turns import DispatchContext, ExecutorHelpers, TurnInput
-from holdfast.turns.durable import DurableStorage, durable_storage
-from holdfast.turns.durable.families import COLLECTIONS
-from holdfast.turns.durable.scope import partition_of
-from holdfast.turns.memory_bytes import InMemorySpoolReader
-from holdfast.turns.primitives import SpooledArtifact
+from keelbolt.errors import BlobNotFound
+from keelbolt.storage import Kernel, Query
+from keelbolt.turns import DispatchContext, ExecutorHelpers, TurnInput
+from keelbolt.turns.durable import DurableStorage, durable_storage
+from keelbolt.turns.durable.families import COLLECTIONS
+from keelbolt.turns.durable.scope import partition_of
+from keelbolt.turns.memory_bytes import InMemorySpoolReader
+from keelbolt.turns.primitives import SpooledArtifact
 from tests.integration.turns.stage import MAKE, PLAIN, Calls, Turn, image, message, one_of_each, retrievable
 
 

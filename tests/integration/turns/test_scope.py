@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import (
+from keelbolt.errors import (
     TurnStorageScopeMissing,
 )
-from holdfast.turns.durable import DurableStorage, Scope, durable_storage
-from holdfast.turns.registry import Registry
+from keelbolt.turns.durable import DurableStorage, Scope, durable_storage
+from keelbolt.turns.registry import Registry
 from tests.integration.turns.stage import (
     FETCHES,
     MAKE,

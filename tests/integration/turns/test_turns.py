@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import DispatchFlushError, InvalidValue, TurnStorageDuplicateId, TurnTakenOver
-from holdfast.turns import (
+from keelbolt.errors import DispatchFlushError, InvalidValue, TurnStorageDuplicateId, TurnTakenOver
+from keelbolt.turns import (
     DispatchContext,
     DurableStorage,
     ExecutorHelpers,
@@ -26,8 +26,8 @@ from holdfast.turns import (
     hydrate,
     noop_storage,
 )
-from holdfast.turns.events import WRITTEN
-from holdfast.turns.primitives import SpooledArtifact
+from keelbolt.turns.events import WRITTEN
+from keelbolt.turns.primitives import SpooledArtifact
 from tests.integration.turns.stage import Calls, Turn, image, memory, message, retrievable, thought, tool_call
 
 Execute = Callable[[DispatchContext], Any]

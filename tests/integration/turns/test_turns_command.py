@@ -1,4 +1,4 @@
-"""`holdfast turns`: gates are listed and settled from the command line, and the task that waits goes on."""
+"""`keelbolt turns`: gates are listed and settled from the command line, and the task that waits goes on."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from holdfast.cli.main import main
-from holdfast.protocol.types import TaskState
-from holdfast.tasks import TaskEngine
-from holdfast.turns import DispatchContext, durable_storage, turn_worker
+from keelbolt.cli.main import main
+from keelbolt.protocol.types import TaskState
+from keelbolt.tasks import TaskEngine
+from keelbolt.turns import DispatchContext, durable_storage, turn_worker
 from tests.integration.tasks.stage import message
 
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from holdfast.errors import TooLarge, TurnStorageDuplicateId, TurnStorageNotFound
-from holdfast.turns.durable import DurableStorage
+from keelbolt.errors import TooLarge, TurnStorageDuplicateId, TurnStorageNotFound
+from keelbolt.turns.durable import DurableStorage
 from tests.integration.turns.stage import (
     Calls,
     Turn,

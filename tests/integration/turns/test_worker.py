@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.auth.principal import Principal
-from holdfast.errors import InvalidValue, StorageUnreachable
-from holdfast.protocol.types import Part, Task, TaskState
-from holdfast.tasks import Envelope, TaskEngine
-from holdfast.turns import (
+from keelbolt.auth.principal import Principal
+from keelbolt.errors import InvalidValue, StorageUnreachable
+from keelbolt.protocol.types import Part, Task, TaskState
+from keelbolt.tasks import Envelope, TaskEngine
+from keelbolt.turns import (
     DispatchContext,
     DurableStorage,
     ExecutorHelpers,
@@ -21,10 +21,10 @@ from holdfast.turns import (
     noop_storage,
     turn_worker,
 )
-from holdfast.turns.answers import GateAnswer, read_gate_answer
-from holdfast.turns.relay import METADATA
-from holdfast.turns.runner import TurnRunner
-from holdfast.turns.waking import wake_task
+from keelbolt.turns.answers import GateAnswer, read_gate_answer
+from keelbolt.turns.relay import METADATA
+from keelbolt.turns.runner import TurnRunner
+from keelbolt.turns.waking import wake_task
 from tests.integration.tasks.stage import Stage, message
 from tests.integration.turns.stage import message as stored
 from tests.integration.turns.stage import tool_call

@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from holdfast.tasks import TaskEngine, TaskSettings
-from holdfast.turns import (
+from keelbolt.tasks import TaskEngine, TaskSettings
+from keelbolt.turns import (
     DispatchContext,
     DurableStorage,
     ExecutorHelpers,

@@ -17,8 +17,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from holdfast.turns.durable import durable_storage
-from holdfast.turns.memory_bytes import InMemoryMediaReader
+from keelbolt.turns.durable import durable_storage
+from keelbolt.turns.memory_bytes import InMemoryMediaReader
 from tests.integration.turns.stage import Calls, Turn, image, memory, message, thought, tool_call
 
 SECONDS = 0.06  # within which a writer is killed: the time of several iterations

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.tasks import runner
-from holdfast.webhooks import cursor, delivery, progress
+from keelbolt.tasks import runner
+from keelbolt.webhooks import cursor, delivery, progress
 from tests.integration.tasks.conftest import ENGINES, store_url
 from tests.integration.webhooks.office import Office
 from tests.integration.webhooks.receiver import Receiver, receiving

@@ -7,19 +7,19 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self, cast
 
-from holdfast.auth.principal import ANONYMOUS
-from holdfast.protocol.requests import PushConfig
-from holdfast.protocol.versions import Version
-from holdfast.storage import Entry, Kernel
-from holdfast.tasks import Envelope, Sent, TaskContext, TaskEngine
-from holdfast.tasks.families import WEBHOOKS
-from holdfast.tasks.notes import WIRE_KINDS
-from holdfast.tasks.pushes import push_key
-from holdfast.tasks.store import TaskStore
-from holdfast.webhooks.configs import PushConfigs
-from holdfast.webhooks.cursor import Cursor
-from holdfast.webhooks.delivery import Deliverer, DeliverySettings
-from holdfast.webhooks.post import Poster
+from keelbolt.auth.principal import ANONYMOUS
+from keelbolt.protocol.requests import PushConfig
+from keelbolt.protocol.versions import Version
+from keelbolt.storage import Entry, Kernel
+from keelbolt.tasks import Envelope, Sent, TaskContext, TaskEngine
+from keelbolt.tasks.families import WEBHOOKS
+from keelbolt.tasks.notes import WIRE_KINDS
+from keelbolt.tasks.pushes import push_key
+from keelbolt.tasks.store import TaskStore
+from keelbolt.webhooks.configs import PushConfigs
+from keelbolt.webhooks.cursor import Cursor
+from keelbolt.webhooks.delivery import Deliverer, DeliverySettings
+from keelbolt.webhooks.post import Poster
 from tests.integration.tasks.stage import Line, Stage, log, message, until
 from tests.integration.webhooks.receiver import Receiver
 

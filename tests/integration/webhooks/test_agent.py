@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.protocol.card import AgentCardConfig, CapabilitiesConfig
-from holdfast.server import A2AServer
-from holdfast.server.settings import ServerSettings
-from holdfast.storage import new_id
-from holdfast.tasks import TaskContext
+from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
+from keelbolt.server import A2AServer
+from keelbolt.server.settings import ServerSettings
+from keelbolt.storage import new_id
+from keelbolt.tasks import TaskContext
 from tests.integration.server.asgi import Reply, call
 from tests.integration.tasks.stage import until
 from tests.integration.webhooks.receiver import Receiver

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import StorageUnreachable
-from holdfast.protocol.requests import PushConfig
-from holdfast.protocol.types import Message, Part, Role
-from holdfast.storage import Put, Trim, open_storage
-from holdfast.tasks import Envelope, TaskContext, TaskEngine
-from holdfast.tasks.store import snapshot_operations
-from holdfast.tasks.sweep import trim_log
-from holdfast.webhooks.configs import PushConfigs
-from holdfast.webhooks.cursor import Cursor
-from holdfast.webhooks.delivery import Deliverer
-from holdfast.webhooks.post import Answer, Poster
+from keelbolt.errors import StorageUnreachable
+from keelbolt.protocol.requests import PushConfig
+from keelbolt.protocol.types import Message, Part, Role
+from keelbolt.storage import Put, Trim, open_storage
+from keelbolt.tasks import Envelope, TaskContext, TaskEngine
+from keelbolt.tasks.store import snapshot_operations
+from keelbolt.tasks.sweep import trim_log
+from keelbolt.webhooks.configs import PushConfigs
+from keelbolt.webhooks.cursor import Cursor
+from keelbolt.webhooks.delivery import Deliverer
+from keelbolt.webhooks.post import Answer, Poster
 
 
 class Box(Poster):

@@ -7,13 +7,13 @@ import random
 
 import pytest
 
-from holdfast.errors import TaskNotFoundError
-from holdfast.protocol.requests import PushConfig
-from holdfast.storage import Query
-from holdfast.tasks.erase import erase_task
-from holdfast.tasks.families import PUSH_CONFIGS, PUSH_CURSORS, WEBHOOKS
-from holdfast.tasks.pushes import push_key
-from holdfast.webhooks.signing import verify
+from keelbolt.errors import TaskNotFoundError
+from keelbolt.protocol.requests import PushConfig
+from keelbolt.storage import Query
+from keelbolt.tasks.erase import erase_task
+from keelbolt.tasks.families import PUSH_CONFIGS, PUSH_CURSORS, WEBHOOKS
+from keelbolt.tasks.pushes import push_key
+from keelbolt.webhooks.signing import verify
 from tests.integration.tasks.stage import until
 from tests.integration.webhooks.office import PARTITION, Office, in_order
 from tests.integration.webhooks.receiver import OK, Arrival, Receiver, answer, receiving

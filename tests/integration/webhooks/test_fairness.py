@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
-from holdfast.protocol.requests import PushConfig
-from holdfast.webhooks import cursor
-from holdfast.webhooks.receivers import EACH, Receivers
+from keelbolt.protocol.requests import PushConfig
+from keelbolt.webhooks import cursor
+from keelbolt.webhooks.receivers import EACH, Receivers
 from tests.integration.tasks.stage import until
 from tests.integration.webhooks.office import PARTITION, Office
 from tests.integration.webhooks.receiver import OK, Arrival, Receiver, receiving

@@ -8,12 +8,12 @@ import logging
 import jwt
 import pytest
 
-from holdfast.observability.metrics import Metrics
-from holdfast.protocol.requests import Authentication, PushConfig
-from holdfast.protocol.signatures import CardKey
-from holdfast.protocol.versions import Version
-from holdfast.webhooks.delivery import DeliverySettings
-from holdfast.webhooks.signing import verify
+from keelbolt.observability.metrics import Metrics
+from keelbolt.protocol.requests import Authentication, PushConfig
+from keelbolt.protocol.signatures import CardKey
+from keelbolt.protocol.versions import Version
+from keelbolt.webhooks.delivery import DeliverySettings
+from keelbolt.webhooks.signing import verify
 from tests.integration.webhooks.office import Office
 from tests.integration.webhooks.receiver import Receiver, answer
 
@@ -100,7 +100,7 @@ async def test_a_delivery_that_fails_in_a_way_nobody_thought_of_is_let_go(
 ) -> None:
     """It is said in the log and tried again; the others go on."""
     office = quiet_office
-    monkeypatch.setattr("holdfast.webhooks.delivery.BROKEN_SECONDS", 0.02)
+    monkeypatch.setattr("keelbolt.webhooks.delivery.BROKEN_SECONDS", 0.02)
     deliverer = await office.deliverer()
     write, broken = deliverer._letters.write, 3
 

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 import pytest
 import trustme
 
-from holdfast.webhooks import connection, post
-from holdfast.webhooks.connection import MAX_ANSWER
-from holdfast.webhooks.post import Poster
+from keelbolt.webhooks import connection, post
+from keelbolt.webhooks.connection import MAX_ANSWER
+from keelbolt.webhooks.post import Poster
 from tests.integration.webhooks.receiver import OK, Answering, Arrival, Receiver, answer, receiving
 
 HEADERS = {"webhook-id": "1", "Authorization": "Bearer secret"}

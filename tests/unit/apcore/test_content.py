@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from pydantic_core import from_json
 
-from holdfast.apcore.inputs import check_input, parts_to_input
-from holdfast.apcore.media_types import media_type_of
-from holdfast.apcore.outputs import INLINE_BYTES, output_to_parts
-from holdfast.apcore.schemas import inline
-from holdfast.errors import InvalidAgentResponseError, SkillInputError
-from holdfast.protocol.types import Part, encode
+from keelbolt.apcore.inputs import check_input, parts_to_input
+from keelbolt.apcore.media_types import media_type_of
+from keelbolt.apcore.outputs import INLINE_BYTES, output_to_parts
+from keelbolt.apcore.schemas import inline
+from keelbolt.errors import InvalidAgentResponseError, SkillInputError
+from keelbolt.protocol.types import Part, encode
 
 
 class Words(BaseModel):

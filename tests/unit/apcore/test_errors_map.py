@@ -16,7 +16,7 @@ from apcore.errors import ErrorCodes, ModuleError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.apcore.errors_map import ERROR_MAP, ErrorMapper, loggable, sanitized, validation_errors
+from keelbolt.apcore.errors_map import ERROR_MAP, ErrorMapper, loggable, sanitized, validation_errors
 
 SECRET = "/srv/app/config/secrets.yaml"
 WHY = f"failed in {SECRET} with password=hunter2"

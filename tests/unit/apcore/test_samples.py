@@ -9,8 +9,8 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from holdfast.apcore.samples import sample_input
-from holdfast.apcore.schemas import inline
+from keelbolt.apcore.samples import sample_input
+from keelbolt.apcore.schemas import inline
 from tests.integration.apcore.modules import Anything, Numbers, Text
 
 

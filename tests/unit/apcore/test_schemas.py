@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from holdfast.apcore.schemas import SchemaConverter, inline, is_file, text_property
+from keelbolt.apcore.schemas import SchemaConverter, inline, is_file, text_property
 
 
 class Leaf(BaseModel):

@@ -12,13 +12,13 @@ from apcore.acl import ACLRule
 from apcore.module import ModuleExample
 from pydantic import BaseModel
 
-from holdfast.apcore.access import Access, identity_of
-from holdfast.apcore.card import EXTENSION, AgentCardBuilder
-from holdfast.apcore.catalog import Catalog
-from holdfast.apcore.skills import SkillMapper
-from holdfast.auth import ANONYMOUS, Principal
-from holdfast.protocol.card import build_card, card_v1
-from holdfast.server.caller import Caller
+from keelbolt.apcore.access import Access, identity_of
+from keelbolt.apcore.card import EXTENSION, AgentCardBuilder
+from keelbolt.apcore.catalog import Catalog
+from keelbolt.apcore.skills import SkillMapper
+from keelbolt.auth import ANONYMOUS, Principal
+from keelbolt.protocol.card import build_card, card_v1
+from keelbolt.server.caller import Caller
 
 
 class Size(BaseModel):

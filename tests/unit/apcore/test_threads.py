@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.apcore.threads import in_thread
+from keelbolt.apcore.threads import in_thread
 
 who: ContextVar[str] = ContextVar("who", default="nobody")
 

@@ -12,7 +12,7 @@ from apcore.errors import ModuleError
 from apcore.streaming import StreamingModule
 from pydantic import BaseModel, ConfigDict, Field
 
-from holdfast.apcore.views import ModelView, ModuleView, RegistryView, StreamingView, look_through_views
+from keelbolt.apcore.views import ModelView, ModuleView, RegistryView, StreamingView, look_through_views
 from tests.integration.apcore.modules import Count, Echo, Giving, Total, registry_of
 
 

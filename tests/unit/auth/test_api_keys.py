@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.auth import APIKeyAuthenticator, Authenticator, Principal, new_secret, sha256_hex
-from holdfast.errors import AuthMisconfigured, CredentialsRefused
+from keelbolt.auth import APIKeyAuthenticator, Authenticator, Principal, new_secret, sha256_hex
+from keelbolt.errors import AuthMisconfigured, CredentialsRefused
 
 KEY, OTHER = new_secret(), new_secret()
 ALICE = Principal("alice", "acme", frozenset({"operator"}))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
-from holdfast.auth import (
+from keelbolt.auth import (
     ANONYMOUS,
     APIKeyAuthenticator,
     Authenticator,
@@ -20,7 +20,7 @@ from holdfast.auth import (
     acting_as,
     auth_identity_var,
 )
-from holdfast.errors import AuthenticationFailed, AuthMisconfigured, CredentialsMissing, CredentialsRefused
+from keelbolt.errors import AuthenticationFailed, AuthMisconfigured, CredentialsMissing, CredentialsRefused
 from tests.unit.auth.issuer import AUDIENCE, ISSUER, SECRET, bearer, token
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.auth import Authenticator, Principal, TokenAuthenticator, new_secret, sha256_hex
-from holdfast.auth.bearer import bearer_token
-from holdfast.errors import CredentialsRefused
+from keelbolt.auth import Authenticator, Principal, TokenAuthenticator, new_secret, sha256_hex
+from keelbolt.auth.bearer import bearer_token
+from keelbolt.errors import CredentialsRefused
 
 TOKEN = new_secret()
 

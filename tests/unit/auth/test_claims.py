@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.auth.claims import ClaimMapping, ClaimRules
-from holdfast.auth.principal import Principal
-from holdfast.errors import AuthMisconfigured, CredentialsRefused
+from keelbolt.auth.claims import ClaimMapping, ClaimRules
+from keelbolt.auth.principal import Principal
+from keelbolt.errors import AuthMisconfigured, CredentialsRefused
 
 NOW = 1_000_000
 RULES = ClaimRules(frozenset({"us", "them"}), frozenset({"agent"}), ("scope",), 10.0)

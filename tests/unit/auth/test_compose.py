@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.auth import AnyOf, APIKeyAuthenticator, Authenticator, JWTAuthenticator, Principal, TokenAuthenticator
-from holdfast.auth.authenticator import Resolver
-from holdfast.errors import AuthMisconfigured, AuthUnavailable, CredentialsMissing, CredentialsRefused
+from keelbolt.auth import AnyOf, APIKeyAuthenticator, Authenticator, JWTAuthenticator, Principal, TokenAuthenticator
+from keelbolt.auth.authenticator import Resolver
+from keelbolt.errors import AuthMisconfigured, AuthUnavailable, CredentialsMissing, CredentialsRefused
 from tests.unit.auth.issuer import AUDIENCE, ISSUER, SECRET, bearer, public_pem, token
 
 KEY, STATIC = "k" * 20, "t" * 20

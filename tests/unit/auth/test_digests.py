@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.auth.digests import Digests, new_secret, sha256_hex
-from holdfast.auth.principal import ANONYMOUS, Principal
-from holdfast.errors import AuthMisconfigured
+from keelbolt.auth.digests import Digests, new_secret, sha256_hex
+from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.errors import AuthMisconfigured
 
 
 def test_a_secret_is_found_by_its_digest() -> None:

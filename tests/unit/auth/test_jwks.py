@@ -12,9 +12,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.auth import JWTAuthenticator, Principal
-from holdfast.auth.jwks import MAX_KEYS, RETRY_SECONDS, JWKSCache, check_url
-from holdfast.errors import AuthMisconfigured, AuthUnavailable, CredentialsRefused
+from keelbolt.auth import JWTAuthenticator, Principal
+from keelbolt.auth.jwks import MAX_KEYS, RETRY_SECONDS, JWKSCache, check_url
+from keelbolt.errors import AuthMisconfigured, AuthUnavailable, CredentialsRefused
 from tests.unit.auth.issuer import (
     AUDIENCE,
     ISSUER,
@@ -132,7 +132,7 @@ async def test_in_an_outage_the_old_keys_serve(trouble: str, caplog: pytest.LogC
                 server.publish(*(jwk("ES256", kid=f"key-{number}") for number in range(MAX_KEYS + 1)))
         ticks.now += 3600
         started = time.perf_counter()
-        with caplog.at_level(logging.WARNING, "holdfast.auth"):
+        with caplog.at_level(logging.WARNING, "keelbolt.auth"):
             assert await refused(authenticator, signed(2)) == "key"
         assert time.perf_counter() - started < 2
         assert "those loaded before stay in use" in caplog.text

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.auth import Authenticator, ClaimMapping, JWTAuthenticator, Principal
-from holdfast.errors import AuthMisconfigured, CredentialsRefused
+from keelbolt.auth import Authenticator, ClaimMapping, JWTAuthenticator, Principal
+from keelbolt.errors import AuthMisconfigured, CredentialsRefused
 from tests.unit.auth.issuer import (
     AUDIENCE,
     ISSUER,
@@ -266,14 +266,14 @@ def test_without_the_extra_its_name_is_told() -> None:
     """Everything that needs no JWT works without it."""
     program = (
         "import sys; sys.modules['jwt'] = None\n"
-        "from holdfast import auth\n"
-        "from holdfast.errors import MissingExtra\n"
+        "from keelbolt import auth\n"
+        "from keelbolt.errors import MissingExtra\n"
         "auth.APIKeyAuthenticator.of({'k' * 20: 'alice'})\n"
         "try: auth.JWTAuthenticator\n"
         "except MissingExtra as error: print(error)\n"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "pip install 'holdfast[auth]'" in ran.stdout
+    assert "pip install 'keelbolt[auth]'" in ran.stdout
 
 
 def test_handmade_tokens_are_tokens() -> None:

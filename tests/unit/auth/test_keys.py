@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
-from holdfast.auth.keys import keys_of_set, load_keys
-from holdfast.errors import AuthMisconfigured
+from keelbolt.auth.keys import keys_of_set, load_keys
+from keelbolt.errors import AuthMisconfigured
 from tests.unit.auth.issuer import SECRET, b64, jwk, private_key, private_pem, public_pem
 
 KINDS = {
@@ -89,7 +89,7 @@ def pem_of(key: Any) -> bytes:
     [
         ("secret", "at least 32"),
         ("", "at least 32"),
-        ("/etc/holdfast/the-public-key-of-our-issuer.pem", "name of a file"),
+        ("/etc/keelbolt/the-public-key-of-our-issuer.pem", "name of a file"),
         ("https://issuer.example/.well-known/jwks.json", "jwks_url"),
         (ssh(), "PEM"),
         (der(), "DER"),

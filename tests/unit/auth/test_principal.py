@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.auth.principal import ANONYMOUS, Principal
-from holdfast.storage.contract import MAX_PARTITION_BYTES
-from holdfast.storage.requests import check_partition
+from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.storage.contract import MAX_PARTITION_BYTES
+from keelbolt.storage.requests import check_partition
 
 NAMES = st.text(max_size=30) | st.text(alphabet="/%~a", max_size=6) | st.text(alphabet="aé", min_size=90, max_size=210)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.auth.schemes import (
+from keelbolt.auth.schemes import (
     challenge,
     credential_headers,
     named,
@@ -16,7 +16,7 @@ from holdfast.auth.schemes import (
     to_v03,
     to_v10,
 )
-from holdfast.errors import AuthMisconfigured
+from keelbolt.errors import AuthMisconfigured
 
 BEARER = {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
 KEY = {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "ask us"}

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.auth.tokens import json_object, take_apart
-from holdfast.errors import CredentialsRefused
+from keelbolt.auth.tokens import json_object, take_apart
+from keelbolt.errors import CredentialsRefused
 from tests.unit.auth.issuer import b64, claims, handmade, token
 
 HEADER: dict[str, Any] = {"alg": "HS256", "typ": "JWT"}

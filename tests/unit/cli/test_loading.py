@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.loading import load, load_worker
-from holdfast.errors import InvalidValue
-from holdfast.tasks import Worker
-from holdfast.tasks.worker import handler_of
+from keelbolt.cli.loading import load, load_worker
+from keelbolt.errors import InvalidValue
+from keelbolt.tasks import Worker
+from keelbolt.tasks.worker import handler_of
 
 AGENT = """
-from holdfast.tasks import Worker
+from keelbolt.tasks import Worker
 
 class Echo(Worker):
     async def handle(self, ctx):

@@ -1,4 +1,4 @@
-"""`holdfast tasks` and `holdfast dead`, on a real SQLite file. The exit code and what is printed."""
+"""`keelbolt tasks` and `keelbolt dead`, on a real SQLite file. The exit code and what is printed."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.auth.principal import Principal
-from holdfast.cli.engine import STATES
-from holdfast.cli.main import main
-from holdfast.cli.worker import worker as worker_command
-from holdfast.protocol.types import Message, Part, Role, TaskState
-from holdfast.storage import open_storage
-from holdfast.tasks import Envelope, TaskContext, TaskEngine
-from holdfast.tasks.families import INBOX, QUEUE
-from holdfast.tasks.settings import DoubleText
+from keelbolt.auth.principal import Principal
+from keelbolt.cli.engine import STATES
+from keelbolt.cli.main import main
+from keelbolt.cli.worker import worker as worker_command
+from keelbolt.protocol.types import Message, Part, Role, TaskState
+from keelbolt.storage import open_storage
+from keelbolt.tasks import Envelope, TaskContext, TaskEngine
+from keelbolt.tasks.families import INBOX, QUEUE
+from keelbolt.tasks.settings import DoubleText
 
 ADA = Principal(owner="ada", tenant="acme")
 THREE = ("done", "fail", "ask")
@@ -37,7 +37,7 @@ async def worker(ctx: TaskContext) -> None:
             await ctx.complete(f"answer to {text}")
 
 
-def holdfast(*arguments: str, input: str | None = None) -> Result:  # noqa: A002
+def keelbolt(*arguments: str, input: str | None = None) -> Result:  # noqa: A002
     """Run the command; anything but an orderly end is raised."""
     result = CliRunner().invoke(main, list(arguments), input=input)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -47,7 +47,7 @@ def holdfast(*arguments: str, input: str | None = None) -> Result:  # noqa: A002
 
 def read(*arguments: str) -> Any:
     """What the command prints as JSON."""
-    result = holdfast(*arguments, "--json")
+    result = keelbolt(*arguments, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
@@ -83,7 +83,7 @@ async def bury(url: str, text: str, principal: Principal) -> str:
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """An empty storage, also named in the environment."""
     url = f"sqlite:///{tmp_path}/agent.db"
-    monkeypatch.setenv("HOLDFAST_STORAGE", url)
+    monkeypatch.setenv("KEELBOLT_STORAGE", url)
     return url
 
 
@@ -112,7 +112,7 @@ def test_list_filters_and_pages(url: str) -> None:
 
 def test_list_shows_whole_ids(url: str) -> None:
     [task_id] = asyncio.run(run_all(url, "done"))
-    output = holdfast("tasks", "list").stdout
+    output = keelbolt("tasks", "list").stdout
     assert task_id in output
     assert "completed" in output
 
@@ -131,14 +131,14 @@ def test_everybody_sees_their_own_and_all_sees_all(url: str) -> None:
             break
         page = read("tasks", "list", "--all", "--limit", "2", "--page", page["nextPageToken"])
     assert sorted(seen) == sorted(mine + hers)
-    assert "acme/ada" in holdfast("tasks", "list", "--all").stdout
+    assert "acme/ada" in keelbolt("tasks", "list", "--all").stdout
 
 
 @pytest.mark.parametrize("everyone", [[], ["--all"]])
 @pytest.mark.parametrize("token", ["nonsense", "WzEsMl0=", "ü"])
 def test_a_page_token_that_is_none(url: str, everyone: list[str], token: str) -> None:
     asyncio.run(run_all(url, *THREE))
-    result = holdfast("tasks", "list", *everyone, "--page", token)
+    result = keelbolt("tasks", "list", *everyone, "--page", token)
     assert result.exit_code == 2
     assert result.stderr.startswith("error: this page token")
 
@@ -154,7 +154,7 @@ def test_show_tells_who_ran_what(url: str) -> None:
     assert [(each["step"], each["state"], each["in_doubt"]) for each in shown["steps"]] == [("think", "done", False)]
     assert shown["artifacts"][0]["name"] == "Essay"
     assert (shown["inDoubt"], shown["work"]) == ([], None)
-    output = holdfast("tasks", "show", task_id).stdout
+    output = keelbolt("tasks", "show", task_id).stdout
     for word in (task_id, "completed since", "think", "Essay", shown["attempts"][0]["worker"]):
         assert word in output
 
@@ -179,21 +179,21 @@ def test_a_step_in_doubt_is_loud(url: str) -> None:
         return sent.task.record.task_id
 
     task_id = asyncio.run(interrupted())
-    assert "IN DOUBT: the step 'charge' of turn 1" in holdfast("tasks", "show", task_id).stdout
+    assert "IN DOUBT: the step 'charge' of turn 1" in keelbolt("tasks", "show", task_id).stdout
     assert read("tasks", "show", task_id)["inDoubt"] == ["charge"]
 
 
 def test_tail_resumes_anywhere(url: str) -> None:
     [task_id] = asyncio.run(run_all(url, "done"))
     lines = [
-        json.loads(line) for line in holdfast("tasks", "tail", task_id, "--after", "0", "--json").stdout.splitlines()
+        json.loads(line) for line in keelbolt("tasks", "tail", task_id, "--after", "0", "--json").stdout.splitlines()
     ]
     assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
-    rest = holdfast("tasks", "tail", task_id, "--after", str(len(lines) - 2), "--json").stdout.splitlines()
+    rest = keelbolt("tasks", "tail", task_id, "--after", str(len(lines) - 2), "--json").stdout.splitlines()
     assert [json.loads(line) for line in rest] == lines[-2:]
-    [now] = holdfast("tasks", "tail", task_id, "--json").stdout.splitlines()
+    [now] = keelbolt("tasks", "tail", task_id, "--json").stdout.splitlines()
     assert json.loads(now)["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
-    text = holdfast("tasks", "tail", task_id, "--after", "0").stdout
+    text = keelbolt("tasks", "tail", task_id, "--after", "0").stdout
     for words in ("message   done", "status    working", "artifact  text  a long text", "status    completed"):
         assert words in text
 
@@ -203,7 +203,7 @@ def test_tail_says_that_there_is_a_gap(url: str) -> None:
     assert read("tasks", "sweep", "--retain", "log=0s")["logs"] == 1
     assert (
         "a gap: older entries were trimmed; now it is completed"
-        in holdfast("tasks", "tail", task_id, "--after", "1").stdout
+        in keelbolt("tasks", "tail", task_id, "--after", "1").stdout
     )
 
 
@@ -214,7 +214,7 @@ def test_send_makes_a_task_and_continues_it(url: str) -> None:
     """A storage that is not there yet is made; nobody runs the task here."""
     sent = read("tasks", "send", "--text", "ask", "--context", "talk", "--owner", "ada", "--tenant", "acme")
     assert (sent["status"]["state"], sent["contextId"]) == ("TASK_STATE_SUBMITTED", "talk")
-    output = holdfast(
+    output = keelbolt(
         "tasks", "send", "--text", "more", "--task", sent["id"], "--owner", "ada", "--tenant", "acme"
     ).stdout
     assert output == f"task {sent['id']} is submitted\n"
@@ -222,9 +222,9 @@ def test_send_makes_a_task_and_continues_it(url: str) -> None:
 
 def test_cancel_and_its_reason(url: str) -> None:
     [task_id] = asyncio.run(run_all(url, "ask"))
-    assert holdfast("tasks", "cancel", task_id, "--reason", "too slow").stdout == f"task {task_id} is canceled\n"
+    assert keelbolt("tasks", "cancel", task_id, "--reason", "too slow").stdout == f"task {task_id} is canceled\n"
     assert [each["reason"] for each in read("tasks", "show", task_id)["steering"]] == ["too slow"]
-    result = holdfast("tasks", "cancel", task_id)
+    result = keelbolt("tasks", "cancel", task_id)
     assert result.exit_code == 2
     assert "nothing to cancel" in result.stderr
 
@@ -239,7 +239,7 @@ def test_requeue_makes_a_new_task_that_refers_to_the_old_one(url: str) -> None:
     assert [(each["parts"], each["referenceTaskIds"]) for each in history] == [([{"text": "fail"}], [failed])]
     assert read("tasks", "requeue", failed)["id"] == new["id"]
     assert read("tasks", "show", failed)["task"]["status"]["state"] == "TASK_STATE_FAILED"
-    result = holdfast("tasks", "requeue", done)
+    result = keelbolt("tasks", "requeue", done)
     assert result.exit_code == 2
     assert "the task is completed" in result.stderr
 
@@ -250,12 +250,12 @@ def test_requeue_makes_a_new_task_that_refers_to_the_old_one(url: str) -> None:
 def test_erase_one_a_context_or_everything(url: str) -> None:
     ids = asyncio.run(run_all(url, *THREE))
     assert read("tasks", "erase", ids[0]) == {"erased": 1}
-    missing = holdfast("tasks", "erase", ids[0])
+    missing = keelbolt("tasks", "erase", ids[0])
     assert (missing.exit_code, missing.stdout) == (1, "erased 0 task(s)\n")
     assert read("tasks", "erase", "--context", "talk") == {"erased": 2}
     asyncio.run(run_all(url, *THREE, principal=ADA))
     ada = ("--owner", "ada", "--tenant", "acme")
-    refused = holdfast("tasks", "erase", "--everything", *ada, input="n\n")
+    refused = keelbolt("tasks", "erase", "--everything", *ada, input="n\n")
     assert refused.exit_code == 1
     assert "Erase every task of acme/ada?" in refused.stderr
     assert read("tasks", "erase", "--everything", "--yes", *ada) == {"erased": 3}
@@ -264,7 +264,7 @@ def test_erase_one_a_context_or_everything(url: str) -> None:
 
 @pytest.mark.parametrize("arguments", [[], ["x", "--context", "c"], ["--context", "c", "--everything"]])
 def test_erase_wants_exactly_one_choice(url: str, arguments: list[str]) -> None:
-    result = holdfast("tasks", "erase", *arguments)
+    result = keelbolt("tasks", "erase", *arguments)
     assert result.exit_code == 2
     assert "name tasks, or --context ID, or --everything" in result.stderr
 
@@ -273,8 +273,8 @@ def test_sweep_by_options_or_by_the_environment(url: str, monkeypatch: pytest.Mo
     asyncio.run(run_all(url, *THREE))
     dry = read("tasks", "sweep", "--retain", "completed=0s", "--retain", "failed=1d", "--dry-run")
     assert dry == {"dry_run": True, "tasks": 1, "logs": 0, "contexts": 0}
-    assert holdfast("tasks", "sweep", "--retain", "completed=30d").stdout.startswith("0 task(s) were erased")
-    monkeypatch.setenv("HOLDFAST_RETAIN", "completed=0s failed=0s,log=1h")
+    assert keelbolt("tasks", "sweep", "--retain", "completed=30d").stdout.startswith("0 task(s) were erased")
+    monkeypatch.setenv("KEELBOLT_RETAIN", "completed=0s failed=0s,log=1h")
     assert read("tasks", "sweep")["tasks"] == 2
     assert [task["state"] for task in read("tasks", "list")["tasks"]] == ["input_required"]
 
@@ -282,7 +282,7 @@ def test_sweep_by_options_or_by_the_environment(url: str, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("retain", [[], ["completed"], ["working=1d"], ["completed=soon"], ["completed=-1d"]])
 def test_sweep_erases_nothing_that_was_not_said_clearly(url: str, retain: list[str]) -> None:
     asyncio.run(run_all(url, *THREE))
-    result = holdfast("tasks", "sweep", *(word for each in retain for word in ("--retain", each)))
+    result = keelbolt("tasks", "sweep", *(word for each in retain for word in ("--retain", each)))
     assert result.exit_code == 2
     assert len(read("tasks", "list")["tasks"]) == 3
 
@@ -297,10 +297,10 @@ def test_dead_letters_are_listed_requeued_and_dropped(url: str) -> None:
     assert {letter["id"] for letter in listed} == {first, second}
     assert {(letter["state"], letter["attempts"]) for letter in listed} == {("failed", 5)}
     assert read("dead", "list", "--all", "--limit", "1")["more"]
-    assert "process died each time" in holdfast("dead", "list", "--all").stdout
-    assert "dead after" in holdfast("tasks", "show", second).stdout
+    assert "process died each time" in keelbolt("dead", "list", "--all").stdout
+    assert "dead after" in keelbolt("tasks", "show", second).stdout
 
-    assert holdfast("dead", "drop", first).exit_code == 1  # it is another owner's
+    assert keelbolt("dead", "drop", first).exit_code == 1  # it is another owner's
     assert read("dead", "drop", second) == {"dropped": 1}
     [requeued] = read("dead", "requeue", "--all")["requeued"]
     assert requeued["old"] == first
@@ -313,7 +313,7 @@ def test_dead_letters_are_listed_requeued_and_dropped(url: str) -> None:
 @pytest.mark.parametrize("command", ["requeue", "drop"])
 def test_tasks_or_all(url: str, command: str) -> None:
     for arguments in ([], ["x", "--all"]):
-        result = holdfast("dead", command, *arguments)
+        result = keelbolt("dead", command, *arguments)
         assert result.exit_code == 2
         assert "name tasks, or --all" in result.stderr
 
@@ -337,7 +337,7 @@ def test_tasks_or_all(url: str, command: str) -> None:
 )
 def test_a_task_that_is_not_there(url: str, command: tuple[str, ...]) -> None:
     asyncio.run(run_all(url))
-    result = holdfast(*command)
+    result = keelbolt(*command)
     assert result.exit_code == 2
     assert result.stdout == ""
     assert "no such task" in result.stderr
@@ -346,7 +346,7 @@ def test_a_task_that_is_not_there(url: str, command: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("command", [("tasks", "list"), ("dead", "list"), ("tasks", "sweep", "--retain", "log=1h")])
 def test_a_mistyped_path_creates_nothing(command: tuple[str, ...], tmp_path: Path) -> None:
-    result = holdfast(*command, "--storage", f"sqlite:///{tmp_path}/agnet.db")
+    result = keelbolt(*command, "--storage", f"sqlite:///{tmp_path}/agnet.db")
     assert result.exit_code == 2
     assert "nothing is stored" in result.stderr
     assert not list(tmp_path.iterdir())
@@ -354,7 +354,7 @@ def test_a_mistyped_path_creates_nothing(command: tuple[str, ...], tmp_path: Pat
 
 @pytest.mark.parametrize("command", [("tasks", "list"), ("worker", "json:dumps"), ("tasks", "send", "--text", "a")])
 def test_memory_is_nobody_elses(command: tuple[str, ...]) -> None:
-    result = holdfast(*command, "--storage", "memory:")
+    result = keelbolt(*command, "--storage", "memory:")
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")
 
@@ -363,7 +363,7 @@ def test_memory_is_nobody_elses(command: tuple[str, ...]) -> None:
     "options", [["--concurrency", "0"], ["--lease", "-1"], ["--drain", "nan"], ["--retain", "completed"]]
 )
 def test_a_setting_that_makes_no_sense(url: str, options: list[str]) -> None:
-    result = holdfast("worker", "some:worker", *options)
+    result = keelbolt("worker", "some:worker", *options)
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")
 
@@ -376,7 +376,7 @@ def test_a_task_that_waits_for_a_worker_is_steered(tmp_path: Path) -> None:
     task = read("tasks", "send", "--storage", url, "--text", "hello")["id"]
     words = ("inject", "--payload", '{"note": 7}', "--reason", "late", "--storage", url)
     assert read("tasks", "steer", task, *words) == {"taskId": task, "kind": "inject"}
-    assert holdfast("tasks", "steer", task, "inject", "--payload", "[]", "--storage", url).exit_code == 2
+    assert keelbolt("tasks", "steer", task, "inject", "--payload", "[]", "--storage", url).exit_code == 2
 
     async def inbox() -> bytes:
         async with open_storage(url) as kernel, TaskEngine(kernel):
@@ -390,4 +390,4 @@ def test_a_task_is_forked(tmp_path: Path) -> None:
     [done] = asyncio.run(run_all(url, "done"))
     forked = read("tasks", "fork", done, "--seq", "1", "--storage", url)["taskId"]
     assert read("tasks", "list", "--storage", url)["tasks"][0]["id"] == forked
-    assert holdfast("tasks", "fork", done, "--seq", "9999", "--storage", url).exit_code == 2
+    assert keelbolt("tasks", "fork", done, "--seq", "9999", "--storage", url).exit_code == 2

@@ -1,4 +1,4 @@
-"""`holdfast webhooks`, on a real SQLite file."""
+"""`keelbolt webhooks`, on a real SQLite file."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.auth.principal import ANONYMOUS, Principal
-from holdfast.protocol.requests import Authentication, PushConfig
-from holdfast.protocol.types import Message, Part, Role
-from holdfast.storage import Put, open_storage
-from holdfast.tasks import Envelope, TaskContext, TaskEngine
-from holdfast.tasks.families import PUSH_CURSORS, WEBHOOKS
-from holdfast.tasks.pushes import push_key
-from holdfast.webhooks.configs import PushConfigs
-from holdfast.webhooks.cursor import Cursor
-from tests.unit.cli.test_tasks import holdfast, read
+from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.protocol.requests import Authentication, PushConfig
+from keelbolt.protocol.types import Message, Part, Role
+from keelbolt.storage import Put, open_storage
+from keelbolt.tasks import Envelope, TaskContext, TaskEngine
+from keelbolt.tasks.families import PUSH_CURSORS, WEBHOOKS
+from keelbolt.tasks.pushes import push_key
+from keelbolt.webhooks.configs import PushConfigs
+from keelbolt.webhooks.cursor import Cursor
+from tests.unit.cli.test_tasks import keelbolt, read
 
 ADA = Principal(owner="ada", tenant="acme")
 
@@ -88,11 +88,11 @@ def test_webhooks_are_listed(url: str, ids: list[str]) -> None:
 
 def test_people_see_a_table_without_secrets(url: str, ids: list[str]) -> None:
     for more in ((), ("--json",)):
-        result = holdfast("webhooks", "list", "--storage", url, *more)
+        result = keelbolt("webhooks", "list", "--storage", url, *more)
         assert "https://hook.example/a" in result.stdout
         assert "HTTP 410" in result.stdout
         assert "hidden" not in result.stdout
-    assert "larger --limit" in holdfast("webhooks", "list", "--storage", url, "--limit", "1").stdout
+    assert "larger --limit" in keelbolt("webhooks", "list", "--storage", url, "--limit", "1").stdout
 
 
 def test_one_is_replayed(url: str, ids: list[str]) -> None:
@@ -104,7 +104,7 @@ def test_one_is_replayed(url: str, ids: list[str]) -> None:
 
 
 def test_a_task_is_replayed_from_its_beginning(url: str, ids: list[str]) -> None:
-    result = holdfast("webhooks", "replay", ids[0], "--after", "0", "--storage", url)
+    result = keelbolt("webhooks", "replay", ids[0], "--after", "0", "--storage", url)
     assert result.stdout == "2 webhook(s) are delivered to again\n"
     assert [cursor(url, ANONYMOUS, ids[0], config)[0].seq for config in "ab"] == [0, 0]
 
@@ -119,13 +119,13 @@ def test_all_that_were_given_up_are_replayed(url: str, ids: list[str]) -> None:
 
 def test_what_is_not_there_is_not_replayed(url: str, ids: list[str]) -> None:
     for wrong in ((ids[1],), (ids[0], "c"), ("nothing",)):
-        assert holdfast("webhooks", "replay", *wrong, "--storage", url).exit_code == 1
+        assert keelbolt("webhooks", "replay", *wrong, "--storage", url).exit_code == 1
 
 
 @pytest.mark.parametrize(
     "wrong", [(), ("task", "--failed"), ("task", "--all"), ("--failed", "--after", "0"), ("task", "--after", "-1")]
 )
 def test_wrong_arguments_are_explained(url: str, wrong: tuple[str, ...]) -> None:
-    result = holdfast("webhooks", "replay", *wrong, "--storage", url)
+    result = keelbolt("webhooks", "replay", *wrong, "--storage", url)
     assert result.exit_code == 2
     assert "Error" in result.stderr

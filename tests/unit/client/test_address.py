@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.client import A2AClient, SyncA2AClient
-from holdfast.client.address import card_urls, check_url, origin_of
+from keelbolt.client import A2AClient, SyncA2AClient
+from keelbolt.client.address import card_urls, check_url, origin_of
 
 BAD = [
     "",

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.client.endpoints import Endpoint, endpoints
-from holdfast.protocol.card import AgentCardConfig, Interface, build_card
-from holdfast.protocol.versions import Version
+from keelbolt.client.endpoints import Endpoint, endpoints
+from keelbolt.protocol.card import AgentCardConfig, Interface, build_card
+from keelbolt.protocol.versions import Version
 
 
 def test_a_card_for_both_versions() -> None:

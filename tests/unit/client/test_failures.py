@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import errors
-from holdfast.client.failures import from_jsonrpc, from_rest, from_status
-from holdfast.errors import A2AClientError, FieldViolation, HoldfastError
-from holdfast.protocol.errors import describe, jsonrpc_v03, jsonrpc_v1, rest_v03, rest_v1
+from keelbolt import errors
+from keelbolt.client.failures import from_jsonrpc, from_rest, from_status
+from keelbolt.errors import A2AClientError, FieldViolation, KeelboltError
+from keelbolt.protocol.errors import describe, jsonrpc_v03, jsonrpc_v1, rest_v03, rest_v1
 
-RAISED: list[HoldfastError] = [
+RAISED: list[KeelboltError] = [
     errors.TaskNotFoundError("t"),
     errors.TaskNotCancelableError("t"),
     errors.PushNotificationNotSupportedError(),
@@ -35,7 +35,7 @@ ONLY_WITH_REASONS = (errors.RateLimitedError, errors.TooManyStreamsError, errors
 
 
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
-def test_errors_come_back(error: HoldfastError) -> None:
+def test_errors_come_back(error: KeelboltError) -> None:
     failure = describe(error)
     status = failure.row.http
     back = [
@@ -88,7 +88,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 @given(JSON, st.integers(100, 599))
 def test_any_json_becomes_a_typed_error(value: Any, status: int) -> None:
     for found in (from_jsonrpc(value, status=status, headers={}), from_rest(value, status=status, headers={})):
-        assert isinstance(found, HoldfastError)
+        assert isinstance(found, KeelboltError)
         assert str(found)
         assert isinstance(found, A2AClientError) or type(found) in {type(error) for error in RAISED} | {
             errors.CredentialsRefused,

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-import holdfast.client
+import keelbolt.client
 
 SERVER = {"server", "tasks", "storage", "webhooks", "grpc", "auth", "cli", "state", "turns", "explorer"}
 
@@ -22,21 +22,21 @@ def loaded_by(statement: str) -> set[str]:
 @pytest.mark.parametrize(
     ("statement", "also"),
     [
-        ("import holdfast.client", {"pydantic", "asyncio", "httpx2"}),
-        ("from holdfast.client import A2AClient, SyncA2AClient; A2AClient('http://a')", {"httpx2"}),
-        ("import holdfast.client.http, holdfast.client.jsonrpc, holdfast.client.rest", set[str]()),
+        ("import keelbolt.client", {"pydantic", "asyncio", "httpx2"}),
+        ("from keelbolt.client import A2AClient, SyncA2AClient; A2AClient('http://a')", {"httpx2"}),
+        ("import keelbolt.client.http, keelbolt.client.jsonrpc, keelbolt.client.rest", set[str]()),
     ],
 )
 def test_nothing_of_the_server_is_loaded(statement: str, also: set[str]) -> None:
     loaded = loaded_by(statement)
-    ours = {name.split(".")[1] for name in loaded if name.startswith("holdfast.")}
+    ours = {name.split(".")[1] for name in loaded if name.startswith("keelbolt.")}
     assert not ours & SERVER
     assert not loaded & ({"starlette", "uvicorn", "sqlite3", "click", "rich", "jwt", "cryptography"} | also)
 
 
 def test_every_public_name_is_there() -> None:
-    for name in holdfast.client.__all__:
-        assert getattr(holdfast.client, name) is not None
-    assert dir(holdfast.client) == sorted(holdfast.client.__all__)
+    for name in keelbolt.client.__all__:
+        assert getattr(keelbolt.client, name) is not None
+    assert dir(keelbolt.client) == sorted(keelbolt.client.__all__)
     with pytest.raises(AttributeError):
-        _ = holdfast.client.Nothing
+        _ = keelbolt.client.Nothing

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.messages import message_of
-from holdfast.errors import InvalidParamsError
-from holdfast.protocol.types import Message, Part, Role
+from keelbolt.client.messages import message_of
+from keelbolt.errors import InvalidParamsError
+from keelbolt.protocol.types import Message, Part, Role
 
 
 @pytest.mark.parametrize(

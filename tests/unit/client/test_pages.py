@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.client.pages import TaskList
-from holdfast.protocol.requests import TaskPage
-from holdfast.protocol.types import Task, TaskState, TaskStatus
+from keelbolt.client.pages import TaskList
+from keelbolt.protocol.requests import TaskPage
+from keelbolt.protocol.types import Task, TaskState, TaskStatus
 
 TASKS = [Task(id=str(n), context_id="c", status=TaskStatus(state=TaskState.working)) for n in range(7)]
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.client.sse import Parser, ServerEvent
-from holdfast.errors import A2AResponseError
-from holdfast.protocol import sse
+from keelbolt.client.sse import Parser, ServerEvent
+from keelbolt.errors import A2AResponseError
+from keelbolt.protocol import sse
 
 
 def parsed(*blocks: bytes, limit: int = 10_000) -> list[ServerEvent]:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.backoff import Backoff
-from holdfast.client.events import Event
-from holdfast.client.streams import Frames, Stream
-from holdfast.client.transport import Frame, Hints
-from holdfast.errors import A2AConnectionError, A2AResponseError, UnsupportedOperationError
-from holdfast.protocol.types import (
+from keelbolt.client.backoff import Backoff
+from keelbolt.client.events import Event
+from keelbolt.client.streams import Frames, Stream
+from keelbolt.client.transport import Frame, Hints
+from keelbolt.errors import A2AConnectionError, A2AResponseError, UnsupportedOperationError
+from keelbolt.protocol.types import (
     Artifact,
     Message,
     Part,
@@ -24,7 +24,7 @@ from holdfast.protocol.types import (
     TaskStatus,
     TaskStatusUpdateEvent,
 )
-from holdfast.protocol.versions import Version
+from keelbolt.protocol.versions import Version
 
 
 def task(state: TaskState = TaskState.working, text: str = "") -> Task:
@@ -97,7 +97,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     async def at_once(_seconds: float) -> None:
         pass
 
-    monkeypatch.setattr("holdfast.client.streams.asyncio.sleep", at_once)
+    monkeypatch.setattr("keelbolt.client.streams.asyncio.sleep", at_once)
 
 
 CUT = A2AConnectionError("cut")

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from holdfast.errors import HoldfastError
-from holdfast.grpc.address import Address, reserved
+from keelbolt.errors import KeelboltError
+from keelbolt.grpc.address import Address, reserved
 
 
 def test_a_free_port_is_found() -> None:
@@ -34,7 +34,7 @@ def test_a_stranger_is_not_joined(shared: bool) -> None:
         stranger.listen()
         port = stranger.getsockname()[1]
         with (
-            pytest.raises(HoldfastError, match=rf"port {port} .* --grpc-port"),
+            pytest.raises(KeelboltError, match=rf"port {port} .* --grpc-port"),
             reserved("127.0.0.1", port, shared=shared),
         ):
             pass

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from holdfast.errors import MissingExtra
-from holdfast.protocol.protobuf import extra
+from keelbolt.errors import MissingExtra
+from keelbolt.protocol.protobuf import extra
 
 
 @pytest.mark.parametrize("module", extra.DISTRIBUTIONS)
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     monkeypatch.setattr(extra, "find_spec", lambda name: None if name == module else object())
-    with pytest.raises(MissingExtra, match=r"pip install 'holdfast\[grpc\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'keelbolt\[grpc\]'"):
         extra.require()
 
 
@@ -26,7 +26,7 @@ def test_loading_it_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_server_without_grpc_loads_none_of_it() -> None:
     program = (
-        "import sys, holdfast.server, holdfast.server.processes; print('grpc' in sys.modules, 'a2a' in sys.modules)"
+        "import sys, keelbolt.server, keelbolt.server.processes; print('grpc' in sys.modules, 'a2a' in sys.modules)"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert answer.stdout.split() == ["False", "False"]

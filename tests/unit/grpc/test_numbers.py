@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.protocol.protobuf.numbers import FIELD, number_of, numbered
+from keelbolt.protocol.protobuf.numbers import FIELD, number_of, numbered
 
 PB: Any = import_module("a2a.types.a2a_pb2")
 UNKNOWN: Any = import_module("google.protobuf.unknown_fields")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.errors import InvalidParamsError, ParseError
-from holdfast.protocol import v03_proto, v1
-from holdfast.protocol.card import (
+from keelbolt.errors import InvalidParamsError, ParseError
+from keelbolt.protocol import v03_proto, v1
+from keelbolt.protocol.card import (
     AgentCardConfig,
     CapabilitiesConfig,
     Interface,
@@ -20,12 +20,12 @@ from holdfast.protocol.card import (
     build_card,
     card_v03_proto,
 )
-from holdfast.protocol.operations import Operation
-from holdfast.protocol.protobuf.methods import METHODS_V03, METHODS_V1, Method
-from holdfast.protocol.protobuf.shapes import shape
-from holdfast.protocol.requests import PushConfig, PushConfigPage, Request, StreamEvent, TaskPage
-from holdfast.protocol.types import Task
-from holdfast.protocol.v1 import MODELS
+from keelbolt.protocol.operations import Operation
+from keelbolt.protocol.protobuf.methods import METHODS_V03, METHODS_V1, Method
+from keelbolt.protocol.protobuf.shapes import shape
+from keelbolt.protocol.requests import PushConfig, PushConfigPage, Request, StreamEvent, TaskPage
+from keelbolt.protocol.types import Task
+from keelbolt.protocol.v1 import MODELS
 from tests.unit.protocol import strategies as some
 
 FORMAT: Any = import_module("google.protobuf.json_format")

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from holdfast.protocol.requests import (
+from keelbolt.protocol.requests import (
     CancelTaskRequest,
     CreatePushConfigRequest,
     DeletePushConfigRequest,
@@ -18,7 +18,7 @@ from holdfast.protocol.requests import (
     SendMessageRequest,
     SubscribeToTaskRequest,
 )
-from holdfast.protocol.types import (
+from keelbolt.protocol.types import (
     Artifact,
     Message,
     Model,
@@ -30,7 +30,7 @@ from holdfast.protocol.types import (
     TaskStatus,
     TaskStatusUpdateEvent,
 )
-from holdfast.protocol.v03_values import DATA_MARK, FILENAME_MARK, MEDIA_TYPE_MARK
+from keelbolt.protocol.v03_values import DATA_MARK, FILENAME_MARK, MEDIA_TYPE_MARK
 
 M = TypeVar("M", bound=Model)
 Strategy = st.SearchStrategy[Any]

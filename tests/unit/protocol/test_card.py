@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from holdfast.protocol.card import (
+from keelbolt.protocol.card import (
     AgentCardConfig,
     CapabilitiesConfig,
     CardSecurity,
@@ -20,8 +20,8 @@ from holdfast.protocol.card import (
     SkillConfig,
     build_card,
 )
-from holdfast.protocol.card_signing import project_v1, signing_payload
-from holdfast.protocol.versions import Version
+from keelbolt.protocol.card_signing import project_v1, signing_payload
+from keelbolt.protocol.versions import Version
 from tests.unit.protocol.official import MODELS_V03, PB_V1, parse_v1
 
 CONFIG = AgentCardConfig(

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import HoldfastError, InvalidParamsError, RequestTooLargeError
-from holdfast.protocol import dialect, v03
-from holdfast.protocol.operations import METHODS_V03, Operation
-from holdfast.protocol.requests import (
+from keelbolt.errors import InvalidParamsError, KeelboltError, RequestTooLargeError
+from keelbolt.protocol import dialect, v03
+from keelbolt.protocol.operations import METHODS_V03, Operation
+from keelbolt.protocol.requests import (
     CancelTaskRequest,
     CreatePushConfigRequest,
     DeletePushConfigRequest,
@@ -23,7 +23,7 @@ from holdfast.protocol.requests import (
     SendMessageRequest,
     TaskPage,
 )
-from holdfast.protocol.types import Part, Task, TaskState, TaskStatus
+from keelbolt.protocol.types import Part, Task, TaskState, TaskStatus
 from tests.unit.protocol import strategies as some
 from tests.unit.protocol.test_v03 import OPERATIONS
 
@@ -143,5 +143,5 @@ NESTED = st.recursive(
 def test_whatever_is_sent_only_our_errors_come(operation: Operation, params: dict[str, Any]) -> None:
     try:
         dialect.decode(operation, params, new_id=lambda: "made")
-    except HoldfastError as error:
+    except KeelboltError as error:
         assert isinstance(error, InvalidParamsError | RequestTooLargeError)  # noqa: PT017

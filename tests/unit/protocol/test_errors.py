@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import errors
-from holdfast.errors import FieldViolation, HoldfastError, InvalidParamsError, TaskNotFoundError
-from holdfast.protocol import jsonrpc
-from holdfast.protocol.errors import (
+from keelbolt import errors
+from keelbolt.errors import FieldViolation, InvalidParamsError, KeelboltError, TaskNotFoundError
+from keelbolt.protocol import jsonrpc
+from keelbolt.protocol.errors import (
     INTERNAL,
     QUIET,
     TABLE,
@@ -64,7 +64,7 @@ PROTOCOL = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if i
 
 
 @pytest.mark.parametrize("kind", PROTOCOL)
-def test_every_error_of_the_protocol_is_in_the_table(kind: type[HoldfastError]) -> None:
+def test_every_error_of_the_protocol_is_in_the_table(kind: type[KeelboltError]) -> None:
     """Those that only group others are not raised, and a card that can't be trusted is a client's affair."""
     assert kind in TABLE or kind.__subclasses__() or kind is errors.CardSignatureError
 
@@ -78,7 +78,7 @@ SECRET = "SELECT password FROM /etc/passwd"
         (RuntimeError(SECRET), 500),
         (KeyError(SECRET), 500),
         (KeyboardInterrupt(SECRET), 500),
-        (HoldfastError(SECRET), 500),
+        (KeelboltError(SECRET), 500),
         (errors.StorageError(SECRET), 500),
         (errors.InvalidValue(SECRET), 500),
         (errors.StorageCorrupt(SECRET), 500),

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import ExtensionSupportRequiredError
-from holdfast.protocol.extensions import MAX_EXTENSIONS, Declared, activate, echo, parse
+from keelbolt.errors import ExtensionSupportRequiredError
+from keelbolt.protocol.extensions import MAX_EXTENSIONS, Declared, activate, echo, parse
 
 A, B = "https://example.com/a", "urn:b"
 

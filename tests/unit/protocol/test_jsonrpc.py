@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import (
+from keelbolt.errors import (
     InvalidParamsError,
     InvalidRequestError,
     MethodNotFoundError,
@@ -17,10 +17,10 @@ from holdfast.errors import (
     ProtocolError,
     RequestTooLargeError,
 )
-from holdfast.protocol import jsonrpc, sse, v1
-from holdfast.protocol.jsonrpc import parse
-from holdfast.protocol.operations import METHODS, METHODS_V03, METHODS_V1, NAMES_V03, STREAMING, Operation
-from holdfast.protocol.versions import Version
+from keelbolt.protocol import jsonrpc, sse, v1
+from keelbolt.protocol.jsonrpc import parse
+from keelbolt.protocol.operations import METHODS, METHODS_V03, METHODS_V1, NAMES_V03, STREAMING, Operation
+from keelbolt.protocol.versions import Version
 from tests.unit.protocol import strategies as some
 from tests.unit.protocol.official import PB_V1
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holdfast.protocol.errors import INTERNAL, QUIET, TABLE, Row
-from holdfast.protocol.operations import NAMES_V03
+from keelbolt.protocol.errors import INTERNAL, QUIET, TABLE, Row
+from keelbolt.protocol.operations import NAMES_V03
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/protocol.md").read_text()
 

@@ -10,9 +10,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from holdfast.errors import CardSignatureError
-from holdfast.protocol.card import AgentCardConfig, Interface, SkillConfig, build_card
-from holdfast.protocol.signatures import Algorithm, CardKey, verify_card
+from keelbolt.errors import CardSignatureError
+from keelbolt.protocol.card import AgentCardConfig, Interface, SkillConfig, build_card
+from keelbolt.protocol.signatures import Algorithm, CardKey, verify_card
 
 KEYS: dict[Algorithm, Any] = {
     "ES256": ec.generate_private_key(ec.SECP256R1()),

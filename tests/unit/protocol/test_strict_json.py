@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import ParseError, RequestTooLargeError
-from holdfast.protocol.limits import Limits
-from holdfast.protocol.strict_json import read
+from keelbolt.errors import ParseError, RequestTooLargeError
+from keelbolt.protocol.limits import Limits
+from keelbolt.protocol.strict_json import read
 from tests.unit.protocol import strategies as some
 
 

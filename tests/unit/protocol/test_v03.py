@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import HoldfastError, InvalidParamsError, RequestTooLargeError
-from holdfast.protocol import v03, v1
-from holdfast.protocol.operations import Operation
-from holdfast.protocol.requests import (
+from keelbolt.errors import InvalidParamsError, KeelboltError, RequestTooLargeError
+from keelbolt.protocol import v03, v1
+from keelbolt.protocol.operations import Operation
+from keelbolt.protocol.requests import (
     CancelTaskRequest,
     CreatePushConfigRequest,
     DeletePushConfigRequest,
@@ -28,7 +28,7 @@ from holdfast.protocol.requests import (
     SubscribeToTaskRequest,
     TaskPage,
 )
-from holdfast.protocol.types import (
+from keelbolt.protocol.types import (
     Message,
     Part,
     Role,
@@ -257,7 +257,7 @@ NESTED = st.recursive(
 def test_whatever_is_sent_only_our_errors_come(operation: Operation, params: dict[str, Any]) -> None:
     try:
         v03.decode(operation, params)
-    except HoldfastError as error:
+    except KeelboltError as error:
         assert isinstance(error, InvalidParamsError | RequestTooLargeError)  # noqa: PT017
 
 

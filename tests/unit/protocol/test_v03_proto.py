@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.protocol import v03, v03_proto
-from holdfast.protocol.codec import CODECS, Codec
-from holdfast.protocol.operations import Operation
-from holdfast.protocol.requests import PushConfig, PushConfigPage, SendMessageRequest, StreamEvent, TaskPage
-from holdfast.protocol.types import Message, Role, Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent, encode
+from keelbolt.protocol import v03, v03_proto
+from keelbolt.protocol.codec import CODECS, Codec
+from keelbolt.protocol.operations import Operation
+from keelbolt.protocol.requests import PushConfig, PushConfigPage, SendMessageRequest, StreamEvent, TaskPage
+from keelbolt.protocol.types import Message, Role, Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent, encode
 from tests.unit.protocol import strategies as some
 from tests.unit.protocol.official import parse_v03_proto, to_json, to_snake_json
 

@@ -6,16 +6,16 @@ import json
 
 from hypothesis import given
 
-from holdfast.protocol import v03, v03_proto
-from holdfast.protocol.operations import Operation
-from holdfast.protocol.requests import (
+from keelbolt.protocol import v03, v03_proto
+from keelbolt.protocol.operations import Operation
+from keelbolt.protocol.requests import (
     CreatePushConfigRequest,
     GetTaskRequest,
     PushConfig,
     SendConfiguration,
     SendMessageRequest,
 )
-from holdfast.protocol.types import Message, Role
+from keelbolt.protocol.types import Message, Role
 from tests.unit.protocol import strategies as some
 from tests.unit.protocol.official import parse_v03_proto
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import HoldfastError, InvalidParamsError, RequestTooLargeError
-from holdfast.protocol import v1
-from holdfast.protocol.limits import Limits
-from holdfast.protocol.operations import Operation
-from holdfast.protocol.requests import (
+from keelbolt.errors import InvalidParamsError, KeelboltError, RequestTooLargeError
+from keelbolt.protocol import v1
+from keelbolt.protocol.limits import Limits
+from keelbolt.protocol.operations import Operation
+from keelbolt.protocol.requests import (
     CreatePushConfigRequest,
     GetTaskRequest,
     ListPushConfigsRequest,
@@ -26,7 +26,7 @@ from holdfast.protocol.requests import (
     SubscribeToTaskRequest,
     TaskPage,
 )
-from holdfast.protocol.types import Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent, encode
+from keelbolt.protocol.types import Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent, encode
 from tests.unit.protocol import strategies as some
 from tests.unit.protocol.official import PB_V1, parse_v1, to_json
 
@@ -236,7 +236,7 @@ def test_too_many_parts() -> None:
 def test_whatever_is_sent_only_our_errors_come(operation: Operation, params: dict[str, Any]) -> None:
     try:
         v1.decode(operation, params)
-    except HoldfastError as error:
+    except KeelboltError as error:
         assert isinstance(error, InvalidParamsError | RequestTooLargeError)  # noqa: PT017
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import VersionNotSupportedError
-from holdfast.protocol.versions import Version, negotiate
+from keelbolt.errors import VersionNotSupportedError
+from keelbolt.protocol.versions import Version, negotiate
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import penguiflow.state
 import pytest
 from pydantic import ConfigDict
 
-from holdfast.errors import InvalidState
-from holdfast.state import binding, types
-from holdfast.state.binding import Types, made
-from holdfast.state.codec import dump_fields
+from keelbolt.errors import InvalidState
+from keelbolt.state import binding, types
+from keelbolt.state.binding import Types, made
+from keelbolt.state.codec import dump_fields
 
 
 def test_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +32,7 @@ def test_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_penguiflow_is_imported_only_when_something_comes_back() -> None:
     code = (
-        "import sys, holdfast.state as s; store = s.StateStore('memory:'); "
+        "import sys, keelbolt.state as s; store = s.StateStore('memory:'); "
         "store.save_event(s.StoredEvent('t', 1.0, 'k', None, None, {})); assert 'penguiflow' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

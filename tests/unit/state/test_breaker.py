@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.state.breaker import Breaker
+from keelbolt.state.breaker import Breaker
 
 
 def test_it_opens_and_closes() -> None:

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from holdfast.errors import InvalidState
-from holdfast.state.codec import MARK, MAX_DEPTH, canonical, decode, encode, ordered
+from keelbolt.errors import InvalidState
+from keelbolt.state.codec import MARK, MAX_DEPTH, canonical, decode, encode, ordered
 
 texts = st.text(st.characters(codec=None, categories=None)) | st.sampled_from(
     [MARK, f'"{MARK}"', "NaN", "\ud83d" + "\ude00", "\ud800"]

@@ -8,8 +8,8 @@ from typing import Any
 import penguiflow.state.protocol as theirs
 import pytest
 
-from holdfast.errors import InvalidState, StateNotSaved
-from holdfast.state import (
+from keelbolt.errors import InvalidState, StateNotSaved
+from keelbolt.state import (
     HybridStateStore,
     StateStore,
     create_store,
@@ -17,7 +17,7 @@ from holdfast.state import (
     protocols,
     require_capabilities,
 )
-from holdfast.state.hybrid import DURABLE, FAST
+from keelbolt.state.hybrid import DURABLE, FAST
 
 CAPABILITIES = [name for name in theirs.__all__ if name[0] == "S" and name != "StateStore"]
 
@@ -46,13 +46,13 @@ def test_missing_capabilities_are_named() -> None:
 
 
 def test_a_store_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HOLDFAST_STATE_URL", raising=False)
-    with pytest.raises(InvalidState, match="set HOLDFAST_STATE_URL"):
+    monkeypatch.delenv("KEELBOLT_STATE_URL", raising=False)
+    with pytest.raises(InvalidState, match="set KEELBOLT_STATE_URL"):
         create_store()
-    monkeypatch.setenv("HOLDFAST_STATE_URL", "memory:")
+    monkeypatch.setenv("KEELBOLT_STATE_URL", "memory:")
     assert (create_store().tenant, create_store().policy) == ("default", "strict")
     store = create_store(
-        {"HOLDFAST_STATE_URL": "memory:", "HOLDFAST_STATE_TENANT": "acme", "HOLDFAST_STATE_POLICY": "resilient"}
+        {"KEELBOLT_STATE_URL": "memory:", "KEELBOLT_STATE_TENANT": "acme", "KEELBOLT_STATE_POLICY": "resilient"}
     )
     assert (store.tenant, store.policy, store.partition) == ("acme", "resilient", "~state/acme")
 

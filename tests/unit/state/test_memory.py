@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from penguiflow.planner import memory as theirs
 
-from holdfast.errors import InvalidMemoryState, MemoryBudgetExceeded
-from holdfast.state.memory import (
+from keelbolt.errors import InvalidMemoryState, MemoryBudgetExceeded
+from keelbolt.state.memory import (
     Conversation,
     ConversationTurn,
     MemoryBudget,
@@ -25,7 +25,7 @@ from holdfast.state.memory import (
     resolve_key,
     summarizer_of,
 )
-from holdfast.state.memory.config import OverflowPolicy
+from keelbolt.state.memory.config import OverflowPolicy
 
 
 def turn(number: int, *, chars: int = 0) -> ConversationTurn:

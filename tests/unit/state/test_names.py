@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.auth import Principal
-from holdfast.errors import InvalidState
-from holdfast.state.families import partition_of
-from holdfast.state.names import joined, name, unnamed
-from holdfast.storage.requests import check_key, check_partition
+from keelbolt.auth import Principal
+from keelbolt.errors import InvalidState
+from keelbolt.state.families import partition_of
+from keelbolt.state.names import joined, name, unnamed
+from keelbolt.storage.requests import check_key, check_partition
 
 ids = st.text(st.characters(codec=None, categories=None)) | st.sampled_from(["", "%", "~", "a/b", "\0", "k" * 10_000])
 

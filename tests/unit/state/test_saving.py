@@ -9,8 +9,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from holdfast.errors import InvalidState
-from holdfast.state.saving import SAVED, Saved, Saving, handed_over, outcome, refused
+from keelbolt.errors import InvalidState
+from keelbolt.state.saving import SAVED, Saved, Saving, handed_over, outcome, refused
 
 
 async def test_what_is_saved_does_not_suspend() -> None:

@@ -9,10 +9,10 @@ import pytest
 from penguiflow.sessions.persistence import StateStoreSessionAdapter as Theirs
 from penguiflow.state import InMemoryStateStore
 
-from holdfast.errors import SteeringValidationError
-from holdfast.state import compat
-from holdfast.state.session_adapter import StateStoreSessionAdapter
-from holdfast.state.types import (
+from keelbolt.errors import SteeringValidationError
+from keelbolt.state import compat
+from keelbolt.state.session_adapter import StateStoreSessionAdapter
+from keelbolt.state.types import (
     RemoteBinding,
     StateUpdate,
     SteeringEvent,

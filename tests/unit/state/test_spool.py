@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import InvalidState, StorageFull
-from holdfast.state.spool import FileSpool, MemorySpool, Spool
-from holdfast.state.spool_lines import dump_write, load_write
-from holdfast.state.writes import Write
-from holdfast.storage import Append, Delete, Draft, FieldIn, Head, Put
+from keelbolt.errors import InvalidState, StorageFull
+from keelbolt.state.spool import FileSpool, MemorySpool, Spool
+from keelbolt.state.spool_lines import dump_write, load_write
+from keelbolt.state.writes import Write
+from keelbolt.storage import Append, Delete, Draft, FieldIn, Head, Put
 
 
 def write(number: int = 1) -> Write:

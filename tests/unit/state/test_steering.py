@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from penguiflow import steering as theirs
 
-from holdfast.errors import SteeringValidationError
-from holdfast.state import steering as ours
-from holdfast.state.types import SteeringEvent, SteeringEventType
+from keelbolt.errors import SteeringValidationError
+from keelbolt.state import steering as ours
+from keelbolt.state.types import SteeringEvent, SteeringEventType
 
 TEXT = st.text(max_size=8) | st.integers(4090, 4100).map(lambda count: "ä" * count)
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | TEXT | st.binary(max_size=4) | st.just(object)

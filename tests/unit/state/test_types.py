@@ -16,8 +16,8 @@ import pytest
 from penguiflow.llm.types import AudioPart, ImagePart, TextPart
 from pydantic import BaseModel
 
-from holdfast.state import types
-from holdfast.state.types.actions import dump_action, normalise_action
+from keelbolt.state import types
+from keelbolt.state.types.actions import dump_action, normalise_action
 
 THEIRS: list[Any] = [
     *(penguiflow.artifacts.ArtifactRef, penguiflow.artifacts.ArtifactScope),

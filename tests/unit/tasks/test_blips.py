@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import StorageUnreachable, TaskNotAcceptingMessagesError
-from holdfast.protocol.types import Message, Part, Role
-from holdfast.storage import Patch, open_storage
-from holdfast.tasks import TaskContext, TaskEngine, TaskSettings, TaskState, intake
-from holdfast.tasks import run as run_module
-from holdfast.tasks import runner as runner_module
-from holdfast.tasks import view as view_module
-from holdfast.tasks.store import StoredTask
+from keelbolt.errors import StorageUnreachable, TaskNotAcceptingMessagesError
+from keelbolt.protocol.types import Message, Part, Role
+from keelbolt.storage import Patch, open_storage
+from keelbolt.tasks import TaskContext, TaskEngine, TaskSettings, TaskState, intake
+from keelbolt.tasks import run as run_module
+from keelbolt.tasks import runner as runner_module
+from keelbolt.tasks import view as view_module
+from keelbolt.tasks.store import StoredTask
 
 
 def message(message_id: str = "m1", **ids: Any) -> Message:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pydantic_core import from_json
 
-from holdfast.auth.principal import Principal
-from holdfast.errors import InvalidAgentResponseError, TurnEnded
-from holdfast.protocol.types import Artifact, Message, Part, Role, Task, TaskState
-from holdfast.tasks import Envelope, FileInfo, TaskContext
+from keelbolt.auth.principal import Principal
+from keelbolt.errors import InvalidAgentResponseError, TurnEnded
+from keelbolt.protocol.types import Artifact, Message, Part, Role, Task, TaskState
+from keelbolt.tasks import Envelope, FileInfo, TaskContext
 from tests.integration.tasks.stage import Stage, answer, ask, bodies, log, look, message, one_end, state_of, until
 
 Handler = Callable[[TaskContext], Awaitable[None]]
@@ -321,7 +321,7 @@ async def test_an_unhandled_exception(stage: Stage, caplog: pytest.LogCaptureFix
     async def worker(ctx: TaskContext) -> None:
         raise ValueError("password=hunter2")
 
-    with caplog.at_level(logging.ERROR, "holdfast.tasks"):
+    with caplog.at_level(logging.ERROR, "keelbolt.tasks"):
         engine = await stage.engine(worker)
         task = await ask(engine)
     assert task.status.state is TaskState.failed
@@ -340,7 +340,7 @@ async def test_an_exception_after_the_end(stage: Stage, caplog: pytest.LogCaptur
         await ctx.complete("done")
         raise ValueError("too late")
 
-    with caplog.at_level(logging.ERROR, "holdfast.tasks"):
+    with caplog.at_level(logging.ERROR, "keelbolt.tasks"):
         engine = await stage.engine(worker)
         task = await ask(engine)
         await until(lambda: "too late" in caplog.text)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import ConcurrencyError, InvalidAgentResponseError
-from holdfast.protocol.types import TaskState
-from holdfast.storage import Kernel, open_storage
-from holdfast.tasks import TaskContext
-from holdfast.tasks.conversation import Conversation
-from holdfast.tasks.families import FAMILIES
+from keelbolt.errors import ConcurrencyError, InvalidAgentResponseError
+from keelbolt.protocol.types import TaskState
+from keelbolt.storage import Kernel, open_storage
+from keelbolt.tasks import TaskContext
+from keelbolt.tasks.conversation import Conversation
+from keelbolt.tasks.families import FAMILIES
 from tests.integration.tasks.stage import Stage, ask
 
 

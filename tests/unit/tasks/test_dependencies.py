@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import HoldfastError
-from holdfast.storage import open_storage
-from holdfast.tasks import Dependencies, Dependency, TaskContext, TaskEngine
+from keelbolt.errors import KeelboltError
+from keelbolt.storage import open_storage
+from keelbolt.tasks import Dependencies, Dependency, TaskContext, TaskEngine
 
 
 class Part(Dependency):
@@ -62,7 +62,7 @@ async def test_a_failed_start_is_undone() -> None:
     """If one does not start, those before it are shut down, and the error says which it was."""
     said: list[str] = []
     given = Dependencies({"a": Part("a", said), "b": Part("b", said, fails="startup"), "c": Part("c", said)})
-    with pytest.raises(HoldfastError, match="'b' did not start: no route"):
+    with pytest.raises(KeelboltError, match="'b' did not start: no route"):
         await given.start()
     assert said == ["+a", "-a"]
 
@@ -96,9 +96,9 @@ async def test_an_engine_that_does_not_start_leaves_none(monkeypatch: pytest.Mon
         assert engine.runner is not None
 
         async def fails() -> None:
-            raise HoldfastError("no lease")
+            raise KeelboltError("no lease")
 
         monkeypatch.setattr(engine.runner, "start", fails)
-        with pytest.raises(HoldfastError, match="no lease"):
+        with pytest.raises(KeelboltError, match="no lease"):
             await engine.__aenter__()
     assert said == ["+a", "-a"]

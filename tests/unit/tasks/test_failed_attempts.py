@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from holdfast.errors import StorageCorrupt
-from holdfast.protocol.types import Message, Part, Role
-from holdfast.storage import open_storage
-from holdfast.tasks import TaskContext, TaskEngine, TaskSettings, TaskState, runner
-from holdfast.tasks.dead import dead_letters
-from holdfast.tasks.run import Run
+from keelbolt.errors import StorageCorrupt
+from keelbolt.protocol.types import Message, Part, Role
+from keelbolt.storage import open_storage
+from keelbolt.tasks import TaskContext, TaskEngine, TaskSettings, TaskState, runner
+from keelbolt.tasks.dead import dead_letters
+from keelbolt.tasks.run import Run
 
 
 async def echo(ctx: TaskContext) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import TaskNotFoundError
-from holdfast.tasks import TaskContext, TaskEngine
-from holdfast.tasks.erase import erase_task
-from holdfast.tasks.fork import forked
+from keelbolt.errors import TaskNotFoundError
+from keelbolt.tasks import TaskContext, TaskEngine
+from keelbolt.tasks.erase import erase_task
+from keelbolt.tasks.fork import forked
 from tests.integration.tasks.stage import message
 
 

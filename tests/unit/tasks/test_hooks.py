@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from holdfast.protocol.types import TaskState
-from holdfast.tasks import LifecycleHooks
-from holdfast.tasks.hooks import Hook
+from keelbolt.protocol.types import TaskState
+from keelbolt.tasks import LifecycleHooks
+from keelbolt.tasks.hooks import Hook
 
 
 def recorder(told: list[str], name: str, seconds: float = 0.0) -> Hook:

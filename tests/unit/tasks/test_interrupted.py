@@ -7,9 +7,9 @@ from collections.abc import Awaitable
 
 import pytest
 
-from holdfast.errors import HoldfastError, StorageBusy
-from holdfast.storage import Complete, Kernel, Operation, Receipt, open_storage
-from holdfast.tasks import Message, Part, Role, TaskContext, TaskEngine, TaskState
+from keelbolt.errors import KeelboltError, StorageBusy
+from keelbolt.storage import Complete, Kernel, Operation, Receipt, open_storage
+from keelbolt.tasks import Message, Part, Role, TaskContext, TaskEngine, TaskState
 
 HELLO = Message(message_id="1", role=Role.user, parts=[Part(text="Hello")])
 
@@ -47,7 +47,7 @@ async def test_what_was_interrupted_is_looked_up(taken: bool, monkeypatch: pytes
         except TimeoutError:
             try:
                 await ctx.complete("second")
-            except HoldfastError as error:
+            except KeelboltError as error:
                 told.append(type(error).__name__)
                 raise
 

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import from_json
 
-from holdfast.errors import (
+from keelbolt.errors import (
     IllegalTransition,
     TaskError,
     TaskNotAcceptingMessagesError,
     TaskNotCancelableError,
     TaskTerminalStateError,
 )
-from holdfast.protocol.types import PAUSED, TERMINAL, TaskState
-from holdfast.tasks.lifecycle import (
+from keelbolt.protocol.types import PAUSED, TERMINAL, TaskState
+from keelbolt.tasks.lifecycle import (
     TRANSITIONS,
     Answer,
     Cancel,
@@ -28,7 +28,7 @@ from holdfast.tasks.lifecycle import (
     apply,
     check_transition,
 )
-from holdfast.tasks.notes import MessageNote, StatusNote
+from keelbolt.tasks.notes import MessageNote, StatusNote
 
 S = TaskState
 NOW = "2026-01-01T00:00:00.000Z"

@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from holdfast.auth.principal import Principal
-from holdfast.errors import (
+from keelbolt.auth.principal import Principal
+from keelbolt.errors import (
     StorageUnreachable,
     TaskNotCancelableError,
     TaskNotFoundError,
     TaskTerminalStateError,
     UnsupportedOperationError,
 )
-from holdfast.protocol.types import Message, Part, Role, Task, TaskState
-from holdfast.tasks import Snapshot, TaskContext, TaskEngine, TaskSettings
-from holdfast.tasks import mirror as mirrors
-from holdfast.tasks import run as runs
-from holdfast.tasks.envelope import Envelope
-from holdfast.tasks.erase import erase_task
-from holdfast.tasks.storage import InMemoryStorage, ListTasksQuery, ListTasksResult
+from keelbolt.protocol.types import Message, Part, Role, Task, TaskState
+from keelbolt.tasks import Snapshot, TaskContext, TaskEngine, TaskSettings
+from keelbolt.tasks import mirror as mirrors
+from keelbolt.tasks import run as runs
+from keelbolt.tasks.envelope import Envelope
+from keelbolt.tasks.erase import erase_task
+from keelbolt.tasks.storage import InMemoryStorage, ListTasksQuery, ListTasksResult
 from tests.conformance.three_methods import ThreeMethods
 
 QUICK = TaskSettings(drain_seconds=0.0)
@@ -290,7 +290,7 @@ async def test_an_owner_sees_only_its_own(storage: Recorder) -> None:
 
 
 async def test_the_limits_are_told_at_the_start(storage: Recorder, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "holdfast.tasks"):
+    with caplog.at_level(logging.WARNING, "keelbolt.tasks"):
         async with TaskEngine.on(storage, worker) as engine:
             assert [limit.partition(":")[0] for limit in engine.limits] == [
                 "takeover",

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import InvalidValue
-from holdfast.protocol.types import TaskState
-from holdfast.tasks.retention import RetentionPolicy, days, hours, minutes, read_age
+from keelbolt.errors import InvalidValue
+from keelbolt.protocol.types import TaskState
+from keelbolt.tasks.retention import RetentionPolicy, days, hours, minutes, read_age
 
 
 def test_a_policy_in_words() -> None:

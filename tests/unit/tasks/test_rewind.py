@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.protocol.types import Message, Part, Role, Task
-from holdfast.storage import open_storage
-from holdfast.tasks import Steering, TaskContext, TaskEngine, TaskSettings
+from keelbolt.protocol.types import Message, Part, Role, Task
+from keelbolt.storage import open_storage
+from keelbolt.tasks import Steering, TaskContext, TaskEngine, TaskSettings
 
 SETTINGS = TaskSettings.of({}, sleep_hold_seconds=0.0)
 

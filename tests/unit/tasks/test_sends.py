@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import CommitRefused, MessageReused
-from holdfast.storage import Kernel, open_storage
-from holdfast.tasks.families import FAMILIES
-from holdfast.tasks.sends import MAX_PLAIN_ID, Send, forget_send, send_key
+from keelbolt.errors import CommitRefused, MessageReused
+from keelbolt.storage import Kernel, open_storage
+from keelbolt.tasks.families import FAMILIES
+from keelbolt.tasks.sends import MAX_PLAIN_ID, Send, forget_send, send_key
 
 ODD_IDS = ["~", "~x", "x" * 199, "x" * 200, "x" * 201, "\x00", "\ud800", "a/b", " "]
 IDS = st.text(max_size=300) | st.sampled_from(ODD_IDS)

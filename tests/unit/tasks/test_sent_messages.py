@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic_core import from_json
 
-from holdfast.protocol.types import Message, Part, Role
-from holdfast.storage import open_storage
-from holdfast.tasks import TaskEngine
-from holdfast.tasks.families import EVENTS, SENDS
-from holdfast.tasks.settings import TaskSettings
+from keelbolt.protocol.types import Message, Part, Role
+from keelbolt.storage import open_storage
+from keelbolt.tasks import TaskEngine
+from keelbolt.tasks.families import EVENTS, SENDS
+from keelbolt.tasks.settings import TaskSettings
 
 
 async def test_ids_that_are_null_are_written_once() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import InvalidValue
-from holdfast.tasks import TaskSettings
+from keelbolt.errors import InvalidValue
+from keelbolt.tasks import TaskSettings
 
 
 def test_defaults() -> None:
@@ -19,13 +19,13 @@ def test_defaults() -> None:
 
 
 def test_arguments_before_environment() -> None:
-    environment = {"HOLDFAST_CONCURRENCY": "7", "HOLDFAST_MAX_ATTEMPTS": "3", "OTHER": "x"}
+    environment = {"KEELBOLT_CONCURRENCY": "7", "KEELBOLT_MAX_ATTEMPTS": "3", "OTHER": "x"}
     settings = TaskSettings.of(environment, concurrency=2, cancel_seconds=None)
     assert (settings.concurrency, settings.max_attempts, settings.cancel_seconds) == (2, 3, 10.0)
 
 
 def test_the_environment_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_DOUBLE_TEXT", "interrupt")
+    monkeypatch.setenv("KEELBOLT_DOUBLE_TEXT", "interrupt")
     assert TaskSettings.of().double_text == "interrupt"
 
 
@@ -36,7 +36,7 @@ def test_every_setting_has_its_variable(field: str) -> None:
     given = {"double_text": "reject", "repeated_send": "new", "lease_seconds": "60", "heartbeat_seconds": "2"}.get(
         field, "3"
     )
-    value = getattr(TaskSettings.of({f"HOLDFAST_{field.upper()}": given}), field)
+    value = getattr(TaskSettings.of({f"KEELBOLT_{field.upper()}": given}), field)
     assert type(value) is type(default)
     assert str(value).removesuffix(".0") == given
 
@@ -44,7 +44,7 @@ def test_every_setting_has_its_variable(field: str) -> None:
 def test_a_lease_brings_its_heartbeat() -> None:
     """Who names only the lease gets a heartbeat that fits it."""
     assert TaskSettings.of({}, lease_seconds=3).heartbeat_seconds == 1.0
-    assert TaskSettings.of({"HOLDFAST_LEASE_SECONDS": "30"}).heartbeat_seconds == 10.0
+    assert TaskSettings.of({"KEELBOLT_LEASE_SECONDS": "30"}).heartbeat_seconds == 10.0
     assert TaskSettings.of({}, lease_seconds=3, heartbeat_seconds=0.5).heartbeat_seconds == 0.5
 
 
@@ -82,5 +82,5 @@ def test_unknown_settings() -> None:
 @pytest.mark.parametrize("text", ["many", "", "1.5", "0x10", "nan"])
 def test_an_environment_that_is_wrong(text: str) -> None:
     """The error names the variable."""
-    with pytest.raises(InvalidValue, match=r"HOLDFAST_CONCURRENCY|concurrency"):
-        TaskSettings.of({"HOLDFAST_CONCURRENCY": text})
+    with pytest.raises(InvalidValue, match=r"KEELBOLT_CONCURRENCY|concurrency"):
+        TaskSettings.of({"KEELBOLT_CONCURRENCY": text})

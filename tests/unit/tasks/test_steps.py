@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import InvalidValue
-from holdfast.protocol.types import Part, TaskState
-from holdfast.tasks import Done, TaskContext
-from holdfast.tasks.steps import read_answer
+from keelbolt.errors import InvalidValue
+from keelbolt.protocol.types import Part, TaskState
+from keelbolt.tasks import Done, TaskContext
+from keelbolt.tasks.steps import read_answer
 from tests.integration.tasks.stage import Stage, ask, bodies
 
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.auth.principal import Principal
-from holdfast.errors import ConcurrencyError, InvalidTaskRequest, InvalidValue, StorageClosed, UnknownScheme
-from holdfast.protocol.types import Artifact, Message, Part, Role, Task, TaskState
-from holdfast.storage import Patch, Remove, open_storage
-from holdfast.tasks import TaskContext, TaskEngine
-from holdfast.tasks.families import SNAPSHOTS, TASKS, WEBHOOKS
-from holdfast.tasks.pushes import push_key
-from holdfast.tasks.record import push_field
-from holdfast.tasks.storage import (
+from keelbolt.auth.principal import Principal
+from keelbolt.errors import ConcurrencyError, InvalidTaskRequest, InvalidValue, StorageClosed, UnknownScheme
+from keelbolt.protocol.types import Artifact, Message, Part, Role, Task, TaskState
+from keelbolt.storage import Patch, Remove, open_storage
+from keelbolt.tasks import TaskContext, TaskEngine
+from keelbolt.tasks.families import SNAPSHOTS, TASKS, WEBHOOKS
+from keelbolt.tasks.pushes import push_key
+from keelbolt.tasks.record import push_field
+from keelbolt.tasks.storage import (
     ArtifactWrite,
     InMemoryStorage,
     KernelStorage,

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_core import from_json, to_json
 
-from holdfast.protocol.types import TaskState
-from holdfast.storage import Entry
-from holdfast.tasks import view as view_module
-from holdfast.tasks.notes import ArtifactNote, MessageNote, Note, OtherNote, StatusNote, draft, read_note
-from holdfast.tasks.view import Spool, TaskView, segment_key
+from keelbolt.protocol.types import TaskState
+from keelbolt.storage import Entry
+from keelbolt.tasks import view as view_module
+from keelbolt.tasks.notes import ArtifactNote, MessageNote, Note, OtherNote, StatusNote, draft, read_note
+from keelbolt.tasks.view import Spool, TaskView, segment_key
 
 TASK, CONTEXT = "task-1", "context-1"
 NOW = "2026-01-01T00:00:00.000Z"

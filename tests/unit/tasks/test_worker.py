@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import InvalidValue
-from holdfast.tasks import TaskContext, Worker
-from holdfast.tasks.worker import handler_of
+from keelbolt.errors import InvalidValue
+from keelbolt.tasks import TaskContext, Worker
+from keelbolt.tasks.worker import handler_of
 from tests.integration.tasks.stage import Stage, ask
 
 

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from holdfast.errors import ConcurrencyError, InvalidValue, StorageUnreachable, TaskTerminalStateError
-from holdfast.protocol.types import Message, Part, Role, TaskState
-from holdfast.storage import open_storage
-from holdfast.tasks import TaskContext, TaskEngine
-from holdfast.tasks.json import MAX_CHUNK_BYTES, MAX_WORDS_BYTES
-from holdfast.tasks.worker import Handler
+from keelbolt.errors import ConcurrencyError, InvalidValue, StorageUnreachable, TaskTerminalStateError
+from keelbolt.protocol.types import Message, Part, Role, TaskState
+from keelbolt.storage import open_storage
+from keelbolt.tasks import TaskContext, TaskEngine
+from keelbolt.tasks.json import MAX_CHUNK_BYTES, MAX_WORDS_BYTES
+from keelbolt.tasks.worker import Handler
 
 MESSAGE = Message(message_id="1", role=Role.user, parts=[Part(text="Hello")])
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.turns import TurnResult, TurnRunner
+from keelbolt.turns import TurnResult, TurnRunner
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.turns import (
+from keelbolt.turns import (
     Memory,
     Message,
     Retrievable,
@@ -17,8 +17,8 @@ from holdfast.turns import (
     TurnRunner,
     noop_storage,
 )
-from holdfast.turns.callbacks import CALLBACKS
-from holdfast.turns.events import FUNCTIONAL, OBSERVED
+from keelbolt.turns.callbacks import CALLBACKS
+from keelbolt.turns.events import FUNCTIONAL, OBSERVED
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 TIMES: dict[str, Any] = {"created_at": NOW, "updated_at": NOW}

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.turns import Message, TurnContext
+from keelbolt.turns import Message, TurnContext
 from tests.unit.turns.stage import Stage, message, turn
 
 KEYS = st.sampled_from("abc")

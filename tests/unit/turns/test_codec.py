@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from holdfast.errors import InvalidValue, NoReaderResolver, ReaderNotDescribable
-from holdfast.turns import (
+from keelbolt.errors import InvalidValue, NoReaderResolver, ReaderNotDescribable
+from keelbolt.turns import (
     ArtifactTypes,
     Codec,
     Media,
@@ -18,10 +18,10 @@ from holdfast.turns import (
     Thought,
     Tokenizable,
 )
-from holdfast.turns.codec import kind_of
-from holdfast.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
-from holdfast.turns.primitives.media import MediaStashEntry
-from holdfast.turns.readers import Descriptor
+from keelbolt.turns.codec import kind_of
+from keelbolt.turns.memory_bytes import InMemoryMediaReader, InMemorySpoolReader
+from keelbolt.turns.primitives.media import MediaStashEntry
+from keelbolt.turns.readers import Descriptor
 
 AT = "2026-01-31T12:00:00Z"
 

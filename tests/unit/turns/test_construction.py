@@ -8,10 +8,10 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from holdfast.errors import InvalidTurnRunnerConfig
-from holdfast.turns import Tool, TurnRunner, noop_storage
-from holdfast.turns.arity import arity_problem
-from holdfast.turns.callbacks import CALLBACKS, REQUIRED
+from keelbolt.errors import InvalidTurnRunnerConfig
+from keelbolt.turns import Tool, TurnRunner, noop_storage
+from keelbolt.turns.arity import arity_problem
+from keelbolt.turns.callbacks import CALLBACKS, REQUIRED
 from tests.unit.turns.stage import Stage, acknowledge, turn
 
 SHAPES: dict[int, Any] = {

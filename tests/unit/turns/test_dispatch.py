@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import (
+from keelbolt.errors import (
     DispatchNacked,
     DispatchPipelineError,
     InvalidInitialValue,
@@ -18,8 +18,8 @@ from holdfast.errors import (
     LlmExecutionExecutorError,
     ReportAfterCompletion,
 )
-from holdfast.turns import AbortController, Tokenizable, TurnContext
-from holdfast.turns.events import KINDS
+from keelbolt.turns import AbortController, Tokenizable, TurnContext
+from keelbolt.turns.events import KINDS
 from tests.unit.turns.stage import VALUES, Stage, message, retrievable, tool_call, turn
 
 

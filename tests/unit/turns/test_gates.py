@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from holdfast.errors import (
+from keelbolt.errors import (
     InvalidInitialTurnGateValue,
     InvalidTurnGateResolution,
     LlmExecutionGateNotSupported,
     TurnGateAborted,
     TurnGateTimeout,
 )
-from holdfast.turns import AbortController, DispatchRunner, RawDispatch, Settlement, TurnGate
+from keelbolt.turns import AbortController, DispatchRunner, RawDispatch, Settlement, TurnGate
 from tests.unit.turns.stage import Stage, turn
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.turns import lines
-from holdfast.turns.memory_bytes import InMemoryMediaStore, InMemorySpoolReader, InMemorySpoolStore
-from holdfast.turns.readers import is_byte_store, is_media_reader, is_range_reader, is_spool_reader
+from keelbolt.turns import lines
+from keelbolt.turns.memory_bytes import InMemoryMediaStore, InMemorySpoolReader, InMemorySpoolStore
+from keelbolt.turns.readers import is_byte_store, is_media_reader, is_range_reader, is_spool_reader
 
 STRETCH = 7
 

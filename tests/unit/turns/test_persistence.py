@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import DispatchFlushError
-from holdfast.turns import TurnContext
+from keelbolt.errors import DispatchFlushError
+from keelbolt.turns import TurnContext
 from tests.unit.turns.stage import Stage, memory, message, tool_call, turn
 
 

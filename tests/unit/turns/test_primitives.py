@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import (
+from keelbolt.errors import (
     InvalidInitialIdentityValue,
     InvalidInitialMediaValue,
     InvalidInitialMemoryValue,
@@ -23,7 +23,7 @@ from holdfast.errors import (
     NotASpoolReader,
     TokenizableEvaluatorInvalid,
 )
-from holdfast.turns.primitives import (
+from keelbolt.turns.primitives import (
     Identity,
     Media,
     Memory,
@@ -36,7 +36,7 @@ from holdfast.turns.primitives import (
     register_encoding,
     tool_call_checksum,
 )
-from holdfast.turns.primitives.checksum import canonical
+from keelbolt.turns.primitives.checksum import canonical
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 TIMES: dict[str, Any] = {"created_at": NOW, "updated_at": NOW}

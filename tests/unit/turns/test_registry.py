@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import InvalidInitialRegistryValue, TurnAborted
-from holdfast.turns import AbortController, InstructionSet, PrimitiveSet, Registry, Tokenizable
-from holdfast.turns.abort import linked
+from keelbolt.errors import InvalidInitialRegistryValue, TurnAborted
+from keelbolt.turns import AbortController, InstructionSet, PrimitiveSet, Registry, Tokenizable
+from keelbolt.turns.abort import linked
 from tests.unit.turns.stage import message
 
 

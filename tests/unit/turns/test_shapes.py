@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from holdfast.errors import InvalidTurnRunnerConfig
-from holdfast.turns import (
+from keelbolt.errors import InvalidTurnRunnerConfig
+from keelbolt.turns import (
     DispatchContext,
     ExecutorHelpers,
     Memory,
@@ -26,7 +26,7 @@ from holdfast.turns import (
     hydrate,
     noop_storage,
 )
-from holdfast.turns.callbacks import CALLBACKS, SomeCallbacks, StorageCallbacks
+from keelbolt.turns.callbacks import CALLBACKS, SomeCallbacks, StorageCallbacks
 
 
 async def execute(ctx: DispatchContext, helpers: ExecutorHelpers) -> None:

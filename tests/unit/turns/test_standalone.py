@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import (
+from keelbolt.errors import (
     InvalidLlmDispatchInput,
     InvalidLlmExecutionContext,
     LlmExecutionExecutorError,
     PipelineShortCircuited,
 )
-from holdfast.turns import AbortController, DispatchContext, DispatchRunner, RawDispatch
+from keelbolt.turns import AbortController, DispatchContext, DispatchRunner, RawDispatch
 from tests.unit.turns.stage import acknowledge, message, tool_call
 
 

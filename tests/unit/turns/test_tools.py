@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
-from holdfast.errors import (
+from keelbolt.errors import (
     ArtifactIdCollision,
     InvalidInitialToolValue,
     InvalidToolArgs,
@@ -15,8 +15,8 @@ from holdfast.errors import (
     ToolAlreadyRegistered,
     ToolDownstreamError,
 )
-from holdfast.turns import SpooledArtifact, Tool, ToolRegistry, tool_call_checksum
-from holdfast.turns.memory_bytes import InMemorySpoolReader
+from keelbolt.turns import SpooledArtifact, Tool, ToolRegistry, tool_call_checksum
+from keelbolt.turns.memory_bytes import InMemorySpoolReader
 from tests.unit.turns.stage import TIMES, Stage, retrievable, tool_call
 
 

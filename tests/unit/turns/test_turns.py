@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import (
+from keelbolt.errors import (
     InputPipelineError,
     InvalidTurnContext,
     OutputPipelineError,
     PipelineShortCircuited,
     ToolDownstreamError,
 )
-from holdfast.turns import AbortController, Tokenizable, Tool, TurnContext
-from holdfast.turns.callbacks import FETCHES
-from holdfast.turns.events import KINDS, OPS
+from keelbolt.turns import AbortController, Tokenizable, Tool, TurnContext
+from keelbolt.turns.callbacks import FETCHES
+from keelbolt.turns.events import KINDS, OPS
 from tests.unit.turns.stage import VALUES, Stage, message, turn
 
 PIPELINES = ("turn_input_pipeline", "dispatch_input_pipeline", "dispatch_output_pipeline", "turn_output_pipeline")

@@ -6,8 +6,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from holdfast.errors import WebhookAddressError
-from holdfast.webhooks.addresses import MAX_URL, check_address, check_url, literal_address, resolve
+from keelbolt.errors import WebhookAddressError
+from keelbolt.webhooks.addresses import MAX_URL, check_address, check_url, literal_address, resolve
 
 PRIVATE = [
     "127.0.0.1",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from holdfast.storage import Record
-from holdfast.webhooks.cursor import LONGEST_SECONDS, Cursor
+from keelbolt.storage import Record
+from keelbolt.webhooks.cursor import LONGEST_SECONDS, Cursor
 
 
 def test_the_wait_doubles_from_a_second_to_a_quarter_of_an_hour() -> None:

@@ -8,8 +8,8 @@ import time
 import jwt
 import pytest
 
-from holdfast.protocol.signatures import CardKey
-from holdfast.webhooks.signing import TOLERANCE_SECONDS, secret_of, sign, standard_headers, token, verify
+from keelbolt.protocol.signatures import CardKey
+from keelbolt.webhooks.signing import TOLERANCE_SECONDS, secret_of, sign, standard_headers, token, verify
 
 # The test vector that the libraries of Standard Webhooks share.
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -30,7 +30,7 @@ class Spell:
     input_schema = Input
     output_schema = Output
     annotations = ModuleAnnotations(readonly=True, streaming=True)
-    examples: ClassVar = [ModuleExample("A word", {"word": "holdfast"}, {"letter": "t"})]
+    examples: ClassVar = [ModuleExample("A word", {"word": "keelbolt"}, {"letter": "t"})]
 
     async def execute(self, inputs: dict[str, Any], _context: Any) -> dict[str, Any]:
         return {"letter": inputs["word"][-1:]}

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.state import StateStore
-from holdfast.state.sessions import StreamingSession
+from keelbolt.state import StateStore
+from keelbolt.state.sessions import StreamingSession
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import sys
 PROGRAM = """
 import asyncio, sys
 sys.modules["penguiflow"] = None  # not installed
-from holdfast.state.sessions import StreamingSession
+from keelbolt.state.sessions import StreamingSession
 
 async def main():
     async def pipeline(runtime):
@@ -23,4 +23,4 @@ asyncio.run(main())
 def test_penguiflow_is_not_needed() -> None:
     """Nothing of it is imported, and our own classes are used."""
     found = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
-    assert (found.stdout, found.stderr) == ("holdfast.state.types.tasks\n", "")
+    assert (found.stdout, found.stderr) == ("keelbolt.state.types.tasks\n", "")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import SteeringCancelled
-from holdfast.state import StateStore
-from holdfast.state.sessions import ContextPatch, ControlPolicy, MergeStrategy, StreamingSession, TaskRuntime
-from holdfast.state.types import SteeringEvent, SteeringEventType, TaskStatus, TaskType, UpdateType
+from keelbolt.errors import SteeringCancelled
+from keelbolt.state import StateStore
+from keelbolt.state.sessions import ContextPatch, ControlPolicy, MergeStrategy, StreamingSession, TaskRuntime
+from keelbolt.state.types import SteeringEvent, SteeringEventType, TaskStatus, TaskType, UpdateType
 
 Kind = SteeringEventType
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.state.sessions import SteeringInbox
-from holdfast.state.types import SteeringEvent, SteeringEventType
+from keelbolt.state.sessions import SteeringInbox
+from keelbolt.state.types import SteeringEvent, SteeringEventType
 
 
 def event(kind: SteeringEventType, **payload: Any) -> SteeringEvent:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import StateStoreError, StorageUnreachable
-from holdfast.state import StateStore
-from holdfast.state.sessions import ContextPatch, MergeStrategy, StreamingSession, TaskResult, TaskRuntime
-from holdfast.state.types import TaskStatus
+from keelbolt.errors import StateStoreError, StorageUnreachable
+from keelbolt.state import StateStore
+from keelbolt.state.sessions import ContextPatch, MergeStrategy, StreamingSession, TaskResult, TaskRuntime
+from keelbolt.state.types import TaskStatus
 
 
 async def pipeline(runtime: TaskRuntime) -> TaskResult:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.state.sessions.registry import TaskRegistry, is_over
-from holdfast.state.types.tasks import TaskContextSnapshot, TaskState, TaskStatus, TaskType
+from keelbolt.state.sessions.registry import TaskRegistry, is_over
+from keelbolt.state.types.tasks import TaskContextSnapshot, TaskState, TaskStatus, TaskType
 
 
 def task(name: str, parent: str = "foreground", status: TaskStatus = TaskStatus.RUNNING, **fields: str) -> TaskState:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import SessionLimitReached, StateNotLoaded, SteeringCancelled
-from holdfast.state import HybridStateStore, StateStore
-from holdfast.state.sessions import (
+from keelbolt.errors import SessionLimitReached, StateNotLoaded, SteeringCancelled
+from keelbolt.state import HybridStateStore, StateStore
+from keelbolt.state.sessions import (
     ContextPatch,
     MergeStrategy,
     NotificationPayload,
@@ -21,8 +21,8 @@ from holdfast.state.sessions import (
     TaskRuntime,
     TaskTelemetryEvent,
 )
-from holdfast.state.types import TaskStatus, TaskType, UpdateType
-from holdfast.storage import open_storage
+from keelbolt.state.types import TaskStatus, TaskType, UpdateType
+from keelbolt.storage import open_storage
 
 BACKGROUND = TaskType.BACKGROUND
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from penguiflow.sessions import session as upstream
 from pydantic import BaseModel
 
-from holdfast.state.sessions.context import SessionContext
-from holdfast.state.sessions.patches import ContextPatch, MergeStrategy, merged, result_of
-from holdfast.state.sessions.snapshots import plain_copy, plain_dict, take_snapshot
-from holdfast.state.types.tasks import TaskContextSnapshot, TaskType
+from keelbolt.state.sessions.context import SessionContext
+from keelbolt.state.sessions.patches import ContextPatch, MergeStrategy, merged, result_of
+from keelbolt.state.sessions.snapshots import plain_copy, plain_dict, take_snapshot
+from keelbolt.state.types.tasks import TaskContextSnapshot, TaskType
 
 
 class Colour(Enum):

@@ -11,11 +11,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from holdfast.state.sessions import telemetry
-from holdfast.state.sessions.telemetry import LoggingTaskTelemetrySink, NoOpTaskTelemetrySink, Telemetry
-from holdfast.state.sessions.telemetry import TaskTelemetryEvent as Event
-from holdfast.state.sessions.telemetry_exports import OpenTelemetryTaskTelemetrySink, PrometheusTaskTelemetrySink
-from holdfast.state.types.tasks import TaskContextSnapshot, TaskState, TaskStatus, TaskType
+from keelbolt.state.sessions import telemetry
+from keelbolt.state.sessions.telemetry import LoggingTaskTelemetrySink, NoOpTaskTelemetrySink, Telemetry
+from keelbolt.state.sessions.telemetry import TaskTelemetryEvent as Event
+from keelbolt.state.sessions.telemetry_exports import OpenTelemetryTaskTelemetrySink, PrometheusTaskTelemetrySink
+from keelbolt.state.types.tasks import TaskContextSnapshot, TaskState, TaskStatus, TaskType
 
 
 def task(reason: str | None = None, kind: TaskType = TaskType.BACKGROUND) -> TaskState:
@@ -100,8 +100,8 @@ async def test_prometheus() -> None:
     for _ in range(2):
         await sink.emit(Event.of(task(), "completed", duration_ms=250.0))
     labels = {"outcome": "completed", "task_type": "BACKGROUND", "mode": "subagent"}
-    assert registry.get_sample_value("holdfast_session_tasks_total", labels) == 2
-    assert registry.get_sample_value("holdfast_session_task_seconds_sum", labels) == 0.5
+    assert registry.get_sample_value("keelbolt_session_tasks_total", labels) == 2
+    assert registry.get_sample_value("keelbolt_session_task_seconds_sum", labels) == 0.5
 
 
 async def test_opentelemetry() -> None:
@@ -115,4 +115,4 @@ async def test_opentelemetry() -> None:
     assert span.start_time is not None
     assert span.end_time is not None
     assert span.end_time - span.start_time == 1_500_000_000
-    assert (span.status.description, (span.attributes or {})["holdfast.task_id"]) == ("boom", "t")
+    assert (span.status.description, (span.attributes or {})["keelbolt.task_id"]) == ("boom", "t")

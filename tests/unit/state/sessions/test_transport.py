@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.state.sessions import StreamingSession, TaskRuntime
-from holdfast.state.types import StateUpdate, SteeringEvent, SteeringEventType
+from keelbolt.state.sessions import StreamingSession, TaskRuntime
+from keelbolt.state.types import StateUpdate, SteeringEvent, SteeringEventType
 
 
 class Wire:

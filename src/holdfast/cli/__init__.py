@@ -1,1 +1,0 @@
-"""The `holdfast` command. Thin: it parses, calls and prints; everything it can do can be done from Python."""

@@ -1,7 +1,0 @@
-"""Every law of the callbacks, by the part of the contract it is about."""
-
-from __future__ import annotations
-
-from holdfast.conformance.turn_callbacks.laws import conduits, instructions, records, reopened, scope, shape, together
-
-__all__ = ["conduits", "instructions", "records", "reopened", "scope", "shape", "together"]

@@ -1,7 +1,0 @@
-"""The agent on the wire: A2A 0.3 and 1.0 over JSON-RPC and REST, from one ASGI application."""
-
-from __future__ import annotations
-
-from holdfast.server.app import A2AServer
-
-__all__ = ["A2AServer"]

@@ -1,7 +1,0 @@
-"""The memory engine: the reference for what the contract means. Nothing survives the process."""
-
-from __future__ import annotations
-
-from holdfast.storage.memory.engine import MemoryKernel
-
-__all__ = ["MemoryKernel"]

@@ -1,0 +1,55 @@
+"""The SDK's store of push configs."""
+
+from __future__ import annotations
+
+from a2a.server.context import ServerCallContext
+from a2a.server.tasks.push_notification_config_store import (
+    PushNotificationConfigStore,
+    normalize_push_notification_config,
+)
+from a2a.types.a2a_pb2 import TaskPushNotificationConfig
+from google.protobuf.json_format import Parse
+
+from keelbolt.a2a_sdk.scope import Directory, Whose
+from keelbolt.a2a_sdk.words import encoded
+from keelbolt.storage import Collection, Delete, Index, Kernel, Put, Query
+
+CONFIGS = "sdk_push_configs"
+FAMILY = Collection(CONFIGS, fields={"task": str}, indexes=(Index("task", equal=("task",)),))
+
+
+class KeelboltPushConfigStore(PushNotificationConfigStore):
+    """Configs lie beside the tasks of their owner; whoever dispatches finds them by the task."""
+
+    def __init__(self, kernel: Kernel, directory: Directory, whose: Whose) -> None:
+        self._kernel = kernel
+        self._directory = directory
+        self._whose = whose
+
+    async def set_info(
+        self, task_id: str, notification_config: TaskPushNotificationConfig, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        config = normalize_push_notification_config(task_id, notification_config)
+        put = Put(CONFIGS, f"{task_id}/{config.id}", encoded(config), {"task": task_id})
+        await self._kernel.commit(self._whose(context), put)
+        return config
+
+    async def get_info(self, task_id: str, context: ServerCallContext) -> list[TaskPushNotificationConfig]:
+        return await self._of(self._whose(context), task_id)
+
+    async def get_info_for_dispatch(self, task_id: str) -> list[TaskPushNotificationConfig]:
+        partition = await self._directory.find(task_id)
+        return [] if partition is None else await self._of(partition, task_id)
+
+    async def _of(self, partition: str, task_id: str) -> list[TaskPushNotificationConfig]:
+        page = await self._kernel.find(partition, Query(CONFIGS, {"task": task_id}), limit=1000)
+        return [Parse(record.body, TaskPushNotificationConfig()) for record in page.records]
+
+    async def delete_info(self, task_id: str, context: ServerCallContext, config_id: str | None = None) -> None:
+        partition = self._whose(context)
+        keys = [f"{task_id}/{config_id}"]
+        if config_id is None:
+            page = await self._kernel.find(partition, Query(CONFIGS, {"task": task_id}), limit=1000)
+            keys = [record.key for record in page.records]
+        if keys:
+            await self._kernel.commit(partition, *[Delete(CONFIGS, key) for key in keys])

@@ -1,0 +1,46 @@
+"""All of it, opened and closed together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from keelbolt.a2a_sdk import push, scope
+from keelbolt.a2a_sdk.events import KeelboltEventStream
+from keelbolt.a2a_sdk.push import KeelboltPushConfigStore
+from keelbolt.a2a_sdk.scope import Directory, Whose
+from keelbolt.a2a_sdk.tasks import KeelboltPlainTaskStore, KeelboltTaskStore
+from keelbolt.storage import open_storage
+from keelbolt.tasks.events import Events
+from keelbolt.tasks.families import FAMILIES
+from keelbolt.tasks.store import TaskStore
+
+
+@dataclass(frozen=True, slots=True)
+class SdkStores:
+    """``tasks`` is versioned; ``plain_tasks`` is for handlers that know no versions."""
+
+    tasks: KeelboltTaskStore
+    plain_tasks: KeelboltPlainTaskStore
+    events: KeelboltEventStream
+    push_configs: KeelboltPushConfigStore
+
+
+@asynccontextmanager
+async def sdk_stores(url: str, *, whose: Whose = scope.whose) -> AsyncIterator[SdkStores]:
+    """The stores on this storage. ``whose`` names the partition of a call's tasks (default: tenant and user)."""
+    async with open_storage(url, declare=[*FAMILIES, scope.FAMILY, push.FAMILY]) as kernel:
+        store = TaskStore(kernel)
+        events = Events(store)
+        directory = Directory(kernel)
+        tasks = KeelboltTaskStore(store, directory, whose)
+        try:
+            yield SdkStores(
+                tasks,
+                KeelboltPlainTaskStore(tasks),
+                KeelboltEventStream(events, directory),
+                KeelboltPushConfigStore(kernel, directory, whose),
+            )
+        finally:
+            events.close()

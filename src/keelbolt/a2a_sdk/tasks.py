@@ -1,0 +1,149 @@
+"""The SDK's task store, versioned and plain, over our log of notes."""
+
+from __future__ import annotations
+
+from a2a.server.cluster import ConcurrentTaskModificationError, StoredTask, TaskVersion, VersionedTaskStore
+from a2a.server.context import ServerCallContext
+from a2a.server.tasks.task_store import TaskStore as PlainTaskStore
+from a2a.types.a2a_pb2 import ListTasksRequest, ListTasksResponse, Task
+
+from keelbolt.a2a_sdk.changes import event_notes, new_notes, whole_notes
+from keelbolt.a2a_sdk.scope import Directory, Whose
+from keelbolt.a2a_sdk.words import Event, state_named, state_of, task_of, tasks_of
+from keelbolt.errors import CommitRefused, InvalidTaskRequest
+from keelbolt.protocol import v1
+from keelbolt.protocol.types import TaskState
+from keelbolt.storage import FieldNotIn, Head, Operation
+from keelbolt.tasks.erase import erase_task
+from keelbolt.tasks.families import EVENTS, TASKS
+from keelbolt.tasks.listing import list_tasks
+from keelbolt.tasks.notes import Note, StatusNote, append_notes
+from keelbolt.tasks.queries import ListTasksQuery
+from keelbolt.tasks.record import ENDED, TaskRecord, Turn
+from keelbolt.tasks.store import StoredTask as OurTask
+from keelbolt.tasks.store import TaskStore, snapshot_operations
+from keelbolt.tasks.view import TaskView
+
+
+class KeelboltTaskStore(VersionedTaskStore):
+    """Versions are the numbers of the task's log. The first end of a task holds, whoever writes later."""
+
+    def __init__(self, store: TaskStore, directory: Directory, whose: Whose) -> None:
+        self._store = store
+        self._directory = directory
+        self._whose = whose
+
+    async def save(
+        self,
+        task: Task,
+        *,
+        event: Event | None = None,
+        prev: Task | None = None,  # noqa: ARG002 - we know what is stored
+        prev_version: TaskVersion,
+        context: ServerCallContext,
+    ) -> TaskVersion:
+        partition = self._whose(context)
+        if prev_version.is_missing and state_of(task) is not TaskState.canceled:
+            return await self._create(partition, task)
+        found = await self._store.find(partition, task.id)
+        if found is None or found.state.terminal:
+            raise ConcurrentTaskModificationError(task.id)
+        canceled = state_of(task) is TaskState.canceled
+        if not canceled and prev_version != TaskVersion(found.version):
+            raise ConcurrentTaskModificationError(task.id)
+        now = self._store.clock.wall()
+        if event is None or isinstance(event, Task):
+            notes = whole_notes(task, task_of(await self._store.task_json(found)), now=now)
+        else:
+            notes = event_notes(task, event, found.view, now=now)
+        return TaskVersion(await self._write(found, notes))
+
+    async def _create(self, partition: str, task: Task) -> TaskVersion:
+        now = self._store.clock.wall()
+        notes = new_notes(task, now=now)
+        status = next(note for note in reversed(notes) if isinstance(note, StatusNote))
+        record = TaskRecord(task.id, task.context_id, status.state, status.status, now, now, Turn(1, ""))
+        view = TaskView(task.id, task.context_id)
+        view.apply(notes)
+        record.metadata = view.metadata
+        if not await self._directory.put(task.id, partition):
+            raise ConcurrentTaskModificationError(task.id)
+        try:
+            await self._store.kernel.commit(partition, record.insert(), append_notes(task.id, notes))
+        except CommitRefused:
+            raise ConcurrentTaskModificationError(task.id) from None
+        return TaskVersion(view.head)
+
+    async def _write(self, found: OurTask, notes: list[Note]) -> int:
+        record, view = found.record, found.view
+        operations: list[Operation] = [Head(EVENTS, view.task_id, view.head), append_notes(view.task_id, notes)]
+        status = next((note for note in reversed(notes) if isinstance(note, StatusNote)), None)
+        view.apply(notes)
+        if status is not None:
+            record.state, record.status, record.updated = status.state, status.status, self._store.clock.wall()
+        if status is not None or record.metadata != view.metadata:
+            record.metadata = view.metadata
+            operations.append(record.replace())
+        else:
+            operations.append(FieldNotIn(TASKS, view.task_id, "state", ENDED))
+        if view.snapshot_due():
+            operations += snapshot_operations(view)
+        try:
+            await self._store.kernel.commit(found.partition, *operations)
+        except CommitRefused:
+            raise ConcurrentTaskModificationError(view.task_id) from None
+        return view.head
+
+    async def get(self, task_id: str, context: ServerCallContext) -> StoredTask | None:
+        found = await self._store.find(self._whose(context), task_id)
+        if found is None:
+            return None
+        return StoredTask(task_of(await self._store.task_json(found)), TaskVersion(found.version))
+
+    async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
+        after = params.status_timestamp_after
+        query = ListTasksQuery(
+            context_id=params.context_id or None,
+            status=state_named(params.status),
+            page_size=params.page_size or 50,
+            page_token=params.page_token or None,
+            history_length=params.history_length if params.HasField("history_length") else None,
+            status_timestamp_after=after.ToJsonString() if params.HasField("status_timestamp_after") else None,
+            include_artifacts=params.include_artifacts,
+        )
+        return tasks_of(v1.task_list(await list_tasks(self._store, self._whose(context), query)))
+
+    async def delete(self, task_id: str, context: ServerCallContext) -> None:
+        partition = self._whose(context)
+        await erase_task(self._store, partition, task_id)
+        await self._directory.remove(task_id, partition)
+
+
+class KeelboltPlainTaskStore(PlainTaskStore):
+    """The same for handlers that know no versions: the last writer wins, except over the end of a task."""
+
+    def __init__(self, versioned: KeelboltTaskStore) -> None:
+        self._versioned = versioned
+
+    async def save(self, task: Task, context: ServerCallContext) -> None:
+        for _ in range(20):
+            found = await self._versioned.get(task.id, context)
+            version = TaskVersion.MISSING if found is None else found.version
+            try:
+                await self._versioned.save(task, prev_version=version, context=context)
+            except ConcurrentTaskModificationError:
+                if found is not None and state_of(found.task).terminal:
+                    raise
+                continue
+            return
+        raise InvalidTaskRequest("the task is written by others all the time")
+
+    async def get(self, task_id: str, context: ServerCallContext) -> Task | None:
+        found = await self._versioned.get(task_id, context)
+        return None if found is None else found.task
+
+    async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
+        return await self._versioned.list(params, context)
+
+    async def delete(self, task_id: str, context: ServerCallContext) -> None:
+        await self._versioned.delete(task_id, context)

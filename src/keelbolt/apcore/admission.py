@@ -1,0 +1,117 @@
+"""Whether a message is let in: which skill it means, whether its caller may call that, whether its input fits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_core import from_json
+
+from keelbolt.apcore.access import Access
+from keelbolt.apcore.approvals import pending_in
+from keelbolt.apcore.catalog import Catalog, Module
+from keelbolt.apcore.errors_map import loggable
+from keelbolt.apcore.inputs import check_input, parts_to_input
+from keelbolt.auth.principal import Principal
+from keelbolt.errors import SkillInputError, SkillNotFoundError, SkillRequiredError
+from keelbolt.protocol.card import SkillConfig
+from keelbolt.protocol.requests import SendMessageRequest
+from keelbolt.protocol.types import Message, TaskState
+from keelbolt.server.admission import Admitted
+from keelbolt.server.caller import Caller
+from keelbolt.tasks.manager import TaskManager
+
+logger = logging.getLogger("keelbolt.apcore")
+
+SKILL = "skillId"
+_STRANGER = Module("stranger", SkillConfig(id="stranger", name="", description=""), None, {})
+
+
+class SkillAdmission:
+    """The door of an agent whose skills are modules.
+
+    A skill that the caller may not call is answered exactly like one that does not exist. So is one whose input does
+    not fit, to a caller that may not call it: whether it may is asked first.
+    """
+
+    def __init__(self, catalog: Catalog, access: Access, *, default_skill: str | None = None) -> None:
+        self._catalog = catalog
+        self._access = access
+        self._default = default_skill
+        if default_skill is not None and catalog.get(default_skill) is None:
+            logger.warning("the default skill %s is not there (yet): messages must name theirs", default_skill)
+
+    async def admit(self, request: SendMessageRequest, caller: Caller, tasks: TaskManager) -> Admitted:
+        message = request.message
+        chosen = chosen_skill(message, request.metadata)
+        principal = caller.principal
+        if message.task_id is not None:
+            return await self._go_on(message, message.task_id, chosen, principal, tasks)
+        if message.context_id is not None:
+            waiting = await tasks.waiting(message.context_id, principal)
+            if waiting is not None and await self._answers(waiting, chosen, principal, tasks):
+                return Admitted(waiting)
+        module = await self._call(message, chosen, self.assumed(), principal)
+        return Admitted(metadata={SKILL: module.id})
+
+    def assumed(self) -> str | None:
+        """The skill of a message that names none: the declared one, or the only one."""
+        if self._default is not None:
+            return self._default
+        modules = self._catalog.modules
+        return next(iter(modules)) if len(modules) == 1 else None
+
+    async def _go_on(
+        self, message: Message, task_id: str, chosen: str | None, principal: Principal, tasks: TaskManager
+    ) -> Admitted:
+        """A message to a task: an answer, or, while it runs, a further call."""
+        task = await tasks.load(task_id, principal)
+        if task.view.state in (TaskState.submitted, TaskState.working):
+            await self._call(message, chosen, task.view.metadata.get(SKILL) or self.assumed(), principal)
+        return Admitted()
+
+    async def _answers(self, task_id: str, chosen: str | None, principal: Principal, tasks: TaskManager) -> bool:
+        """Whether a message of a context answers the task that waits there, and is no call of another skill."""
+        if chosen is None:
+            return True
+        task = await tasks.load(task_id, principal)
+        said = from_json(task.view.status).get("message") or {}
+        pending = pending_in(said.get("parts", ()))
+        return chosen == (pending.skill_id if pending is not None else task.view.metadata.get(SKILL))
+
+    async def _call(self, message: Message, chosen: str | None, assumed: str | None, principal: Principal) -> Module:
+        skill_id = chosen or assumed
+        if skill_id is None:
+            raise SkillRequiredError
+        known = self._catalog.get(skill_id)
+        module = known or _STRANGER  # the same is done for a skill that is not there: it takes as long
+        inputs: dict[str, Any] = {}
+        wrong: SkillInputError | None = None
+        try:
+            inputs = parts_to_input(message.parts, module)
+        except SkillInputError as error:
+            wrong = error
+        allowed = await self._access.allows(principal, skill_id, inputs)
+        if known is None or not allowed:
+            why = "does not exist" if known is None else "is denied by the ACL"
+            logger.warning("skill %s, asked for by %s, %s", loggable(skill_id), loggable(principal.owner) or "?", why)
+            if chosen is None:  # nobody named it: nor do we
+                raise SkillRequiredError
+            raise SkillNotFoundError(skill_id)
+        if wrong is not None:
+            raise wrong
+        if not self._access.rewrites_input:
+            check_input(inputs, module)
+        return module
+
+
+def chosen_skill(message: Message, metadata: Mapping[str, Any] | None) -> str | None:
+    """The skill that a message names, in its own metadata or in those of its request. Raises SkillInputError."""
+    for source in (message.metadata, metadata):
+        found = (source or {}).get(SKILL)
+        if found is not None:
+            if not isinstance(found, str) or not found:
+                raise SkillInputError("Invalid input: metadata.skillId is the id of a skill")
+            return found
+    return None

@@ -1,0 +1,124 @@
+"""What the registry offers: a snapshot that is replaced whenever a module comes or goes, in whatever thread."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from keelbolt.apcore.library import StreamingModule
+from keelbolt.apcore.schemas import Schema
+from keelbolt.apcore.skills import SkillMapper
+from keelbolt.protocol.card import SkillConfig
+
+logger = logging.getLogger("keelbolt.apcore")
+
+EVENTS = ("register", "unregister")
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module that is a skill: its descriptor, which is dear to make, and what is read off it."""
+
+    id: str
+    skill: SkillConfig
+    descriptor: Any = field(repr=False)
+    input_schema: Schema = field(repr=False)
+    model: Any = field(repr=False, default=None)  # the pydantic class of its input, where it has one
+    streams: bool = False
+    requires_approval: bool = False
+    only_once: bool = False  # destructive and not idempotent: when nobody knows whether it was done, its user is asked
+
+
+class Catalog:
+    """The skills of a registry.
+
+    ``modules`` is an immutable snapshot: reading it never waits, not even while another thread registers a hundred
+    modules. A module without a description is no skill, and neither is one that shall not be discovered.
+    """
+
+    def __init__(self, registry: Any, *, mapper: SkillMapper | None = None) -> None:
+        self.registry = registry
+        self._mapper = mapper or SkillMapper()
+        self._lock = threading.Lock()  # of writers: each builds on what the one before made
+        self._listeners: list[Callable[[], None]] = []
+        self._modules: Mapping[str, Module] = MappingProxyType({})
+        subscribe = getattr(registry, "on", None)
+        if callable(subscribe):  # before the first look: what comes in between is seen twice, and not missed
+            for event in EVENTS:
+                subscribe(event, self._changed)
+        with self._lock:
+            found = [self._read(module_id) for module_id in registry.list()]
+            self._modules = MappingProxyType({module.id: module for module in found if module is not None})
+
+    @property
+    def modules(self) -> Mapping[str, Module]:
+        """The skills as of now, by their ids, in order."""
+        return self._modules
+
+    def get(self, module_id: str) -> Module | None:
+        return self._modules.get(module_id)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call this after each change, in the thread that made it."""
+        self._listeners.append(listener)
+
+    def close(self) -> None:
+        """Hear no more of the registry."""
+        self._listeners.clear()
+        unsubscribe = getattr(self.registry, "off", None)
+        if callable(unsubscribe):
+            for event in EVENTS:
+                unsubscribe(event, self._changed)
+
+    def _changed(self, module_id: str, _module: Any = None) -> None:
+        """A module came, went or was reloaded. What counts is how the registry stands now, not what the event says."""
+        with self._lock:
+            found = self._read(module_id)
+            others = {key: value for key, value in self._modules.items() if key != module_id}
+            if found is not None:
+                others[module_id] = found
+            self._modules = MappingProxyType(dict(sorted(others.items())))
+        for listener in tuple(self._listeners):
+            try:
+                listener()
+            except Exception:
+                logger.exception("a listener of the catalog failed")
+
+    def _read(self, module_id: str) -> Module | None:
+        """A module as the registry has it; one that can't be described is told, and left out."""
+        try:
+            descriptor = self.registry.get_definition(module_id)
+            if descriptor is None or not _flag(descriptor, "discoverable", default=True):
+                return None
+            skill = self._mapper.to_skill(descriptor)
+            if skill is None:
+                return None
+            module = self.registry.get(module_id) if hasattr(self.registry, "get") else None
+        except Exception:
+            logger.exception("Skipping module %s: it can't be described", module_id)
+            return None
+        told = (skill.extensions or {}).get("apcore", {})
+        return Module(
+            module_id,
+            skill,
+            descriptor,
+            told.get("inputSchema", {}),
+            getattr(module, "input_schema", None),
+            isinstance(module, StreamingModule),
+            _flag(descriptor, "requires_approval", default=False),
+            _flag(descriptor, "destructive", default=False) and not _flag(descriptor, "idempotent", default=False),
+        )
+
+
+def _flag(descriptor: Any, name: str, *, default: bool) -> bool:
+    annotations = getattr(descriptor, "annotations", None)
+    if isinstance(annotations, Mapping):
+        return bool(annotations.get(name, default))
+    return bool(getattr(annotations, name, default))

@@ -1,0 +1,212 @@
+"""From the parts of a message to the input of a module.
+
+    data         an object: the input itself; several are put together, if no two say the same
+    text         JSON of an object: the input; other text: the property that takes plain text, if there is one
+    file         the property that takes files; without one, the input is {uri or bytes, name, mimeType}
+
+Whatever does not fit is said before a task exists, with JSON pointers into the input.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from keelbolt.apcore.catalog import Module
+from keelbolt.apcore.errors_map import validation_errors
+from keelbolt.apcore.library import SchemaValidationError
+from keelbolt.apcore.schemas import Schema, alternatives, is_file, properties_of, text_property, types_of
+from keelbolt.errors import ParseError, RequestTooLargeError, SkillInputError
+from keelbolt.protocol import strict_json
+from keelbolt.protocol.types import Part
+
+RESERVED = "_approval_token"
+"""apcore's own: whoever could send it, could use an approval that was given for another call."""
+
+MAX_ERRORS = 20
+MAX_ERROR_CHARACTERS = 300
+MAX_POINTER_CHARACTERS = 500
+EXACT = 2**53
+
+Input = dict[str, Any]
+
+
+def parts_to_input(parts: Sequence[Part], module: Module) -> Input:
+    """The input that a message holds. Raises SkillInputError."""
+    if not parts:
+        raise SkillInputError("Message must contain at least one Part")
+    schema = module.input_schema
+    found: Input = {}
+    texts: list[str] = []
+    for part in parts:
+        if part.kind == "data":
+            _join(found, _object(part.data))
+        elif part.text is not None:
+            texts.append(part.text)
+    if texts:
+        _text(found, "\n".join(texts), schema)
+    if files := [part for part in parts if part.kind in ("raw", "url")]:
+        _files(found, files, schema)
+    if RESERVED in found:
+        raise SkillInputError(f"Invalid input: {RESERVED} can't be sent")
+    fitted: Input = _fitted(found, schema)
+    return fitted
+
+
+def check_input(given: Input, module: Module) -> None:
+    """Raise SkillInputError if apcore would refuse this input; the same check, without building schemas anew."""
+    model = module.model
+    if not hasattr(model, "model_validate"):
+        return
+    try:
+        if hasattr(model, "model_validate_json") and (text := _json(given)) is not None:
+            model.model_validate_json(text, strict=True)
+        else:  # bytes, or a plain JSON schema, which apcore has wrapped
+            model.model_validate(given, strict=True)
+    except ValidationError as error:
+        raise SkillInputError("Invalid params", list(_errors(error)), kind="SchemaValidationError") from None
+    except SchemaValidationError as error:
+        found = validation_errors(error.details or {})
+        raise SkillInputError("Invalid params", found, kind="SchemaValidationError") from None
+
+
+def _json(given: Input) -> str | None:
+    try:
+        return json.dumps(given)
+    except (TypeError, ValueError):
+        return None
+
+
+def _errors(error: ValidationError) -> Iterator[dict[str, str]]:
+    """What is wrong, each with a JSON pointer; a field that is missing is named too. Values are not repeated."""
+    for item in error.errors(include_url=False, include_context=False, include_input=False)[:MAX_ERRORS]:
+        yield {"path": _pointer(*item["loc"]), "message": item["msg"][:MAX_ERROR_CHARACTERS], "keyword": item["type"]}
+
+
+def _pointer(*steps: int | str) -> str:
+    """A JSON pointer; names come from outside, and may be long."""
+    path = "".join([f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps])
+    return path[:MAX_POINTER_CHARACTERS]
+
+
+def _object(data: Any) -> Input:
+    if not isinstance(data, dict):
+        raise SkillInputError("Invalid input: the input of a skill is a JSON object")
+    return data
+
+
+def _join(found: Input, more: Mapping[str, Any]) -> None:
+    if twice := found.keys() & more.keys():
+        name = min(twice)
+        raise SkillInputError(errors=[{"path": _pointer(name), "message": "two parts of the message give this"}])
+    found.update(more)
+
+
+def _text(found: Input, text: str, schema: Schema) -> None:
+    """JSON of an object is the input; else plain text, where it is taken."""
+    name = text_property(schema)
+    plain = name is not None and name not in found
+    value: Any = None
+    if text.lstrip()[:1] == "{" or not plain:
+        try:
+            value = strict_json.read(text.encode("utf-8", "surrogatepass"))
+        except (ParseError, RequestTooLargeError) as error:
+            if not plain and found:
+                return  # words beside the data: a greeting, not the input
+            if not plain:
+                raise SkillInputError("Invalid JSON in TextPart") from error
+    if isinstance(value, dict) and (not plain or _meant(value, schema)):
+        _join(found, value)
+    elif plain:
+        assert name is not None
+        found[name] = text
+    elif not found:
+        raise SkillInputError("Invalid input: the input of a skill is a JSON object")
+
+
+def _meant(value: Input, schema: Schema) -> bool:
+    """Whether an object is meant as the input, and not as text that happens to be JSON."""
+    return bool(value.keys() & properties_of(schema).keys()) or not properties_of(schema)
+
+
+# ------------------------------------------------------------------------------------------------------------- files
+
+
+def _files(found: Input, files: Sequence[Part], schema: Schema) -> None:
+    properties = properties_of(schema)
+    wanted = {name: about for name, about in properties.items() if name not in found and (_one(about) or _list(about))}
+    for part in files:
+        name = (part.metadata or {}).get("property")
+        if not isinstance(name, str) or name not in properties:
+            name = next(iter(wanted), None)
+        if name is None:
+            if len(files) > 1 or not ({"uri", "bytes"} & properties.keys() or not properties):
+                raise SkillInputError("Invalid input: this skill takes no such file")
+            _join(found, _described(part, properties))
+        elif _list(properties[name]):
+            value = _value(part, properties[name]["items"])
+            found.setdefault(name, []).append(value)
+        else:
+            _join(found, {name: _value(part, properties[name])})
+            wanted.pop(name, None)
+
+
+def _one(schema: Schema) -> bool:
+    return is_file(schema) or schema.get("format") == "uri"
+
+
+def _list(schema: Mapping[str, Any]) -> bool:
+    items = schema.get("items")
+    return isinstance(items, Mapping) and _one(dict(items))
+
+
+def _value(part: Part, schema: Mapping[str, Any]) -> Any:
+    """A file as its property wants it: bytes, base64, a URI, or an object that tells all of it."""
+    for choice in alternatives(schema):
+        if "object" in types_of(choice):
+            return _described(part, properties_of(choice))
+        if part.url is not None and choice.get("format") == "uri":
+            return part.url
+        if part.raw is not None and choice.get("format") == "binary":
+            return part.raw
+        if part.raw is not None and "string" in types_of(choice) and choice.get("format") != "uri":
+            return base64.b64encode(part.raw).decode()
+    raise SkillInputError("Invalid input: send this file by its bytes, not by a URL, or the other way round")
+
+
+def _described(part: Part, properties: Mapping[str, Any]) -> Input:
+    told: dict[str, Any] = {"name": part.filename, "mimeType": part.media_type}
+    if part.url is not None:
+        told["uri"] = part.url
+    else:
+        told["bytes"] = base64.b64encode(part.raw or b"").decode()
+    return {key: value for key, value in told.items() if value is not None and (not properties or key in properties)}
+
+
+# ----------------------------------------------------------------------------------------------------------- numbers
+
+
+def _fitted(value: Any, schema: Mapping[str, Any]) -> Any:
+    """The value with 3.0 as 3 where an integer is wanted: some wires have no integers, and apcore takes no 3.0."""
+    if isinstance(value, float):
+        wanted = types_of(schema)
+        whole = "integer" in wanted and "number" not in wanted and value.is_integer() and abs(value) <= EXACT
+        return int(value) if whole else value
+    if isinstance(value, dict):
+        properties = _inner(schema, "properties")
+        return {key: _fitted(item, properties[key]) if key in properties else item for key, item in value.items()}
+    if isinstance(value, list):
+        items = _inner(schema, "items")
+        return [_fitted(item, items) for item in value] if items else value
+    return value
+
+
+def _inner(schema: Mapping[str, Any], word: str) -> Mapping[str, Any]:
+    for choice in alternatives(schema):
+        if isinstance(found := choice.get(word), Mapping):
+            return found
+    return {}

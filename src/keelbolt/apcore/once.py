@@ -1,0 +1,57 @@
+"""Calls of modules that must not be called twice: each is a step of its task, and so is its failure."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from pydantic_core import from_json
+
+from keelbolt.apcore.errors_map import ErrorMapper
+from keelbolt.apcore.library import ApprovalPendingError, ExecutionCancelledError
+from keelbolt.errors import InvalidAgentResponseError, KeelboltError, ProtocolError
+from keelbolt.protocol.types import Part, encode
+from keelbolt.tasks.context import TaskContext
+
+FAILED = "_keelbolt.failed"
+_CONTENT = frozenset({"text", "raw", "url", "data"})
+
+
+class FailedBefore(Exception):
+    """The module was called by a process that died before it could say so; ``told`` is what the caller is told."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        super().__init__(told.get("message", ""))
+        self.told = told
+
+
+async def call_once(
+    ctx: TaskContext,
+    module_id: str,
+    call: Callable[[], Awaitable[list[Part]]],
+    parts_of: Callable[[Any], Awaitable[list[Part]]],
+    errors: ErrorMapper,
+) -> list[Part]:
+    """Make the call, unless it was made; if the process dies meanwhile, the user is asked what became of it."""
+    failure: Exception | None = None
+
+    async def recorded() -> Any:
+        nonlocal failure
+        try:
+            return [from_json(encode(part)) for part in await call()]
+        except (ApprovalPendingError, ExecutionCancelledError):
+            raise  # nothing was done yet, or nobody wants to know
+        except Exception as error:
+            if isinstance(error, KeelboltError) and not isinstance(error, ProtocolError | InvalidAgentResponseError):
+                raise  # it is about the task, and not about the module
+            failure = error
+            return {FAILED: errors.to_jsonrpc_error(error)}
+
+    found = await ctx.step(f"call {module_id}", recorded)
+    if failure is not None:
+        raise failure
+    if isinstance(found, Mapping) and isinstance(told := found.get(FAILED), dict):
+        raise FailedBefore(told)
+    if isinstance(found, list) and all(isinstance(part, dict) and part.keys() & _CONTENT for part in found):
+        return [Part.model_validate(part) for part in found]
+    return await parts_of(found)  # what the user says that it gave

@@ -1,0 +1,108 @@
+"""From the output of a module to the parts of an artifact.
+
+    None         no part
+    text         a text part
+    bytes        a file part
+    the rest     a data part; bytes within it become file parts of their own, and leave {"file": its name} behind
+
+What has up to INLINE_BYTES is in its part; the rest is kept by the server as files, and its parts say where.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+
+from keelbolt.apcore.media_types import media_type_of
+from keelbolt.errors import InvalidAgentResponseError
+from keelbolt.protocol.types import Part
+
+INLINE_BYTES = 1024 * 1024
+ALL_FILES_BYTES = 1536 * 1024  # of the files that are in their parts, together: the output of a step has its limits
+JSON = "application/json"
+
+Keep = Callable[[bytes, str, str], Awaitable[str]]
+"""Keeps a file (bytes, media type, name), and says where."""
+
+
+async def output_to_parts(output: Any, keep: Keep) -> list[Part]:
+    """The parts of what a module returned. Raises InvalidAgentResponseError for what can't be sent."""
+    if output is None:
+        return []
+    if isinstance(output, str):
+        return [await _text(output, keep)]
+    if isinstance(output, bytes | bytearray | memoryview):
+        return [await _file(bytes(output), "output", "", keep)]
+    lifted = _Lifted()
+    data = lifted.plain(output, "")
+    parts, room = [await _data(data, keep)], ALL_FILES_BYTES
+    for name, (path, content) in lifted.files.items():
+        parts.append(await _file(content, name, path, keep, room))
+        room -= len(parts[-1].raw or b"")
+    return parts
+
+
+@dataclass(slots=True)
+class _Lifted:
+    """JSON made of an output, and the files that were in it, by their names."""
+
+    files: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+
+    def plain(self, value: Any, path: str) -> Any:
+        if isinstance(value, bytes | bytearray | memoryview):
+            plain = name = path.strip("/").replace("/", ".") or "output"
+            while name in self.files:
+                name = f"{plain}-{len(self.files)}"
+            self.files[name] = (path, bytes(value))
+            return {"file": name}
+        if isinstance(value, BaseModel):
+            value = {name: getattr(value, name) for name in type(value).model_fields}
+        if isinstance(value, Mapping):
+            return {_key(key): self.plain(item, f"{path}/{_key(key)}") for key, item in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self.plain(item, f"{path}/{number}") for number, item in enumerate(value)]
+        if value is None or isinstance(value, str | bool | int):
+            return value
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                raise InvalidAgentResponseError(f"the output is not JSON: {path or '/'} is {value}")
+            return value
+        try:
+            return to_jsonable_python(value)  # dates, decimals, UUIDs, paths, enums, dataclasses
+        except (PydanticSerializationError, ValueError):
+            raise InvalidAgentResponseError(
+                f"the output is not JSON: {path or '/'} is a {type(value).__name__}"
+            ) from None
+
+
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else str(key)
+
+
+async def _data(data: Any, keep: Keep) -> Part:
+    text = to_json(data)
+    if len(text) > INLINE_BYTES:
+        return Part(url=await keep(text, JSON, "output.json"), media_type=JSON, filename="output.json")
+    return Part(data=data, media_type=JSON)
+
+
+async def _text(text: str, keep: Keep) -> Part:
+    if len(to_json(text)) > INLINE_BYTES:
+        content = text.encode()
+        kind = "text/plain; charset=utf-8"
+        return Part(url=await keep(content, kind, "output.txt"), media_type=kind, filename="output.txt")
+    return Part(text=text)
+
+
+async def _file(content: bytes, name: str, path: str, keep: Keep, room: int = ALL_FILES_BYTES) -> Part:
+    kind = media_type_of(content)
+    metadata = {"path": path} if path else None
+    more: dict[str, Any] = {"media_type": kind, "filename": name} | ({"metadata": metadata} if metadata else {})
+    if len(content) <= min(INLINE_BYTES, room):
+        return Part(raw=content, **more)
+    return Part(url=await keep(content, kind, name), **more)

@@ -1,0 +1,191 @@
+"""An A2A agent whose skills are apcore modules."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from keelbolt.apcore.card import AgentCardBuilder
+from keelbolt.apcore.catalog import Catalog
+from keelbolt.apcore.errors_map import sanitized
+from keelbolt.apcore.resolve import check_methods, resolve
+from keelbolt.apcore.task_storage import TaskStoreStorage
+from keelbolt.apcore.task_store import METHODS, TaskStore
+from keelbolt.apcore.watch import ExtensionsWatch
+from keelbolt.apcore.worker import ApcoreWorker
+from keelbolt.auth import Authenticator
+from keelbolt.server import A2AServer
+from keelbolt.server.settings import ServerSettings
+from keelbolt.storage import Kernel
+from keelbolt.tasks.retention import RetentionPolicy
+from keelbolt.tasks.settings import TaskSettings
+from keelbolt.tasks.storage import Storage
+
+logger = logging.getLogger("keelbolt.apcore")
+
+AUTHENTICATES = ("authenticate", "security_schemes")
+HANDLES = ("request_approval", "check_approval")
+MEMORY = ("memory", "memory:", "memory://")
+TTL_SECONDS = 3600.0  # of ended tasks, where they are kept in memory
+CANCEL_SECONDS = 2.0  # a module that does not heed its cancel token is stopped after so long
+
+
+class ApcoreServer(A2AServer):
+    """A complete A2A agent around an apcore registry or executor; its card follows the registry.
+
+    server = ApcoreServer(registry, storage="sqlite:///agent.db")
+    server.run(port=8000)
+
+    The arguments are those of `serve`. ``settings`` and ``task_settings`` are what the server has besides; ``watch``
+    reloads modules of an extensions directory when their files change.
+    """
+
+    def __init__(
+        self,
+        registry_or_executor: object,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        version: str | None = None,
+        url: str | None = None,
+        auth: Authenticator | None = None,
+        task_store: TaskStore | None = None,
+        storage: str | Storage[Any] | Kernel | None = None,
+        cors_origins: Sequence[str] | None = None,
+        push_notifications: bool = False,
+        explorer: bool = False,
+        explorer_prefix: str = "/explorer",
+        cancel_on_disconnect: bool = True,
+        shutdown_timeout: float = 30,
+        execution_timeout: float = 300,
+        metrics: bool = False,
+        default_skill: str | None = None,
+        approval_handler: object | None = None,
+        allow_unapproved: bool = False,
+        watch: str | os.PathLike[str] | None = None,
+        retention: RetentionPolicy | None = None,
+        settings: ServerSettings | None = None,
+        task_settings: TaskSettings | None = None,
+        grpc_port: int | None = None,
+    ) -> None:
+        _positive(shutdown_timeout=shutdown_timeout, execution_timeout=execution_timeout)
+        if auth is not None:
+            check_methods(auth, "Authenticator", AUTHENTICATES)
+        self.kept = _storage(task_store, storage)
+        resolved = resolve(registry_or_executor)
+        if approval_handler is not None:
+            check_methods(approval_handler, "ApprovalHandler", HANDLES)
+            resolved.executor.set_approval_handler(approval_handler)
+        self.catalog = Catalog(resolved.registry)
+        if default_skill is not None and self.catalog.get(default_skill) is None:
+            known = ", ".join(self.catalog.modules) or "none"
+            raise ValueError(f"default_skill names no module that is served: {default_skill}; there are {known}")
+        project = resolved.project(name, description, version)
+        self.modules = worker = ApcoreWorker(
+            self.catalog,
+            resolved.executor,
+            execution_timeout=execution_timeout,
+            default_skill=default_skill,
+            allow_unapproved=allow_unapproved,
+            files_at=lambda: self.settings.url or self.address,
+        )
+        self.builder = AgentCardBuilder(
+            self.catalog,
+            name=project.name,
+            version=project.version,
+            description=project.description,
+            access=worker.access,
+            push_notifications=push_notifications,
+            authenticated=auth is not None,
+        )
+        settings, task_settings = settings or ServerSettings.of(), task_settings or TaskSettings.of()
+        usual = task_settings.cancel_seconds == TaskSettings().cancel_seconds
+        super().__init__(
+            worker=worker,
+            admission=worker.admission,
+            agent_card=self.builder.build(),
+            extended_card=self.builder.extended if auth is not None else None,
+            storage=self.kept,
+            auth=auth,
+            retention=retention or (_ended_after(TTL_SECONDS) if self.kept in MEMORY else None),
+            explorer=explorer,
+            explorer_prefix=explorer_prefix,
+            settings=replace(
+                settings,
+                url=settings.url if url is None else url,
+                cors_origins=settings.cors_origins if cors_origins is None else tuple(cors_origins),
+                metrics=metrics or settings.metrics,
+                cancel_on_disconnect=cancel_on_disconnect,
+                cancel_words=settings.cancel_words or "Canceled by client",
+            ),
+            task_settings=replace(
+                task_settings,
+                drain_seconds=float(shutdown_timeout),
+                cancel_seconds=CANCEL_SECONDS if usual else task_settings.cancel_seconds,
+                no_progress_seconds=max(task_settings.no_progress_seconds, execution_timeout * 2.0),
+            ),
+            grpc_port=grpc_port,
+        )
+        self._watch = ExtensionsWatch(Path(watch), resolved.registry) if watch is not None else None
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self.routes.health.facts = self._facts
+        if self.routes.metrics is not None:
+            self.routes.metrics.json_first = True
+        self.catalog.on_change(self._card_changed)
+        if self._watch is not None:
+            self._watch.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if self._watch is not None:
+            await self._watch.stop()
+        self.catalog.close()
+        try:
+            await super().__aexit__(kind, error, at)
+        finally:
+            self.modules.close()
+
+    def _card_changed(self) -> None:
+        logger.info("modules have changed: there are %d skills now", len(self.catalog))
+        self.replace_card(self.builder.build)
+
+    async def _facts(self, good: bool, detail: str) -> tuple[bool, dict[str, Any]]:  # noqa: FBT001 - as Health asks
+        if good and isinstance(self.kept, TaskStoreStorage):
+            found = await self.kept.health_check()
+            good, detail = found["status"] == "ok", found.get("reason", "")
+        if not good:
+            return False, {"status": "unhealthy", "reason": f"Task store health check failed: {sanitized(detail)}"}
+        uptime = self.routes.health.uptime()
+        return True, {"status": "healthy", "module_count": len(self.catalog), "uptime_seconds": uptime}
+
+
+def _storage(task_store: object, storage: str | Storage[Any] | Kernel | None) -> str | Storage[Any] | Kernel:
+    """Where tasks are kept: a task store, or a storage, or in memory."""
+    if task_store is not None and storage is not None:
+        raise ValueError("give task_store or storage, not both")
+    if task_store is None:
+        return storage if storage is not None else "memory"
+    if isinstance(task_store, str | Storage | Kernel):
+        return task_store
+    check_methods(task_store, "TaskStore", METHODS)
+    store: Any = task_store
+    return TaskStoreStorage(store)
+
+
+def _ended_after(seconds: float) -> RetentionPolicy:
+    return RetentionPolicy(completed=seconds, failed=seconds, canceled=seconds, rejected=seconds)
+
+
+def _positive(**numbers: float) -> None:
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise ValueError(f"{name} is a number of seconds, and more than 0, not {value!r}")

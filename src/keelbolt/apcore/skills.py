@@ -1,0 +1,106 @@
+"""From a module's descriptor to a skill of the agent card."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from keelbolt.apcore.schemas import Schema, SchemaConverter, is_file, properties_of, text_property
+from keelbolt.protocol.card import SkillConfig
+
+logger = logging.getLogger("keelbolt.apcore")
+
+MAX_EXAMPLES = 10
+ANNOTATIONS = ("readonly", "destructive", "idempotent", "requires_approval", "open_world")
+"""Of a module's annotations, those that tell a caller what a call may do."""
+
+JSON = "application/json"
+TEXT = "text/plain"
+ANY = "*/*"
+
+
+class SkillMapper:
+    """Writes what the card says about a module."""
+
+    def __init__(self, schemas: SchemaConverter | None = None) -> None:
+        self._schemas = schemas or SchemaConverter()
+
+    def to_skill(self, descriptor: Any) -> SkillConfig | None:
+        """The skill of a module; None, with a warning, for one without a description: nobody could choose it."""
+        description = (getattr(descriptor, "description", None) or "").strip()
+        if not description:
+            logger.warning("Skipping module %s: missing description", descriptor.module_id)
+            return None
+        input_schema = self._schemas.convert_input_schema(descriptor)
+        output_schema = self._schemas.convert_output_schema(descriptor)
+        examples = self._examples(descriptor)
+        told: dict[str, Any] = {"annotations": self._annotations(getattr(descriptor, "annotations", None))}
+        told |= {"inputSchema": input_schema} if input_schema else {}
+        told |= {"outputSchema": output_schema} if output_schema else {}
+        told |= {"examples": examples} if examples else {}
+        return SkillConfig(
+            id=descriptor.module_id,
+            name=getattr(descriptor, "name", None) or self.humanized(descriptor.module_id),
+            description=description,
+            tags=tuple(str(tag) for tag in getattr(descriptor, "tags", None) or ()),
+            examples=tuple(_example_text(example) for example in examples) or None,
+            input_modes=self.input_modes(input_schema),
+            output_modes=self.output_modes(output_schema),
+            extensions={"apcore": told},
+        )
+
+    @staticmethod
+    def humanized(module_id: str) -> str:
+        """image.resize_all as Image Resize All."""
+        return module_id.replace(".", " ").replace("_", " ").title()
+
+    def input_modes(self, schema: Schema) -> tuple[str, ...]:
+        """What a message to this skill may hold. Data and JSON as text are always understood."""
+        if not schema:
+            return (TEXT,)
+        modes = [JSON]
+        if self._schemas.detect_root_type(schema) == "string" or text_property(schema) is not None:
+            modes.append(TEXT)
+        if takes_files(schema):
+            modes.append(ANY)
+        return tuple(modes)
+
+    def output_modes(self, schema: Schema) -> tuple[str, ...]:
+        """What the artifacts of this skill hold."""
+        if not schema:
+            return (TEXT,)
+        return (JSON, "application/octet-stream") if takes_files(schema) else (JSON,)
+
+    def _examples(self, descriptor: Any) -> list[dict[str, Any]]:
+        found = []
+        for example in (getattr(descriptor, "examples", None) or ())[:MAX_EXAMPLES]:
+            plain = asdict(example) if is_dataclass(example) and not isinstance(example, type) else example
+            if isinstance(plain, Mapping):
+                kept = {key: value for key, value in plain.items() if value is not None}
+                found.append(to_jsonable_python(kept, fallback=str, inf_nan_mode="strings"))
+        return found
+
+    def _annotations(self, annotations: Any) -> dict[str, bool]:
+        defaults = {"open_world": True}
+        if isinstance(annotations, Mapping):
+            return {name: bool(annotations.get(name, defaults.get(name, False))) for name in ANNOTATIONS}
+        return {name: bool(getattr(annotations, name, defaults.get(name, False))) for name in ANNOTATIONS}
+
+
+def takes_files(schema: Schema) -> bool:
+    """Whether a property of this object is a file, or a list of files."""
+    for found in properties_of(schema).values():
+        items = found.get("items")
+        if is_file(found) or (isinstance(items, Mapping) and is_file(items)):
+            return True
+    return bool({"uri", "mimeType"} <= set(properties_of(schema)))
+
+
+def _example_text(example: Mapping[str, Any]) -> str:
+    """An example as A2A has them: words that can be sent, here the JSON of the input."""
+    return json.dumps(example.get("inputs", {}), ensure_ascii=False)

@@ -1,0 +1,129 @@
+"""Hot reload: files of an extensions directory that come, change or go are modules that do so.
+
+A file that can't be loaded is told, and the module that was there before stays. The directory is looked at, rather than
+the system asked to report changes: that works on every machine and in every container, and needs nothing installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from importlib.util import cache_from_source
+from pathlib import Path
+from typing import Any
+
+from keelbolt.apcore.discovery import complaints
+from keelbolt.apcore.library import load_metadata, resolve_entry_point, scan_extensions, validate_module
+
+logger = logging.getLogger("keelbolt.apcore")
+
+LOOK_SECONDS = 0.5
+
+Stamp = tuple[int, int]  # when it was written, and its size
+
+
+class ExtensionsWatch:
+    """Keeps a registry like its directory, from when it is made."""
+
+    def __init__(self, path: Path, registry: Any) -> None:
+        self._path = path
+        self._registry = registry
+        self._known = self._stamps()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await asyncio.to_thread(self.look)
+            except Exception:
+                logger.exception("the extensions directory could not be looked at")
+
+    def look(self) -> None:
+        """Take in what changed since the last look."""
+        stamps = self._stamps()
+        for module_id in self._known.keys() - stamps.keys():
+            if self._registry.unregister(module_id):
+                logger.info("module %s is gone", module_id)
+        for module_id, (file, stamp) in stamps.items():
+            if module_id not in self._known or self._known[module_id][1] != stamp:
+                self._load(module_id, file)
+        self._known = stamps
+
+    def _stamps(self) -> dict[str, tuple[Path, tuple[Stamp, ...]]]:
+        """Every module file, and when it and what is said about it were written."""
+        with complaints("apcore.registry.scanner"):  # they were told at the start
+            found = scan_extensions(self._path)
+        stamps: dict[str, tuple[Path, tuple[Stamp, ...]]] = {}
+        for each in found:
+            files = (each.file_path, each.meta_path)
+            with contextlib.suppress(OSError):  # gone meanwhile: the next look sees it
+                written = tuple(_stamp(Path(file)) for file in files if file is not None)
+                stamps.setdefault(each.canonical_id, (Path(each.file_path), written))
+        return stamps
+
+    def _load(self, module_id: str, file: Path) -> None:
+        about = file.with_name(f"{file.stem}_meta.yaml")
+        try:
+            metadata = load_metadata(about) if about.exists() else {}
+            module = _loaded(file, metadata)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a file of somebody else raises
+            ends = "is left as it was" if self._registry.has(module_id) else "is left out"
+            logger.warning("module %s %s: %s", module_id, ends, _why(error))
+            return
+        self._replace(module_id, module, metadata)
+
+    def _replace(self, module_id: str, module: Any, metadata: dict[str, Any]) -> None:
+        """Another module under this id; the one before comes back if the new one refuses to be loaded."""
+        before = self._registry.get(module_id) if self._registry.has(module_id) else None
+        known = self._registry.get_module_metadata(module_id) if before is not None else {}
+        state = _suspended(before)
+        if before is not None:
+            self._registry.unregister(module_id)
+        try:
+            self._registry.register(module_id, module, metadata=metadata)
+        except Exception as error:  # noqa: BLE001 - the same
+            logger.warning("module %s is left as it was: %s", module_id, _why(error))
+            if before is not None:
+                self._registry.register(module_id, before, metadata=known)
+            return
+        if state is not None and callable(resume := getattr(module, "on_resume", None)):
+            resume(state)
+        logger.info("module %s is %s", module_id, "new" if before is None else "loaded again")
+
+
+def _loaded(file: Path, metadata: dict[str, Any]) -> Any:
+    with contextlib.suppress(OSError, NotImplementedError):
+        # Python takes what it compiled for the file's, as long as second and size are the same.
+        Path(cache_from_source(str(file))).unlink(missing_ok=True)
+    module = resolve_entry_point(file, meta=metadata)()
+    if problems := validate_module(module):
+        raise ValueError("; ".join(problems))
+    return module
+
+
+def _suspended(module: Any) -> Any:
+    """What the module wants its successor to know."""
+    suspend = getattr(module, "on_suspend", None)
+    return suspend() if callable(suspend) else None
+
+
+def _stamp(file: Path) -> Stamp:
+    found = file.stat()
+    return found.st_mtime_ns, found.st_size
+
+
+def _why(error: BaseException) -> str:
+    cause = error.__cause__ or error
+    return f"{type(cause).__name__}: {' '.join(str(cause).split())}"

@@ -1,0 +1,282 @@
+"""Runs modules as tasks: one call through the executor is one turn."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from keelbolt.apcore.access import Access, identity_of
+from keelbolt.apcore.admission import SkillAdmission
+from keelbolt.apcore.approvals import (
+    NOBODY,
+    SERVED,
+    Answer,
+    Gate,
+    Pending,
+    answer_var,
+    digest_of,
+    read_answer,
+    reason_of,
+    refuses_var,
+)
+from keelbolt.apcore.calls import Call, Calls
+from keelbolt.apcore.catalog import Catalog, Module
+from keelbolt.apcore.delegation import TASK, Delegator
+from keelbolt.apcore.errors_map import ErrorMapper, MappedError, hides, sanitized
+from keelbolt.apcore.inputs import RESERVED, Input
+from keelbolt.apcore.library import (
+    ApprovalDeniedError,
+    ApprovalPendingError,
+    CancelToken,
+    Context,
+    ExecutionCancelledError,
+    ModuleTimeoutError,
+    TraceContext,
+)
+from keelbolt.apcore.once import FailedBefore, call_once
+from keelbolt.apcore.outputs import output_to_parts
+from keelbolt.apcore.running import Running, running_var
+from keelbolt.apcore.views import look_through_views
+from keelbolt.errors import (
+    InvalidAgentResponseError,
+    InvalidParamsError,
+    KeelboltError,
+    ProtocolError,
+    SkillNotFoundError,
+    StepFailed,
+)
+from keelbolt.observability.tracing import carried
+from keelbolt.protocol.errors import describe
+from keelbolt.protocol.types import Part
+from keelbolt.tasks.context import TaskContext
+from keelbolt.tasks.worker import Worker
+
+logger = logging.getLogger("keelbolt.apcore")
+
+ARTIFACT = "result"
+GRACE_SECONDS = 0.5  # apcore ends a call at its deadline; what it does not end, we do
+
+
+class TaskCancelToken(CancelToken):  # type: ignore[misc]  # apcore has no types
+    """Cancelled when its task is."""
+
+    def __init__(self, ctx: TaskContext) -> None:
+        super().__init__()
+        self._ctx = ctx
+
+    @property
+    def is_cancelled(self) -> bool:
+        return super().is_cancelled or self._ctx.is_cancelled
+
+
+class ApcoreWorker(Worker):
+    """Calls the module that a message chooses, through the executor.
+
+    worker = ApcoreWorker(catalog, executor)
+    server = A2AServer(worker=worker, admission=worker.admission, agent_card=builder.build(), …)
+    catalog.on_change(lambda: server.replace_card(builder.build))
+
+    ``default_skill`` is called by messages that choose none. What needs an approval is refused when the executor has
+    nobody to ask, unless ``allow_unapproved``. ``files_at`` says where clients reach the server, for links to files.
+
+    While a worker is open, its executor sees the modules through views; `close` leaves the executor as it was.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        executor: Any,
+        *,
+        execution_timeout: float = 300.0,
+        default_skill: str | None = None,
+        allow_unapproved: bool = False,
+        files_at: Callable[[], str] | None = None,
+    ) -> None:
+        self.catalog = catalog
+        self.executor = executor
+        self.access = Access(executor)
+        self.admission = SkillAdmission(catalog, self.access, default_skill=default_skill)
+        self._calls = Calls(catalog, self.admission)
+        self._timeout = execution_timeout
+        self._errors = ErrorMapper()
+        self._files_at = files_at
+        self._gate = None if allow_unapproved else Gate(executor)
+        self._undo_views = look_through_views(executor)
+        self._call = _with_context(executor.call_async)
+        self._stream = _with_context(stream) if callable(stream := getattr(executor, "stream", None)) else None
+
+    def close(self) -> None:
+        """Leave the executor as it was; once."""
+        self._undo_views()
+        self._undo_views = _nothing
+        if self._gate is not None:
+            self._gate.close()
+
+    async def handle(self, ctx: TaskContext) -> None:
+        try:
+            call = self._calls.of(ctx)
+        except ProtocolError as error:
+            await self._refuse(ctx, error)
+            return
+        if self._gate is not None and not self._gate.refuses and call.module.requires_approval:
+            await ctx.reject(f"Approval denied: {NOBODY}", data={"type": "ApprovalDeniedError"})
+            return
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(self._timeout + GRACE_SECONDS if self._timeout > 0 else None):
+                parts = await self._run(ctx, call)
+        except ApprovalPendingError as error:
+            await self._wait(ctx, call, error)
+        except ExecutionCancelledError as error:
+            if not ctx.is_cancelled:  # the module gave up by itself
+                await self._fail(ctx, call, error)
+        except FailedBefore as error:
+            await ctx.fail(str(error), data=error.told)
+        except StepFailed as error:
+            await ctx.fail(str(error), data={"code": -32603, "message": str(error), "data": {"type": "StepFailed"}})
+        except TimeoutError:
+            await self._fail(ctx, call, ModuleTimeoutError(call.module.id, int(self._timeout * 1000)))
+        except KeelboltError as error:
+            if not isinstance(error, ProtocolError | InvalidAgentResponseError):
+                raise
+            await self._fail(ctx, call, error)
+        except Exception as error:  # noqa: BLE001 - a module may raise anything
+            if isinstance(error, ModuleTimeoutError):
+                self._say_who_cut(call.module, time.monotonic() - started)
+            await self._fail(ctx, call, error)
+        else:
+            await self._complete(ctx, parts)  # beyond the timeout: the module has done its part
+
+    # ----------------------------------------------------------------------------------------------------- the call
+
+    async def _run(self, ctx: TaskContext, call: Call) -> list[Part]:
+        context = self._context(ctx)
+        inputs = dict(call.inputs)
+        answer = None
+        if call.approval_id is not None:
+            inputs[RESERVED] = call.approval_id
+            before = call.pending.approved if call.pending is not None else ()
+            answer = Answer(call.approval_id, read_answer(ctx.message), ctx.principal.owner, before)
+        answer_var.set(answer)
+        refuses_var.set(self._gate is not None)
+        running_var.set(running := Running())
+        try:
+            output = partial(self._output, ctx, call.module, inputs, context)
+            if call.module.only_once:
+                return await call_once(ctx, call.module.id, output, partial(self._parts, ctx), self._errors)
+            return await output()
+        except BaseException:
+            context.cancel_token.cancel()  # a module that goes on nevertheless is told that nobody waits for it
+            running.stop()
+            raise
+
+    async def _output(self, ctx: TaskContext, module: Module, inputs: Input, context: Context[Any]) -> list[Part]:
+        """Call the module; the chunks of one that streams are artifacts already."""
+        if not module.streams or self._stream is None:
+            return await self._parts(ctx, await self._call(module.id, inputs, context))
+        name = artifact_of(ctx)
+        async with contextlib.aclosing(self._stream(module.id, inputs, context)) as chunks:
+            async for chunk in chunks:
+                if parts := await self._parts(ctx, chunk):
+                    await ctx.emit_artifact(artifact_id=name, parts=parts, append=True)
+        return []
+
+    async def _complete(self, ctx: TaskContext, parts: list[Part]) -> None:
+        if ctx.is_cancelled:  # it is too late for a result
+            return
+        await ctx.complete(parts=parts, artifact_id=artifact_of(ctx))
+
+    async def _parts(self, ctx: TaskContext, output: Any) -> list[Part]:
+        async def keep(content: bytes, media_type: str, filename: str) -> str:
+            file = await ctx.keep_file(content, media_type=media_type, filename=filename)
+            return (self._files_at().rstrip("/") if self._files_at is not None else "") + file.path
+
+        return await output_to_parts(output, keep)
+
+    def _context(self, ctx: TaskContext) -> Context[Any]:
+        """What a module is told about its call: for whom, until when, in which trace, and of which task."""
+        headers = carried(ctx.request_context)
+        identity = identity_of(ctx.principal)
+        context: Context[Any] = Context.create(
+            identity=identity,
+            trace_parent=TraceContext.extract(headers) if headers else None,
+            cancel_token=TaskCancelToken(ctx),
+            global_deadline=time.time() + self._timeout if self._timeout > 0 else None,
+            data={"a2a": {"taskId": ctx.task_id, "contextId": ctx.context_id, "turn": ctx.turn, "text": ctx.user_text}},
+        )
+        context.data[TASK] = Delegator(ctx, context)
+        context.data[SERVED] = self._gate is not None
+        return context
+
+    # ------------------------------------------------------------------------------------------------------ endings
+
+    async def _wait(self, ctx: TaskContext, call: Call, error: ApprovalPendingError) -> None:
+        """Ask for the approval, and remember what it is for."""
+        approval_id = error.approval_id or call.approval_id
+        about = (error.details or {}).get("module_id")
+        answer = answer_var.get()
+        pending = Pending(
+            call.module.id,
+            call.messages,
+            ctx.turn,
+            digest_of(call.inputs),
+            approval_id,
+            about if isinstance(about, str) else None,
+            answer.given if answer is not None else (),
+        )
+        reason = sanitized(reason_of(error) or "") or None
+        await ctx.request_input(pending.question(reason), data=pending.json(reason))
+
+    async def _fail(self, ctx: TaskContext, call: Call, error: Exception) -> None:
+        self._errors.log(error, call.module.id, ctx.task_id)
+        if hides(error, call.module.id):  # that changed since the message was let in: it is told as it would be now
+            await self._refuse(ctx, SkillNotFoundError(call.module.id))
+            return
+        mapped = self._errors.map(error)
+        if isinstance(error, ApprovalDeniedError):
+            await ctx.reject(mapped.message, data=mapped.json())
+        else:
+            await ctx.fail(mapped.message, data=mapped.json())
+
+    async def _refuse(self, ctx: TaskContext, error: ProtocolError) -> None:
+        """The message can't be made into a call; mostly that was said before there was a task."""
+        failure = describe(error)
+        kind = (failure.data or {}).get("type", failure.row.name)
+        told = MappedError(failure.row.code, sanitized(failure.message), {**(failure.data or {}), "type": kind})
+        logger.warning("task %s: %s", ctx.task_id, sanitized(str(error)))
+        await (ctx.reject if isinstance(error, InvalidParamsError) else ctx.fail)(told.message, data=told.json())
+
+    def _say_who_cut(self, module: Module, seconds: float) -> None:
+        if self._timeout > 0 and seconds < self._timeout - GRACE_SECONDS:
+            logger.warning(
+                "module %s was cut after %.1f s, before the execution_timeout of %g s: its own resources.timeout, or "
+                "executor.default_timeout in the executor's Config (milliseconds; 0 for none), is shorter",
+                module.id,
+                seconds,
+                self._timeout,
+            )
+
+
+def _nothing() -> None:
+    """What is left to be undone."""
+
+
+def _with_context(call: Callable[..., Any]) -> Callable[[str, Input, Any], Any]:
+    """A method of an executor; one that is not apcore's own may take no context."""
+    try:
+        inspect.signature(call).bind("", {}, None)
+    except TypeError:
+        return lambda module_id, inputs, _context: call(module_id, inputs)
+    return call
+
+
+def artifact_of(ctx: TaskContext) -> str:
+    """The artifact of this turn: what an earlier call in the same task gave stays beside it."""
+    earlier = {artifact.artifact_id for artifact in ctx.previous_artifacts} if ctx.turn > 1 else ()
+    return f"{ARTIFACT}-{ctx.turn}" if ARTIFACT in earlier else ARTIFACT

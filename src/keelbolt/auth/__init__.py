@@ -1,0 +1,49 @@
+"""Who is calling: authenticators turn the headers of a request into a `Principal`.
+
+    resolver = Resolver(JWTAuthenticator(secret, audience="my-agent"))
+    principal = await resolver.principal(request_headers)
+
+`JWTAuthenticator` and `JWKSCache` need the extra ``auth`` and are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from keelbolt.auth.api_keys import APIKeyAuthenticator
+from keelbolt.auth.authenticator import Authenticator, Resolver, acting_as, auth_identity_var
+from keelbolt.auth.bearer import TokenAuthenticator
+from keelbolt.auth.claims import ClaimMapping
+from keelbolt.auth.compose import AnyOf
+from keelbolt.auth.digests import new_secret, sha256_hex
+from keelbolt.auth.principal import ANONYMOUS, Principal
+
+if TYPE_CHECKING:
+    from keelbolt.auth.jwks import JWKSCache
+    from keelbolt.auth.jwt import JWTAuthenticator
+
+__all__ = [
+    "ANONYMOUS",
+    "APIKeyAuthenticator",
+    "AnyOf",
+    "Authenticator",
+    "ClaimMapping",
+    "JWKSCache",
+    "JWTAuthenticator",
+    "Principal",
+    "Resolver",
+    "TokenAuthenticator",
+    "acting_as",
+    "auth_identity_var",
+    "new_secret",
+    "sha256_hex",
+]
+
+_LATER = {"JWKSCache": "keelbolt.auth.jwks", "JWTAuthenticator": "keelbolt.auth.jwt"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'keelbolt.auth' has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)

@@ -1,0 +1,55 @@
+"""Bearer tokens: how one is read from the headers, and tokens that are known in advance."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from keelbolt.auth.digests import Digests
+from keelbolt.auth.principal import Principal
+from keelbolt.errors import CredentialsRefused
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+
+
+def bearer_token(headers: Mapping[str, str], *, max_bytes: int = 16_384) -> str | None:
+    """The token of an ``Authorization: Bearer …`` header, None when there is no such header."""
+    scheme, _, token = headers.get("authorization", "").strip().partition(" ")
+    if scheme.lower() != "bearer":
+        return None
+    token = token.strip()
+    if len(token) > max_bytes:  # before anything looks into it
+        raise CredentialsRefused(f"The token is too long; at most {max_bytes} bytes are taken.", reason="size")
+    if not _TOKEN.fullmatch(token):
+        raise CredentialsRefused("The Authorization header holds no bearer token.", reason="malformed")
+    return token
+
+
+class TokenAuthenticator:
+    """Bearer tokens that are known in advance, each with its principal: ``{sha256_hex(token): principal}``.
+
+    Tokens are kept as digests, so neither memory nor a configuration file holds one; `TokenAuthenticator.of` takes the
+    tokens themselves. A token of another kind may be somebody else's (see `AnyOf`), so the message says no more than
+    that it is not accepted.
+    """
+
+    def __init__(self, digests: Mapping[str, Principal | str]) -> None:
+        self._digests = Digests(digests)
+
+    @classmethod
+    def of(cls, tokens: Mapping[str, Principal | str]) -> TokenAuthenticator:
+        """From the tokens themselves, which are forgotten at once."""
+        return cls(Digests.table_of(tokens))
+
+    def authenticate(self, headers: Mapping[str, str]) -> Principal | None:
+        token = bearer_token(headers)
+        if token is None:
+            return None
+        principal = self._digests.find(token)
+        if principal is None:
+            raise CredentialsRefused("The token is not accepted.", reason="unknown")
+        return principal
+
+    def security_schemes(self) -> list[dict[str, Any]]:
+        return [{"type": "http", "scheme": "bearer"}]

@@ -1,0 +1,120 @@
+"""The claims of a token whose signature was checked: whether they hold now and here, and whom they mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeAlias
+
+from keelbolt.auth.principal import Principal
+from keelbolt.errors import AuthMisconfigured, CredentialsRefused
+
+MAX_TIME = 2**53  # seconds; beyond it, NaN and Infinity included, a number is no time
+
+ClaimName: TypeAlias = str | tuple[str, ...]
+"""The name of a claim; a tuple leads into nested ones: ``("realm_access", "roles")``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimMapping:
+    """Which claims make up the principal.
+
+    With ``tenant_claim`` the claim must be there: a token without it would else be of the tenant that has no name.
+    ``roles_claim`` is a list, or words in one string as OAuth's ``scope`` has them. ``attrs_claims`` are kept as the
+    principal's claims, which are stored with everything it starts; so there are none unless they are asked for.
+    """
+
+    id_claim: ClaimName = "sub"
+    type_claim: ClaimName = "type"
+    roles_claim: ClaimName = "roles"
+    attrs_claims: tuple[str, ...] | list[str] = ()
+    tenant_claim: ClaimName | None = None
+
+    def principal(self, claims: Mapping[str, Any], *, tenant: str = "") -> Principal:
+        """The principal that these claims mean; ``tenant`` is the fixed one where no claim says it."""
+        owner = _at(claims, self.id_claim)
+        if not isinstance(owner, str) or not owner:
+            _refuse("The token does not say whom it is for.", "claims")
+        if self.tenant_claim is not None:
+            tenant = _at(claims, self.tenant_claim)
+            if not isinstance(tenant, str) or not tenant:
+                _refuse("The token does not say which tenant it is for.", "claims")
+        kind = _at(claims, self.type_claim)
+        return Principal(
+            owner=owner,
+            tenant=tenant,
+            roles=_roles(_at(claims, self.roles_claim)),
+            claims={name: claims[name] for name in self.attrs_claims if name in claims},
+            type=kind if isinstance(kind, str) and kind else "user",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRules:
+    """What must hold of claims: not expired, from the right issuer, meant for us, and complete."""
+
+    issuers: frozenset[str] = frozenset()
+    audiences: frozenset[str] = frozenset()
+    required: tuple[str, ...] = ()
+    leeway_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.leeway_seconds <= 600:
+            raise AuthMisconfigured(
+                "leeway is a number of seconds from 0 to 600: what clocks may differ, not a grace period"
+            )
+
+    def check(self, claims: Mapping[str, Any], *, now: float) -> None:
+        """Raise `CredentialsRefused` unless everything holds at the time ``now``."""
+        if _time(claims, "exp", needed=True) + self.leeway_seconds <= now:
+            _refuse("The token has expired; get a new one.", "expired")
+        for name in ("nbf", "iat"):
+            if _time(claims, name) - self.leeway_seconds > now:
+                _refuse("The token is not valid yet.", "early")
+        self._check_issuer(claims.get("iss"))
+        self._check_audience(claims.get("aud"))
+        for name in self.required:
+            if claims.get(name) is None:
+                _refuse("The token lacks a claim that is required here.", "claims")
+
+    def _check_issuer(self, issuer: object) -> None:
+        if self.issuers and not (isinstance(issuer, str) and issuer in self.issuers):
+            _refuse("The token is from another issuer.", "issuer")
+
+    def _check_audience(self, audience: object) -> None:
+        named = [audience] if isinstance(audience, str) else [] if audience is None else audience
+        if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+            _refuse("The token is meant for somebody else.", "audience")
+        # A token that names an audience is for that audience alone, also where nobody configured our own name.
+        if (named or self.audiences) and self.audiences.isdisjoint(named):
+            _refuse("The token is meant for somebody else.", "audience")
+
+
+def _time(claims: Mapping[str, Any], name: str, *, needed: bool = False) -> int | float:
+    value = claims.get(name)
+    if value is None and not needed:
+        return -math.inf
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < MAX_TIME:
+        _refuse(f"The token's {name} is {'missing' if value is None else 'no time'}.", "claims")
+    return value
+
+
+def _at(claims: Mapping[str, Any], name: ClaimName) -> Any:
+    value: Any = claims
+    for part in (name,) if isinstance(name, str) else name:
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _roles(value: Any) -> frozenset[str]:
+    if value is None:
+        return frozenset()
+    roles = value.split() if isinstance(value, str) else value
+    if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):
+        _refuse("The token's roles are no list of words.", "claims")
+    return frozenset(roles)
+
+
+def _refuse(message: str, reason: str) -> NoReturn:
+    raise CredentialsRefused(message, reason=reason)

@@ -1,0 +1,64 @@
+"""Several authenticators as one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keelbolt.auth.authenticator import Authenticator, answer, close, principal_of
+from keelbolt.auth.principal import Principal
+from keelbolt.auth.schemes import named
+from keelbolt.errors import AuthMisconfigured, AuthUnavailable, CredentialsRefused
+
+
+class AnyOf:
+    """Lets in whom any of its authenticators recognises; they are asked in their order, and the first answer counts.
+
+    Owners of two issuers are the same owner when their names are: give every issuer a tenant of its own unless their
+    names can't collide.
+    """
+
+    def __init__(self, *authenticators: Authenticator) -> None:
+        if not authenticators:
+            raise AuthMisconfigured("AnyOf() of nothing would let nobody in; give it authenticators")
+        self._authenticators = authenticators
+        self._schemes = _schemes(authenticators)
+
+    async def authenticate(self, headers: dict[str, str]) -> Principal | None:
+        refusals: list[CredentialsRefused] = []
+        unavailable: AuthUnavailable | None = None
+        for authenticator in self._authenticators:
+            try:
+                identity = await answer(authenticator, headers)
+            except CredentialsRefused as refusal:  # the next one may know these credentials
+                refusals.append(refusal)
+            except AuthUnavailable as error:
+                unavailable = unavailable or error
+            else:
+                if identity is not None and not (principal := principal_of(identity)).anonymous:
+                    return principal
+        if unavailable is not None:  # the one that could not be asked might have said yes
+            raise unavailable
+        if refusals:
+            # The one that got furthest says most: "expired" helps its caller, "unknown" does not.
+            raise next((refusal for refusal in refusals if refusal.reason != "unknown"), refusals[0])
+        return None
+
+    def security_schemes(self) -> dict[str, dict[str, Any]]:
+        return self._schemes
+
+    async def aclose(self) -> None:
+        for authenticator in self._authenticators:
+            await close(authenticator)
+
+
+def _schemes(authenticators: tuple[Authenticator, ...]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for authenticator in authenticators:
+        for name, scheme in named(authenticator.security_schemes()).items():
+            if scheme in found.values():
+                continue
+            own_name, number = name, 2
+            while own_name in found:
+                own_name, number = f"{name}{number}", number + 1
+            found[own_name] = scheme
+    return found

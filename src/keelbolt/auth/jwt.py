@@ -1,0 +1,124 @@
+"""Callers that show a signed JSON Web Token."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from keelbolt.auth.bearer import bearer_token
+from keelbolt.auth.claims import ClaimMapping, ClaimRules
+from keelbolt.auth.jwks import JWKSCache
+from keelbolt.auth.keys import ASYMMETRIC, SYMMETRIC, KeySource, VerificationKey, load_keys
+from keelbolt.auth.principal import Principal
+from keelbolt.auth.schemes import Schemes, named
+from keelbolt.auth.tokens import TOKEN_TYPES, json_object, take_apart
+from keelbolt.errors import AuthMisconfigured, CredentialsRefused
+
+MAX_TOKEN_BYTES = 16_384
+
+_USUAL = ("HS256", "RS256", "ES256", "ES384", "ES512", "EdDSA")
+
+
+class JWTAuthenticator:
+    """Lets in who shows a token of one issuer: signed with its key, for us, not expired, with the claims we need.
+
+    The key is a secret, a PEM, a JWK or several of them as ``key``; or the issuer's key set by its URL, as ``jwks_url``
+    or as a `JWKSCache`. ``algorithms`` are those that are accepted, by default the usual one of each key. For several
+    issuers use one authenticator each, in `AnyOf`: no key or algorithm of one is then good for tokens of another.
+
+    `authenticate` is None for a request without a bearer token, and raises `CredentialsRefused` for a token that is not
+    accepted.
+    """
+
+    def __init__(
+        self,
+        key: KeySource | Sequence[KeySource] | None = None,
+        *,
+        jwks_url: str | None = None,
+        jwks: JWKSCache | None = None,
+        algorithms: Iterable[str] | None = None,
+        audience: str | Iterable[str] | None = None,
+        issuer: str | Iterable[str] | None = None,
+        claim_mapping: ClaimMapping | None = None,
+        require_claims: Iterable[str] | None = None,
+        tenant: str = "",
+        leeway_seconds: float = 10.0,
+        max_token_bytes: int = MAX_TOKEN_BYTES,
+        token_types: Collection[str] = TOKEN_TYPES,
+        schemes: Schemes | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if sum(given is not None for given in (key, jwks_url, jwks)) != 1:
+            raise AuthMisconfigured("give one of key=, jwks_url= and jwks=")
+        self._mapping = claim_mapping or ClaimMapping()
+        self._rules = ClaimRules(
+            issuers=_words("issuer", issuer),
+            audiences=_words("audience", audience),
+            required=tuple(sorted(_words("require_claims", require_claims))),
+            leeway_seconds=leeway_seconds,
+        )
+        if key is None and not self._rules.issuers:
+            raise AuthMisconfigured("a key set needs issuer=: many issuers publish one set for all of their customers")
+        if tenant and self._mapping.tenant_claim is not None:
+            raise AuthMisconfigured("give the tenant or the claim that holds it, not both")
+        self._keys = () if key is None else load_keys(key)
+        self._jwks = JWKSCache(jwks_url) if jwks_url is not None else jwks
+        self._algorithms = _allowed(algorithms, self._keys)
+        self._tenant = tenant
+        self._max_token_bytes = max_token_bytes
+        self._token_types = frozenset(token_types)
+        self._schemes: Schemes = [{"type": "http", "scheme": "bearer"}] if schemes is None else schemes
+        named(self._schemes)  # a wrong one is told now, not when the card is made
+        self._clock = clock
+
+    async def authenticate(self, headers: Mapping[str, str]) -> Principal | None:
+        token = bearer_token(headers, max_bytes=self._max_token_bytes)
+        return None if token is None else await self.principal(token)
+
+    async def principal(self, token: str) -> Principal:
+        """The principal that this token means; `CredentialsRefused` if it may not be believed."""
+        unverified = take_apart(token, token_types=self._token_types)
+        if unverified.algorithm not in self._algorithms:
+            raise CredentialsRefused("The token is signed in a way that is not accepted here.", reason="algorithm")
+        keys = await self._find(unverified.algorithm, unverified.kid)
+        if not keys:
+            raise CredentialsRefused("The token is signed with a key that is not known here.", reason="key")
+        signed, signature = unverified.signed, unverified.signature
+        if not any(key.verifies(unverified.algorithm, signed=signed, signature=signature) for key in keys):
+            raise CredentialsRefused("The token's signature is wrong.", reason="signature")
+        claims = json_object(unverified.payload)
+        self._rules.check(claims, now=self._clock())
+        return self._mapping.principal(claims, tenant=self._tenant)
+
+    def security_schemes(self) -> Schemes:
+        return self._schemes
+
+    async def aclose(self) -> None:
+        if self._jwks is not None:
+            await self._jwks.aclose()
+
+    async def _find(self, algorithm: str, kid: str | None) -> tuple[VerificationKey, ...]:
+        if self._jwks is not None:
+            return await self._jwks.find(algorithm, kid)
+        return tuple(key for key in self._keys if key.fits(algorithm, kid))
+
+
+def _allowed(algorithms: Iterable[str] | None, keys: tuple[VerificationKey, ...]) -> frozenset[str]:
+    possible = frozenset[str]().union(*(key.algorithms for key in keys)) if keys else frozenset(ASYMMETRIC)
+    if algorithms is None:
+        return possible.intersection(_USUAL) or possible
+    allowed = _words("algorithms", algorithms)
+    if unknown := allowed.difference(SYMMETRIC, ASYMMETRIC):
+        raise AuthMisconfigured(f"{', '.join(sorted(unknown))}: not one of {', '.join((*SYMMETRIC, *ASYMMETRIC))}")
+    if useless := allowed - possible:
+        raise AuthMisconfigured(f"{', '.join(sorted(useless))}: no key that is given here can check it")
+    if not allowed:
+        raise AuthMisconfigured("algorithms is empty, so no token could ever be accepted")
+    return allowed
+
+
+def _words(name: str, value: str | Iterable[str] | None) -> frozenset[str]:
+    words = frozenset() if value is None else frozenset([value] if isinstance(value, str) else value)
+    if not all(isinstance(word, str) and word for word in words):
+        raise AuthMisconfigured(f"{name} is a word or several, none of them empty")
+    return words

@@ -1,0 +1,53 @@
+"""What a program committed, to be committed again under other names: the same bytes, without the program."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+from keelbolt.storage import Kernel, Operation, Receipt
+
+T = TypeVar("T")
+
+
+@contextmanager
+def overheard(kernel: Kernel) -> Iterator[list[tuple[Operation, ...]]]:
+    """The operations of each commit that is called meanwhile."""
+    heard: list[tuple[Operation, ...]] = []
+    commit = kernel.commit
+
+    def listening(partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        heard.append(operations)
+        return commit(partition, *operations)
+
+    with patch.object(kernel, "commit", listening):
+        yield heard
+
+
+def renamed(value: T, names: Mapping[str, str]) -> T:
+    """The same with other names in all its texts; old and new names are of equal length."""
+    return _renamed(value, names)  # type: ignore[no-any-return]
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    match value:
+        case str():
+            for old, new in names.items():
+                value = value.replace(old, new)
+            return value
+        case bytes():
+            for old, new in names.items():
+                value = value.replace(old.encode(), new.encode())
+            return value
+        case tuple():
+            return tuple([_renamed(each, names) for each in value])
+        case Mapping():
+            return {key: _renamed(each, names) for key, each in value.items()}
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            changes = {field.name: _renamed(getattr(value, field.name), names) for field in fields(value)}
+            return replace(value, **changes)
+        case _:
+            return value

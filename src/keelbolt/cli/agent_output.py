@@ -1,0 +1,163 @@
+"""How what an agent says looks on a terminal: its answer on stdout, all about it on stderr."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from keelbolt.client import Event, Message, Task, TaskState
+
+_KEPT = frozenset("\n\t")
+_COLOURS = {"completed": "green", "failed": "red", "rejected": "red", "canceled": "yellow", "input_required": "cyan"}
+
+
+def plain(text: str) -> str:
+    """Text of somebody else's without what would steer the terminal."""
+    return "".join(each if each.isprintable() or each in _KEPT else "�" for each in text)
+
+
+def print_answer(answer: Task | Message, url: str, *, json_output: bool) -> bool:
+    """Print an answer; whether it is that of a task that did not end well."""
+    from keelbolt.client import Task, text_of
+
+    if json_output:
+        from keelbolt.protocol import v1
+
+        _print_line(v1.event(answer))
+    else:
+        if text := plain(text_of(answer)):
+            click.echo(text)
+        if isinstance(answer, Task):
+            _print_files(answer)
+            _print_state(answer.id, answer.status.state, url)
+    return isinstance(answer, Task) and _failed(answer.status.state)
+
+
+def print_task_json(task: Task) -> None:
+    from keelbolt.protocol.types import encode
+
+    _print_line(encode(task))
+
+
+def _print_files(task: Task) -> None:
+    for artifact in task.artifacts:
+        for part in artifact.parts:
+            if part.kind == "data":
+                click.echo(json.dumps(part.data, indent=2, ensure_ascii=False))
+            elif part.kind in ("raw", "url"):
+                what = plain(part.url) if part.url is not None else f"{len(part.raw or b'')} bytes"
+                _note(f"file {plain(part.filename or artifact.artifact_id)}: {what}")
+
+
+def _print_state(task_id: str, state: TaskState, url: str) -> None:
+    _note(f"task {task_id} ", click.style(state.name, fg=_COLOURS.get(state.name)))
+    if state.paused:
+        _note(f"answer with: keelbolt send {url} --task {task_id} …")
+
+
+def _failed(state: TaskState) -> bool:
+    return state.terminal and state.name != "completed"
+
+
+def _note(words: str, coloured: str = "") -> None:
+    click.echo(click.style(words, dim=True) + coloured, err=True)
+
+
+def _print_line(data: bytes) -> None:
+    click.echo(data.decode())
+
+
+class Teller:
+    """Shows a stream as it comes: chunks one after the other, statuses on lines of their own."""
+
+    def __init__(self, url: str, *, json_output: bool) -> None:
+        self._url = url
+        self._json = json_output
+        self._inside = False  # a line that was begun
+        self._artifact = ""
+        self._task_id = ""
+        self._state: TaskState | None = None
+
+    def show(self, event: Event) -> None:
+        self._task_id = event.task_id or self._task_id
+        self._state = event.state or self._state
+        if self._json:
+            from keelbolt.protocol import v1
+
+            value = json.loads(v1.event(event.value))
+            click.echo(json.dumps({"id": event.id, "snapshot": event.snapshot, **value}, ensure_ascii=False))
+            return
+        if event.artifact is not None:
+            if event.artifact.artifact_id != self._artifact or not getattr(event.value, "append", False):
+                self._line()
+            self._artifact = event.artifact.artifact_id
+            self._write(plain(event.text))
+            for part in event.artifact.parts:
+                if part.kind == "data":
+                    self._line()
+                    click.echo(plain(json.dumps(part.data, ensure_ascii=False)))
+        elif event.snapshot:
+            self.note("the stream goes on from the task as it is now:")
+            self._write(plain(event.text))
+        elif event.message is not None:
+            self._line()
+            click.echo(plain(event.text))
+
+    def note(self, words: str) -> None:
+        if not self._json:
+            self._line()
+        _note(words)
+
+    def left(self) -> None:
+        self.note(f"the task goes on; look at it with: keelbolt get {self._url} {self._task_id}")
+
+    def end(self) -> bool:
+        """After the last event; whether the task did not end well."""
+        if not self._json:
+            self._line()
+            if self._state is not None and self._task_id:
+                _print_state(self._task_id, self._state, self._url)
+        return self._state is not None and _failed(self._state)
+
+    def _write(self, text: str) -> None:
+        if text:
+            click.echo(text, nl=False)
+            self._inside = not text.endswith("\n")
+
+    def _line(self) -> None:
+        if self._inside:
+            click.echo()
+            self._inside = False
+
+
+def print_card(card: dict[str, Any]) -> None:
+    """A card for people."""
+    from keelbolt.client.endpoints import endpoints
+
+    version = f" {card['version']}" if card.get("version") else ""
+    click.echo(click.style(plain(f"{card['name']}{version}"), bold=True))
+    if card.get("description"):
+        click.echo(plain(str(card["description"])))
+    capabilities = card.get("capabilities")
+    able = [name for name, value in capabilities.items() if value is True] if isinstance(capabilities, dict) else []
+    schemes = card.get("securitySchemes")
+    rows = [
+        ("speaks", ", ".join(f"{each.binding} {each.version}" for each in endpoints(card)) or "nothing known here"),
+        ("can", ", ".join(able) or "answer"),
+        ("asks for", ", ".join(schemes) if isinstance(schemes, dict) and schemes else "no credentials"),
+        ("signed", "yes" if card.get("signatures") else "no"),
+    ]
+    for name, value in rows:
+        click.echo(f"  {name:<9} {plain(value)}")
+    skills = [skill for skill in card.get("skills") or () if isinstance(skill, dict)]
+    if skills:
+        click.echo("\nskills")
+    for skill in skills:
+        skill_id, name = str(skill.get("id", "")), str(skill.get("name", skill.get("id", "")))
+        known_by = f" ({plain(skill_id)})" if skill_id not in ("", name) else ""
+        click.echo(f"  {plain(name)}{known_by}: {plain(str(skill.get('description', '')))}")
+        for example in skill.get("examples") or ():
+            click.echo(click.style(f"    “{plain(str(example))}”", dim=True))

@@ -1,0 +1,244 @@
+"""`keelbolt card|send|stream|get|cancel URL`: talk to any A2A agent from a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from keelbolt.cli.agent_output import Teller, print_answer, print_card, print_task_json
+from keelbolt.cli.output import as_json, print_json
+
+if TYPE_CHECKING:
+    from keelbolt.client import A2AClient, Reconnect
+
+F = TypeVar("F", bound=Callable[..., Any])
+FAILED = 1  # exit code: the agent answered, and the task did not end well
+
+_OPTIONS = (
+    click.option("--token", envvar="KEELBOLT_TOKEN", help="A bearer token, sent to the agent of this URL alone."),
+    click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="A header more, as for API keys."),
+    click.option("--binding", type=click.Choice(["JSONRPC", "HTTP+JSON"]), help="Speak this binding alone."),
+    click.option("--protocol", type=click.Choice(["1.0", "0.3"]), help="Speak this version of A2A alone."),
+    click.option("--timeout", type=float, default=30.0, show_default=True, help="Seconds to wait for an answer."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """The agent that a command calls."""
+
+    url: str
+    options: dict[str, Any]
+
+    @asynccontextmanager
+    async def opened(self, **more: Any) -> AsyncIterator[A2AClient]:
+        from keelbolt.client import A2AClient
+
+        try:
+            client = A2AClient(self.url, **self.options, **more)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="URL") from None
+        async with client:
+            yield client
+
+
+def calls_agent(command: F) -> F:
+    """The argument URL, and the options of all commands that call an agent."""
+
+    @wraps(command)
+    def run(
+        url: str,
+        token: str | None,
+        headers: tuple[str, ...],
+        binding: str | None,
+        protocol: str | None,
+        timeout: float,
+        **given: Any,
+    ) -> Any:
+        options: dict[str, Any] = {"auth": token or None, "headers": _headers(headers), "timeout": timeout}
+        if binding is not None:
+            options["bindings"] = [binding]
+        if protocol is not None:
+            options["versions"] = [protocol]
+        return command(Agent(url, options), **given)
+
+    decorated: Any = run
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return click.argument("url")(decorated)  # type: ignore[no-any-return]
+
+
+_messages = (
+    click.option("--task", "task_id", help="Go on with this task."),
+    click.option("--context", "context_id", help="Belong to this conversation."),
+    click.option("--message-id", help="The message's own id; one that is sent again with the same id is one task."),
+    click.option("--skill", metavar="ID", help="Of an agent of modules: which of its skills is meant."),
+)
+
+
+def says_something(command: F) -> F:
+    decorated: Any = command
+    for option in reversed(_messages):
+        decorated = option(decorated)
+    return click.argument("text")(decorated)  # type: ignore[no-any-return]
+
+
+@click.command()
+@calls_agent
+@click.option("--extended", is_flag=True, help="The card that the agent shows to those it knows.")
+@as_json
+def card(agent: Agent, extended: bool, json_output: bool) -> None:
+    """Show what an agent says about itself.
+
+    \b
+    Example:
+      keelbolt card http://localhost:8000
+    """
+
+    async def fetch() -> dict[str, Any]:
+        async with agent.opened() as client:
+            found: dict[str, Any] = await (client.get_extended_card() if extended else client.discover())
+            return found
+
+    found = _run(fetch())
+    if json_output:
+        print_json(found)
+    else:
+        print_card(found)
+
+
+@click.command()
+@calls_agent
+@says_something
+@click.option("--no-wait", is_flag=True, help="Answer with the task at once, not when its turn is over.")
+@as_json
+def send(agent: Agent, text: str, no_wait: bool, json_output: bool, **ids: Any) -> None:
+    """Send TEXT (- reads it from stdin) to an agent, and print its answer.
+
+    The answer goes to stdout; the task's id and state go to stderr. The exit code is 1 when the task failed.
+
+    \b
+    Example:
+      keelbolt send http://localhost:8000 "Hello"
+    """
+
+    async def ask() -> Any:
+        async with agent.opened() as client:
+            return await client.send_message(_text(text), return_immediately=no_wait, **_about(ids))
+
+    answer = _run(ask())
+    sys.exit(print_answer(answer, agent.url, json_output=json_output) * FAILED)
+
+
+@click.command()
+@calls_agent
+@says_something
+@as_json
+def stream(agent: Agent, text: str, json_output: bool, **ids: Any) -> None:
+    """Send TEXT (- reads it from stdin) to an agent, and print what it says while it works.
+
+    A connection that breaks is opened again, and goes on where it was. Ctrl-C leaves; the task goes on.
+
+    \b
+    Example:
+      keelbolt stream http://localhost:8000 "count to 5"
+    """
+    teller = Teller(agent.url, json_output=json_output)
+
+    def again(reconnect: Reconnect) -> None:
+        teller.note(f"{reconnect.cause}; connecting again in {reconnect.seconds:.1f} s")
+
+    async def follow() -> None:
+        async with (
+            agent.opened(on_reconnect=again) as client,
+            aclosing(client.stream_message(_text(text), **_about(ids))) as events,
+        ):
+            async for event in events:
+                teller.show(event)
+
+    try:
+        _run(follow())
+    except KeyboardInterrupt:
+        teller.left()
+    sys.exit(teller.end() * FAILED)
+
+
+@click.command()
+@calls_agent
+@click.argument("task")
+@click.option("--history", type=click.IntRange(0), metavar="N", help="At most so many messages of its history.")
+@as_json
+def get(agent: Agent, task: str, history: int | None, json_output: bool) -> None:
+    """Show a task of an agent.
+
+    \b
+    Example:
+      keelbolt get http://localhost:8000 0198c2f4-7d6b-7000-8000-0123456789ab
+    """
+
+    async def load() -> Any:
+        async with agent.opened() as client:
+            return await client.get_task(task, history_length=history)
+
+    found = _run(load())
+    if json_output:
+        print_task_json(found)
+    else:
+        print_answer(found, agent.url, json_output=False)
+
+
+@click.command()
+@calls_agent
+@click.argument("task")
+@as_json
+def cancel(agent: Agent, task: str, json_output: bool) -> None:
+    """Cancel a task of an agent.
+
+    \b
+    Example:
+      keelbolt cancel http://localhost:8000 0198c2f4-7d6b-7000-8000-0123456789ab
+    """
+
+    async def end() -> Any:
+        async with agent.opened() as client:
+            return await client.cancel_task(task)
+
+    found = _run(end())
+    if json_output:
+        print_task_json(found)
+    else:
+        click.echo(f"{found.id} is {found.status.state.name}")
+
+
+def _run(work: Awaitable[Any]) -> Any:
+    async def run() -> Any:
+        return await work
+
+    return asyncio.run(run())
+
+
+def _about(given: dict[str, Any]) -> dict[str, Any]:
+    """What is said about a message, with the skill in its metadata."""
+    rest = {name: value for name, value in given.items() if name != "skill"}
+    return rest if given["skill"] is None else {**rest, "metadata": {"skillId": given["skill"]}}
+
+
+def _text(text: str) -> str:
+    return sys.stdin.read() if text == "-" else text
+
+
+def _headers(given: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for line in given:
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise click.BadParameter("a header is 'NAME: VALUE'", param_hint="--header")
+        found[name.strip()] = value.strip()
+    return found

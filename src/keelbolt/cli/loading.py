@@ -1,0 +1,91 @@
+"""Finds what ``module:name`` on the command line means, also in the current directory."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from keelbolt.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from keelbolt.tasks.worker import AnyWorker
+
+HOW = "write it as module:name, for example agent:Echo for the Echo of agent.py"
+
+
+def load_worker(reference: str) -> AnyWorker:
+    """The worker that this names: a Worker, or an async function; of a class, an instance. Raises InvalidValue."""
+    from keelbolt.tasks.worker import Worker, handler_of
+
+    found = load(reference)
+    if isinstance(found, type) and issubclass(found, Worker):
+        try:
+            found = found()
+        except Exception as error:
+            raise InvalidValue(
+                f"{reference}() failed: {type(error).__name__}: {error}; an instance can be named as well as a class"
+            ) from error
+    try:
+        handler_of(found)
+    except InvalidValue as error:
+        raise InvalidValue(f"{reference} can't work: {error}") from None
+    worker: AnyWorker = found
+    return worker
+
+
+def load(reference: str) -> Any:
+    """The object that this names. Raises InvalidValue."""
+    module_name, colon, name = reference.partition(":")
+    if not (module_name and colon and name):
+        raise InvalidValue(f"{reference!r} names nothing; {HOW}")
+    found: Any = _module(module_name)
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise InvalidValue(f"{module_name} has no {name}{_instead(found, part)}") from None
+    return found
+
+
+def _module(name: str) -> ModuleType:
+    directory = str(Path.cwd())
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if name == missing or name.startswith(f"{missing}."):
+            raise InvalidValue(
+                f"there is no module {missing}, neither in the current directory nor installed; {HOW}"
+            ) from None
+        raise InvalidValue(f"{name} imports {missing}, which is not installed") from None
+    except Exception as error:
+        raise InvalidValue(
+            f"{name} could not be imported: {type(error).__name__}: {error}{_line(error, name)}"
+        ) from error
+
+
+def _instead(found: Any, part: str) -> str:
+    names = [name for name in vars(found) if not name.startswith("_")] if hasattr(found, "__dict__") else []
+    own = [
+        name for name in names if getattr(getattr(found, name), "__module__", "") == getattr(found, "__name__", None)
+    ]
+    close = get_close_matches(part, names, n=3) or own[:5] or names[:5]
+    return f"; it has {', '.join(close)}" if close else ""
+
+
+def _line(error: Exception, module: str) -> str:
+    """Where in the module the error came up, without anybody's directories."""
+    if isinstance(error, SyntaxError):
+        return ""  # it says so itself
+    file, at, place = f"{module.rpartition('.')[2]}.py", error.__traceback__, ""
+    while at is not None:
+        if Path(at.tb_frame.f_code.co_filename).name == file:
+            place = f" (line {at.tb_lineno} of {file})"
+        at = at.tb_next
+    return place

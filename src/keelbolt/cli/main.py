@@ -1,0 +1,76 @@
+"""The root of the command line, and the one place where errors become a line for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from keelbolt.cli.agents import cancel, card, get, send, stream
+from keelbolt.cli.bench import bench
+from keelbolt.cli.conformance import conformance
+from keelbolt.cli.dead import dead
+from keelbolt.cli.failure import Failure
+from keelbolt.cli.migrate import migrate
+from keelbolt.cli.serve import serve
+from keelbolt.cli.skills import skills
+from keelbolt.cli.state import state
+from keelbolt.cli.state_data import export, gc, import_, views
+from keelbolt.cli.state_look import sessions, show, traces
+from keelbolt.cli.storage import storage
+from keelbolt.cli.tasks import tasks
+from keelbolt.cli.transfer import backup, copy, restore
+from keelbolt.cli.turns import turns
+from keelbolt.cli.webhooks import webhooks
+from keelbolt.cli.worker import worker
+from keelbolt.errors import KeelboltError
+
+
+class Root(click.Group):
+    """A group that prints each KeelboltError of its commands as a Failure."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeelboltError as error:
+            raise Failure(str(error)) from error
+
+
+@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="keelbolt", prog_name="keelbolt", message="%(prog)s %(version)s")
+def main() -> None:
+    """Keelbolt keeps what AI agents must not lose.
+
+    A storage is named by a URL: sqlite:///relative/path.db, sqlite:////absolute/path.db, postgresql://host/database,
+    redis://host/0 or memory:
+
+    \b
+    Example:
+      keelbolt serve agent:Echo --storage sqlite:///agent.db
+      keelbolt stream http://localhost:8000 "Hello"
+      keelbolt storage stats sqlite:///agent.db
+    """
+
+
+storage.add_command(copy)
+storage.add_command(backup)
+storage.add_command(restore)
+for command in (sessions, traces, show, gc, export, import_, views):
+    state.add_command(command)
+main.add_command(storage)
+main.add_command(state)
+main.add_command(migrate)
+main.add_command(serve)
+main.add_command(skills)
+main.add_command(worker)
+main.add_command(card)
+main.add_command(send)
+main.add_command(stream)
+main.add_command(get)
+main.add_command(cancel)
+main.add_command(tasks)
+main.add_command(dead)
+main.add_command(webhooks)
+main.add_command(turns)
+main.add_command(bench)
+main.add_command(conformance)

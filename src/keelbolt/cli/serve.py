@@ -1,0 +1,159 @@
+"""`keelbolt serve`: a worker, or apcore modules, served as a complete A2A agent."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from keelbolt.cli.loading import load, load_worker
+from keelbolt.cli.pasted import curl, run_tag
+from keelbolt.cli.serve_options import DEFAULT_STORAGE, ServeCommand, check_together, serve_options
+from keelbolt.observability.logs import log_to_stderr
+
+if TYPE_CHECKING:
+    from keelbolt.auth import Authenticator
+    from keelbolt.grpc.address import Address
+    from keelbolt.protocol.card import AgentCardConfig
+    from keelbolt.server.settings import ServerSettings
+    from keelbolt.tasks.worker import AnyWorker
+
+
+@click.command(cls=ServeCommand)
+@serve_options
+@click.pass_context
+def serve(ctx: click.Context, /, **given: Any) -> None:
+    """Serve a worker, or apcore modules, as an A2A agent, until SIGTERM or Ctrl-C.
+
+    MODULE:WORKER names a Worker, a class of it or an async function; modules are also looked for in the current
+    directory. Without it, every apcore module below --extensions-dir is a skill of the agent. Clients speak A2A 0.3 or
+    1.0 to it, by JSON-RPC, REST or gRPC. Tasks survive the process: start it again, and they go on.
+
+    \b
+    Example:
+      keelbolt serve agent:Echo --storage sqlite:///agent.db --port 8000
+      keelbolt serve --extensions-dir ./extensions --auth-type bearer --auth-key key.pem
+    """
+    check_together(ctx)
+    log_to_stderr(as_json=given["json_output"], level=given["log_level"])
+    if given["worker"] is None:
+        from keelbolt.cli.serve_modules import serve_modules
+
+        serve_modules(given)
+    else:
+        _serve_worker(given)
+
+
+def settings_of(given: Mapping[str, Any]) -> ServerSettings:
+    """What both kinds of agents are served with."""
+    from keelbolt.server.settings import ServerSettings
+
+    return ServerSettings.of(
+        url=given["public_url"],
+        grpc_url=given["grpc_url"],
+        metrics=given["metrics"],
+        cors_origins=given["cors_origins"] or None,
+        operators=given["operators"],
+        explorer=given["explorer"],
+        explorer_prefix=given["explorer_prefix"],
+        cancel_on_disconnect=given["cancel_on_disconnect"],
+    )
+
+
+def auth_of(given: Mapping[str, Any]) -> Authenticator | None:
+    """Who lets callers in: whoever shows a token that this key has signed."""
+    from keelbolt.errors import AuthMisconfigured
+
+    key: str | None = given["auth_key"]
+    if key is None:
+        if given["auth_type"] is not None:
+            raise AuthMisconfigured("--auth-key is required when --auth-type is bearer")
+        if given["auth_issuer"] or given["auth_audience"]:
+            raise AuthMisconfigured("--auth-key is required with --auth-issuer and --auth-audience")
+        return None
+    from keelbolt.auth.jwt import JWTAuthenticator
+
+    with contextlib.suppress(OSError, ValueError):  # no path at all: a secret
+        if (path := Path(key)).is_file():
+            key = path.read_text(encoding="utf-8").strip()
+    return JWTAuthenticator(key, issuer=given["auth_issuer"], audience=given["auth_audience"])
+
+
+def _serve_worker(given: Mapping[str, Any]) -> None:
+    from keelbolt.server import A2AServer
+    from keelbolt.tasks.settings import TaskSettings
+
+    worker: str = given["worker"]
+    found = load_worker(worker)
+    server = A2AServer(
+        worker=found,
+        agent_card=_card(worker, found, given),
+        storage=given["url"] or DEFAULT_STORAGE,
+        auth=auth_of(given),
+        settings=settings_of(given),
+        task_settings=TaskSettings.of(concurrency=given["concurrency"], drain_seconds=given["shutdown_timeout"]),
+        grpc_port=given["grpc_port"],
+    )
+    examples = [example for skill in server.agent_card.skills for example in skill.examples or ()]
+    server.run(
+        host=given["host"] or "127.0.0.1",
+        port=given["port"],
+        processes=given["processes"],
+        ready=lambda address: _tell(
+            address,
+            (examples or ["Hello"])[0],
+            server.grpc_at,
+            operators=server.settings.operators == "loopback",
+            page="" if server.settings.explorer is False else f"{address}{server.settings.explorer_prefix}",
+        ),
+    )
+
+
+def _card(reference: str, worker: AnyWorker, given: Mapping[str, Any]) -> AgentCardConfig:
+    """The card that is named, the module's own, or one made from the worker and what is given."""
+    from keelbolt.errors import InvalidValue
+    from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
+
+    card: str | None = given.get("card")
+    if card is not None:
+        found = load(card)
+    else:
+        try:
+            found = load(f"{reference.partition(':')[0]}:card")
+        except InvalidValue:
+            found = None
+    if isinstance(found, AgentCardConfig):
+        return found
+    if card is not None:
+        raise InvalidValue(f"{card} is no AgentCardConfig")
+    kind: Any = worker if inspect.isfunction(worker) else type(worker)
+    description = given.get("description") or inspect.getdoc(kind) or f"The agent {kind.__name__}."
+    return AgentCardConfig(
+        name=given.get("name") or kind.__name__,
+        description=description.splitlines()[0],
+        version=given.get("agent_version") or "1.0.0",
+        capabilities=CapabilitiesConfig(streaming=True, push_notifications=True),
+    )
+
+
+def _tell(address: str, example: str, grpc_at: Address | None, *, operators: bool, page: str = "") -> None:
+    """What to try, in lines that can be pasted; with ids that no agent on this storage was sent before."""
+    run = run_tag()
+    lines = (
+        f"The agent listens at {address}" + (f", and by gRPC at {grpc_at}" if grpc_at is not None else ""),
+        *([f"Look at it in a browser at this machine: {page}"] if page else []),
+        "",
+        f"  its card:      curl {address}/.well-known/agent-card.json",
+        "  say hello:     " + curl(address, "SendMessage", f"hello-{run}", {"text": "Hello"}),
+        "  watch it work: " + curl(address, "SendStreamingMessage", f"watch-{run}", {"text": example}, "-N "),
+        f"  its tasks:     curl {address}/tasks",
+        *([f"  its inside:    curl {address}/keelbolt/v1/system"] if operators else []),
+        "",
+        *(["Whoever sits at this machine is its operator: put no proxy before it.", ""] if operators else []),
+        "A message that is sent twice (the same messageId) is one task. Stop the agent with Ctrl-C.",
+    )
+    click.echo("\n".join(lines))

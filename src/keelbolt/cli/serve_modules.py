@@ -1,0 +1,138 @@
+"""`keelbolt serve --extensions-dir`: apcore modules, served as an A2A agent.
+
+The exit code is 0 after SIGTERM or Ctrl-C, 1 when what was asked for can't be (a directory, a module, a key), and 2
+when the agent could not start or go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from keelbolt.cli.failure import Failure, WrongConfiguration
+from keelbolt.cli.pasted import AS_BEARER, curl, run_tag
+from keelbolt.cli.serve_options import DEFAULT_EXTENSIONS, DEFAULT_STORAGE
+from keelbolt.errors import ExtensionsNotFound, KeelboltError
+
+if TYPE_CHECKING:
+    from keelbolt.apcore.catalog import Module
+    from keelbolt.apcore.server import ApcoreServer
+
+logger = logging.getLogger("keelbolt.apcore")
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - as apcore agents are started in containers
+SHUTDOWN_SECONDS = 30.0
+MEMORY = ("memory", "memory:", "memory://")
+
+
+def serve_modules(given: Mapping[str, Any]) -> None:
+    """Serve them until a signal comes; raises Failure."""
+    try:
+        server = _server(given)
+    except (KeelboltError, TypeError, ValueError) as error:
+        raise WrongConfiguration(str(error)) from error
+    try:
+        server.run(
+            host=given["host"] or EVERYWHERE,
+            port=given["port"],
+            processes=given["processes"],
+            ready=lambda address: _tell(address, server, AS_BEARER if given["auth_key"] else ""),
+        )
+    except SystemExit:  # it has said why in the log
+        raise Failure("the agent did not start; its log says why") from None
+    except KeelboltError:
+        raise
+    except Exception as error:
+        logger.exception("the agent failed")
+        raise Failure("the agent failed; its log says why") from error
+
+
+def _server(given: Mapping[str, Any]) -> ApcoreServer:
+    path = given["extensions_dir"] or DEFAULT_EXTENSIONS
+    if given["extensions_dir"] is None and not Path(path).is_dir():  # whoever means a worker needs no apcore
+        raise WrongConfiguration(
+            f"{ExtensionsNotFound(path)}; name one with --extensions-dir, or a worker as module:name, for example "
+            "agent:Echo for the Echo of agent.py"
+        )
+    from keelbolt.apcore.approvals import CallerApproves
+    from keelbolt.apcore.server import ApcoreServer
+    from keelbolt.cli.serve import auth_of, settings_of
+    from keelbolt.tasks.settings import TaskSettings
+
+    auth = auth_of(given)
+    settings = settings_of(given)
+    return ApcoreServer(
+        path,
+        name=given["name"],
+        description=given["description"],
+        version=given["agent_version"],
+        auth=auth,
+        push_notifications=bool(given["push_notifications"]),
+        explorer=bool(given["explorer"]),
+        explorer_prefix=settings.explorer_prefix,
+        cancel_on_disconnect=given["cancel_on_disconnect"] is not False,
+        shutdown_timeout=given["shutdown_timeout"] or SHUTDOWN_SECONDS,
+        execution_timeout=given["execution_timeout"],
+        default_skill=given["default_skill"],
+        approval_handler=CallerApproves() if given["approval"] == "caller" else None,
+        allow_unapproved=given["approval"] == "skip",
+        watch=path if given["watch"] else None,
+        settings=settings,
+        task_settings=TaskSettings.of(concurrency=given["concurrency"]),
+        grpc_port=given["grpc_port"],
+        **_kept(given),
+    )
+
+
+def _kept(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Where tasks are kept, and for how long."""
+    from keelbolt.apcore.memory_task_store import InMemoryTaskStore
+    from keelbolt.tasks.retention import RetentionPolicy
+
+    url, ttl, most = given["url"], given["task_store_ttl"], given["task_store_max"]
+    in_memory = url in MEMORY or (url is None and (ttl is not None or most is not None))
+    if in_memory and given["processes"] > 1:
+        raise ValueError("several processes need a storage that they share; name one with --storage")
+    if in_memory and (ttl is not None or most is not None):
+        bounds = {"ttl_seconds": ttl, "max_capacity": most}
+        return {"task_store": InMemoryTaskStore(**{name: each for name, each in bounds.items() if each is not None})}
+    if most is not None:
+        logger.warning("--task-store-max (TASK_STORE_MAX) is for tasks in memory; this storage has no such bound")
+    if ttl is None:
+        return {"storage": url or DEFAULT_STORAGE}
+    ended = RetentionPolicy(completed=ttl, failed=ttl, canceled=ttl, rejected=ttl)
+    return {"storage": url or DEFAULT_STORAGE, "retention": ended}
+
+
+def _tell(address: str, server: ApcoreServer, option: str) -> None:
+    """What to try, in lines that can be pasted."""
+    shown = {skill.id for skill in server.agent_card.skills}
+    modules = [module for module in server.catalog.modules.values() if module.id in shown]
+    count = len(server.catalog)
+    lines = [f"The agent listens at {address}, with {count} skill{'' if count == 1 else 's'}", ""]
+    lines.append(f"  its card:    curl {address}/.well-known/agent-card.json")
+    if modules:
+        lines.append(f"  call one:    {_call(address, min(modules, key=_daring), option)}")
+    if server.settings.explorer:
+        lines.append(f"  look at it:  {address}{server.settings.explorer_prefix}/")
+    else:
+        lines.append("  look at it:  start it with --explorer, and it has a page for people")
+    click.echo("\n".join([*lines, "", "Stop the agent with Ctrl-C."]))
+
+
+def _daring(module: Module) -> tuple[bool, bool]:
+    """First what does no harm, then what has an example."""
+    return module.requires_approval or module.only_once, not getattr(module.descriptor, "examples", None)
+
+
+def _call(address: str, module: Module, option: str) -> str:
+    from keelbolt.apcore.samples import sample_input
+
+    examples = getattr(module.descriptor, "examples", None) or ()
+    inputs = examples[0].inputs if examples else sample_input(module.input_schema)
+    metadata = {"skillId": module.id}
+    return curl(address, "SendMessage", f"try-{run_tag()}", {"data": inputs}, option, metadata=metadata)

@@ -1,0 +1,217 @@
+"""The options of `keelbolt serve`: flags first, then ``KEELBOLT_X``, then (for modules) the plain ``X``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from keelbolt.cli.failure import WrongArguments
+from keelbolt.observability.logs import LEVELS
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+DEFAULT_STORAGE = "sqlite:///keelbolt.db"
+DEFAULT_EXTENSIONS = "./extensions"
+
+OF_MODULES = (
+    "extensions_dir",
+    "push_notifications",
+    "task_store_ttl",
+    "task_store_max",
+    "execution_timeout",
+    "default_skill",
+    "approval",
+    "watch",
+)
+
+
+class ServeCommand(click.Command):
+    """Where modules are served, wrong arguments end with 1, as everything does that is wrong before it runs."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if _names_worker(ctx):
+                raise
+            raise WrongArguments(error.format_message(), error.ctx) from error
+
+
+class ServeOption(click.Option):
+    """An option that is also read from a variable without ``KEELBOLT_``, unless a worker is served.
+
+    Containers of apcore agents are set up by such names; somebody else's program may mean something else by HOST.
+    """
+
+    def __init__(self, *names: Any, plain: str | None = None, **options: Any) -> None:
+        super().__init__(*names, **options)
+        self.plain = plain
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        found = super().resolve_envvar_value(ctx)
+        if found is None and self.plain is not None and not _names_worker(ctx):
+            found = os.environ.get(self.plain) or None
+        return found
+
+
+def _names_worker(ctx: click.Context) -> bool:
+    return isinstance(ctx.params.get("worker"), str)  # it is eager: read before everything else
+
+
+def _option(*names: str, plain: str | None = None, **options: Any) -> Callable[[Command], Command]:
+    if plain is not None:
+        options["envvar"] = f"KEELBOLT_{plain}"
+    return click.option(*names, cls=ServeOption, plain=plain, **options)
+
+
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.argument("worker", metavar="[MODULE:WORKER]", required=False, is_eager=True),
+    _option(
+        "--extensions-dir",
+        plain="EXTENSIONS_DIR",
+        metavar="DIR",
+        help=f"Serve the apcore modules below this directory.  [default: {DEFAULT_EXTENSIONS}]",
+    ),
+    _option(
+        "--storage",
+        "url",
+        envvar="KEELBOLT_STORAGE",
+        metavar="URL",
+        help=f"Where tasks are kept.  [default: {DEFAULT_STORAGE}]",
+    ),
+    _option("--host", plain="HOST", help="0.0.0.0 lets other machines in.  [default: 127.0.0.1; of modules: 0.0.0.0]"),
+    _option(
+        "--port",
+        plain="PORT",
+        type=click.IntRange(0, 65535),
+        default=8000,
+        show_default=True,
+        help="0 takes a free one.",
+    ),
+    _option(
+        "--grpc-port",
+        type=click.IntRange(0, 65535),
+        help="Serve gRPC too, at this port; 0 takes a free one. Needs keelbolt[grpc].",
+    ),
+    _option("--grpc-url", metavar="HOST:PORT", help="Where clients reach gRPC, for the card."),
+    _option("--processes", type=click.IntRange(1, 64), default=1, show_default=True, help="They share the port."),
+    _option("--url", "public_url", metavar="URL", help="Where clients reach the agent, for its card."),
+    _option("--name", plain="AGENT_NAME", help="The agent's name, when nothing else says it."),
+    _option("--description", plain="AGENT_DESCRIPTION", help="What it does, when nothing else says it."),
+    _option(
+        "--version-str",
+        "agent_version",
+        plain="AGENT_VERSION",
+        metavar="VERSION",
+        help="Its version, when nothing else says it.",
+    ),
+    _option("--card", metavar="MODULE:CARD", help="The AgentCardConfig.  [default: MODULE:card, if there is one]"),
+    _option("--auth-type", type=click.Choice(["bearer"]), help="Let in only who shows a JSON Web Token."),
+    _option(
+        "--auth-key",
+        plain="JWT_KEY",
+        metavar="KEY",
+        help="What their signatures are checked with: a secret, or the path of a key in PEM.",
+    ),
+    _option("--auth-issuer", plain="JWT_ISSUER", metavar="URL", help="Who must have issued them."),
+    _option("--auth-audience", plain="JWT_AUDIENCE", metavar="WORD", help="For whom they must be."),
+    _option(
+        "--push-notifications", plain="PUSH_NOTIFICATIONS", is_flag=True, default=None, help="Allow webhooks (modules)."
+    ),
+    _option(
+        "--explorer/--no-explorer",
+        envvar="KEELBOLT_EXPLORER",
+        default=None,
+        help="Serve the explorer, a page.  [default: to this machine, or with --auth-key; of modules: no]",
+    ),
+    _option(
+        "--explorer-prefix", envvar="KEELBOLT_EXPLORER_PREFIX", metavar="PATH", help="Where.  [default: /explorer]"
+    ),
+    _option(
+        "--task-store-ttl",
+        plain="TASK_STORE_TTL",
+        type=click.FloatRange(0),
+        metavar="SECONDS",
+        help="How long ended tasks are kept (modules).",
+    ),
+    _option(
+        "--task-store-max",
+        plain="TASK_STORE_MAX",
+        type=click.IntRange(1),
+        metavar="COUNT",
+        help="How many tasks are kept, in memory (modules).",
+    ),
+    _option(
+        "--execution-timeout",
+        plain="EXECUTION_TIMEOUT",
+        type=click.FloatRange(0, min_open=True),
+        default=300,
+        metavar="SECONDS",
+        help="How long a module may take.  [default: 300]",
+    ),
+    _option(
+        "--shutdown-timeout",
+        plain="SHUTDOWN_TIMEOUT",
+        type=click.FloatRange(0, min_open=True),
+        metavar="SECONDS",
+        help="How long running tasks have, told to stop.  [default: 10; of modules: 30]",
+    ),
+    _option(
+        "--cancel-on-disconnect/--no-cancel-on-disconnect",
+        envvar="KEELBOLT_CANCEL_ON_DISCONNECT",
+        default=None,
+        help="Who leaves the stream of a message cancels its task.  [default: no; of modules: yes]",
+    ),
+    _option("--default-skill", metavar="ID", help="The module for messages that name none (modules)."),
+    _option(
+        "--approval",
+        type=click.Choice(["refuse", "caller", "skip"]),
+        default="refuse",
+        show_default=True,
+        help="Calls that require approval are refused, ask their caller, or run without it (modules).",
+    ),
+    _option("--watch", is_flag=True, help="Load files again when they change (modules)."),
+    _option("--concurrency", type=int, help="How many tasks run at once in a process.  [default: 100]"),
+    _option(
+        "--operators",
+        type=click.Choice(["none", "loopback"]),
+        help="Who sees everybody's tasks under /keelbolt/v1/; loopback: who sits at this machine.  [default: none]",
+    ),
+    _option("--metrics", is_flag=True, default=None, help="Serve /metrics."),
+    _option(
+        "--cors", "cors_origins", multiple=True, metavar="ORIGIN", help="A page of this origin may call the agent."
+    ),
+    _option(
+        "--log-level",
+        plain="LOG_LEVEL",
+        type=click.Choice(LEVELS, case_sensitive=False),
+        default="info",
+        show_default=True,
+        help="How much is told on stderr.",
+    ),
+    _option("--json", "json_output", envvar="KEELBOLT_LOG_JSON", is_flag=True, help="Log JSON, a line each."),
+)
+
+
+def serve_options(command: Command) -> Command:
+    """Adds all of them."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def check_together(ctx: click.Context) -> None:
+    """Raises UsageError for flags that don't go with what is served; what the environment says is for the others."""
+    typed = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if not _names_worker(ctx):
+        if "card" in typed:
+            raise WrongArguments("--card goes with MODULE:WORKER; the card of modules is made from them", ctx)
+    elif "extensions_dir" in typed:
+        raise click.UsageError("give MODULE:WORKER or --extensions-dir, not both", ctx)
+    elif wrong := [name for name in OF_MODULES if name in typed]:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
+        raise click.UsageError(f"{flags}: for modules alone, with --extensions-dir", ctx)

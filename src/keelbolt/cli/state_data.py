@@ -1,0 +1,187 @@
+"""`keelbolt state gc`, `export`, `import` and `views`: old state away, state as a file and back, state for SQL."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from keelbolt.cli.failure import Failure
+from keelbolt.cli.output import as_json, print_json, print_table, progress
+from keelbolt.cli.state import partition_at, scope_at, state_at, url_option, where
+from keelbolt.errors import StateNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from keelbolt.state.retention import StateSwept
+    from keelbolt.state.transfer import Imported
+    from keelbolt.storage import Scope
+
+
+@click.command()
+@where
+@click.option(
+    "--retain",
+    multiple=True,
+    metavar="WHAT=LIMIT",
+    envvar="KEELBOLT_STATE_RETAIN",
+    show_envvar=True,
+    help="How long or how many to keep: events=30d, updates=10000, sessions=52w; may be repeated.",
+)
+@as_json
+def gc(url: str, tenant: str, *, retain: tuple[str, ...], json_output: bool) -> None:
+    """Remove what is older or more than is to be kept, and artifacts and pauses that have expired.
+
+    Ages (90s, 15m, 12h, 30d, 4w) are of events, planner_events, updates, steering, tasks (that are over),
+    trajectories, bindings, memory, artifacts and sessions; numbers are for each trace (events, planner_events) or
+    session (updates, steering, trajectories, artifacts). Without --retain only what has expired goes. It works in
+    small steps, so that agents go on; interrupted, it continues where it stopped.
+
+    \b
+    Example:
+      keelbolt state gc --url sqlite:///state.db --retain events=30d --retain updates=10000
+    """
+    swept = asyncio.run(_gc(url, tenant, retain))
+    if json_output:
+        print_json(asdict(swept))
+        return
+    rows = [[name.replace("_", " "), f"{count:,}"] for name, count in asdict(swept).items() if count]
+    if rows:
+        print_table(["removed", ">how many"], rows)
+    else:
+        click.echo("nothing to remove")
+
+
+async def _gc(url: str, tenant: str, retain: tuple[str, ...]) -> StateSwept:
+    from keelbolt.state.retention import StateRetention, sweep_state
+    from keelbolt.storage import Swept
+
+    policy = StateRetention.parse(retain)
+    with progress("sweeping") as tell:
+        async with state_at(url) as kernel:
+            swept = await sweep_state(kernel.scoped(partition_at(tenant)), policy, tell=tell)
+            while await kernel.sweep() != Swept():  # expired pauses, and the bytes of artifacts that are gone
+                pass
+            return swept
+
+
+@click.command("export")
+@click.argument("id", metavar="[TRACE|SESSION]", required=False)
+@where
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="A file instead of standard output.")
+def export(id: str | None, url: str, tenant: str, *, output: Path | None) -> None:  # noqa: A002
+    """Write a session, a trace, or without either everything of the tenant, as lines of JSON.
+
+    Values come back as they were, NUL and NaN included, also on another engine. A session goes with its traces, its
+    artifacts and the memory whose key names it. Pauses stay, since each is taken once.
+
+    \b
+    Example:
+      keelbolt state export session-1 --url sqlite:///state.db --output session-1.jsonl
+    """
+    with _written(output) as file:
+        count = asyncio.run(_export(url, tenant, id, file))
+    if output is not None:
+        click.echo(f"{count:,} lines written")
+
+
+@contextmanager
+def _written(output: Path | None) -> Iterator[BinaryIO]:
+    """A new file, which is there when it is whole; or standard output."""
+    if output is None:
+        yield sys.stdout.buffer
+        return
+    try:
+        file = output.open("xb")
+    except OSError as error:
+        raise Failure(f"{output} can't be written: {error.strerror}; name a new file") from None
+    try:
+        with file:
+            yield file
+    except BaseException:
+        output.unlink()
+        raise
+
+
+async def _export(url: str, tenant: str, id_: str | None, file: BinaryIO) -> int:
+    count = 0
+    async with scope_at(url, tenant) as scope:
+        async for line in await _lines(scope, id_):
+            file.write(line + b"\n")
+            count += 1
+    file.flush()
+    return count
+
+
+async def _lines(scope: Scope, id_: str | None) -> AsyncIterator[bytes]:
+    from keelbolt.state.inspection import SessionInspection, TraceInspection
+    from keelbolt.state.names import name
+    from keelbolt.state.transfer import export_session, export_tenant, export_trace
+
+    if id_ is None:
+        return export_tenant(scope)
+    if await SessionInspection(scope).show(name(id_)) is not None:
+        return export_session(scope, id_)
+    if await TraceInspection(scope).show(name(id_)) is not None:
+        return export_trace(scope, id_)
+    raise StateNotFound(f"there is no session or trace {id_!r}; see keelbolt state sessions and traces")
+
+
+@click.command("import")
+@click.argument("file", type=click.File("rb"))
+@where
+@as_json
+def import_(file: BinaryIO, url: str, tenant: str, *, json_output: bool) -> None:
+    """Take an export in; - reads standard input. A storage that is not there yet is made.
+
+    What has the same ids is replaced, what is there already stays once, so that it can be done again.
+
+    \b
+    Example:
+      keelbolt state import session-1.jsonl --url postgresql://localhost/agents
+    """
+    imported = asyncio.run(_import(url, tenant, file))
+    if json_output:
+        print_json(dict(imported.kinds))
+    else:
+        rows = [[kind.replace("_", " "), f"{count:,}"] for kind, count in sorted(imported.kinds.items())]
+        print_table(["imported", ">how many"], rows)
+
+
+async def _import(url: str, tenant: str, file: BinaryIO) -> Imported:
+    from keelbolt.state.transfer import import_state
+
+    with progress("importing") as tell:
+        async with scope_at(url, tenant, create=True) as scope:
+            return await import_state(scope, iter(file), tell=tell)
+
+
+@click.command()
+@url_option
+@click.option("--drop", is_flag=True, help="Take the views away; what they show stays.")
+def views(url: str, *, drop: bool) -> None:
+    """Make views for people with sqlite3 or psql, named and shaped as the StateStore specification has its tables.
+
+    flow_events, remote_bindings, planner_pauses, memory_states, task_states, state_updates, steering_events,
+    trajectories, planner_events and artifacts; on PostgreSQL in the schema of the storage (keelbolt, unless its URL
+    names another). They cost nothing until somebody reads them.
+
+    \b
+    Example:
+      keelbolt state views --url sqlite:///state.db
+    """
+    from keelbolt.state.views import NAMES, create_views, drop_views
+
+    if drop:
+        drop_views(url)
+        click.echo(f"{len(NAMES)} views dropped")
+    else:
+        create_views(url)
+        click.echo(f"{len(NAMES)} views made: {', '.join(NAMES)}")

@@ -1,0 +1,138 @@
+"""`keelbolt storage`: look at a storage, check it, sweep it. Copies and backups are in `transfer`."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+
+import click
+
+from keelbolt.cli.output import as_json, print_json, print_table, progress, size
+from keelbolt.errors import StorageMissing
+from keelbolt.storage.contract import Kernel, Problem, Stats, Swept
+
+FIRST_MIGRATION = 1
+
+
+@click.group()
+def storage() -> None:
+    """Look at a storage, check it, sweep it, copy it, back it up.
+
+    \b
+    Example:
+      keelbolt storage stats sqlite:///agent.db
+    """
+
+
+@storage.command()
+@click.argument("url")
+@as_json
+def check(url: str, json_output: bool) -> None:
+    """Read everything and report what is damaged.
+
+    Every stored byte is compared with its checksum. The exit code is 0 when all is well and 1 when there are problems.
+    Other processes may go on using the storage meanwhile.
+
+    \b
+    Example:
+      keelbolt storage check sqlite:///agent.db
+    """
+    problems = asyncio.run(_check(url))
+    if json_output:
+        print_json({"problems": [asdict(problem) for problem in problems]})
+    elif problems:
+        print_table(["where", "what"], [[problem.where, problem.what] for problem in problems])
+        click.echo(f"{len(problems)} problem(s). Keep a copy of the files, then restore from a backup.")
+    else:
+        click.echo("no problems")
+    if problems:
+        raise SystemExit(1)
+
+
+async def _check(url: str) -> list[Problem]:
+    problems = []
+    with progress("checking") as tell:
+        async with await existing(url) as kernel:
+            async for problem in kernel.check():
+                problems.append(problem)
+                tell(f"{len(problems)} problem(s)")
+    return problems
+
+
+@storage.command()
+@click.argument("url")
+@as_json
+def stats(url: str, json_output: bool) -> None:
+    """Count what is kept: records, log entries, blobs and work.
+
+    \b
+    Example:
+      keelbolt storage stats sqlite:///agent.db --json
+    """
+    found = asyncio.run(_stats(url))
+    if json_output:
+        print_json(asdict(found))
+        return
+    rows = [
+        ["partitions", f"{found.partitions:,}", ""],
+        *([f"records of {name}", f"{count:,}", ""] for name, count in sorted(found.records.items())),
+        ["log entries", f"{found.entries:,}", f"in {found.streams:,} stream(s)"],
+        ["blobs", f"{found.blobs:,}", size(found.blob_bytes)],
+        *(
+            [
+                f"work in {queue}",
+                f"{sum(states.values()):,}",
+                ", ".join(f"{n:,} {state}" for state, n in states.items()),
+            ]
+            for queue, states in sorted(found.work.items())
+        ),
+        ["workers", f"{found.workers:,}", ""],
+        ["size", size(found.bytes), ""],
+        *([name, str(value), ""] for name, value in found.engine.items()),
+    ]
+    print_table(["what", ">how much", ""], rows)
+
+
+async def _stats(url: str) -> Stats:
+    with progress("counting"):
+        async with await existing(url) as kernel:
+            return await kernel.stats()
+
+
+@storage.command()
+@click.argument("url")
+@click.option("--limit", default=500, show_default=True, help="How many of each to remove in one commit.")
+@as_json
+def sweep(url: str, limit: int, json_output: bool) -> None:
+    """Remove what is over: expired records, blobs that nobody holds, workers long gone.
+
+    Works in small steps, so that others hardly notice.
+
+    \b
+    Example:
+      keelbolt storage sweep sqlite:///agent.db
+    """
+    swept = asyncio.run(_sweep(url, limit))
+    if json_output:
+        print_json(asdict(swept))
+    else:
+        click.echo(f"removed {swept.records:,} record(s), {swept.blobs:,} blob(s), {swept.workers:,} worker(s)")
+
+
+async def _sweep(url: str, limit: int) -> Swept:
+    total = Swept()
+    with progress("sweeping") as tell:
+        async with await existing(url) as kernel:
+            while (step := await kernel.sweep(limit=limit)) != Swept():
+                total = Swept(total.records + step.records, total.blobs + step.blobs, total.workers + step.workers)
+                tell(f"{total.records:,} record(s), {total.blobs:,} blob(s), {total.workers:,} worker(s)")
+    return total
+
+
+async def existing(url: str) -> Kernel:
+    """The storage at this URL; a mistyped path is an error and creates nothing."""
+    from keelbolt.storage.urls import open_storage, pending_migrations
+
+    if any(migration.number == FIRST_MIGRATION for migration in await asyncio.to_thread(pending_migrations, url)):
+        raise StorageMissing("nothing is stored at this URL; look at the path (`keelbolt migrate URL` creates it)")
+    return open_storage(url)

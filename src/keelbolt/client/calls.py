@@ -1,0 +1,270 @@
+"""Which endpoint of an agent is spoken to, and what happens when it can't be: another one, or another try."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from keelbolt.client.address import origin_of
+from keelbolt.client.backoff import Backoff
+from keelbolt.client.card_fetcher import AgentCardFetcher
+from keelbolt.client.endpoints import JSONRPC, Endpoint, endpoints
+from keelbolt.client.transport import Frame, Options, Transport
+from keelbolt.errors import (
+    A2AConnectionError,
+    A2ADiscoveryError,
+    A2AResponseError,
+    A2ATimeoutError,
+    AuthenticationFailed,
+    BusyError,
+    CredentialsMissing,
+    CredentialsRefused,
+    KeelboltError,
+    MethodNotFoundError,
+    VersionNotSupportedError,
+)
+from keelbolt.protocol.extensions import RESUME
+from keelbolt.protocol.operations import Operation
+from keelbolt.protocol.requests import Request
+from keelbolt.protocol.versions import Version
+
+if TYPE_CHECKING:
+    from keelbolt.client.http import Http
+
+logger = logging.getLogger("keelbolt.client")
+
+Failed = tuple[Transport, KeelboltError]
+
+READS = frozenset(
+    {
+        Operation.get_task,
+        Operation.list_tasks,
+        Operation.get_push_config,
+        Operation.list_push_configs,
+        Operation.delete_push_config,
+        Operation.get_extended_card,
+    }
+)
+"""What may be asked twice: nothing is different afterwards."""
+
+
+class Calls:
+    """The operations of one agent, over the endpoint that works."""
+
+    def __init__(
+        self,
+        http: Http,
+        fetcher: AgentCardFetcher,
+        *,
+        secret: bool,
+        origins: frozenset[str],
+        bindings: Sequence[str],
+        versions: Sequence[Version],
+        extensions: Sequence[str],
+        retry_seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._http = http
+        self.fetcher = fetcher
+        self._secret = secret
+        self._origins = origins
+        self._bindings = bindings
+        self._versions = versions
+        self._extensions = tuple(extensions)
+        self._retry_seconds = retry_seconds
+        self._clock = clock
+        self._card: dict[str, Any] | None = None
+        self._transports: list[Transport] = []
+        self.streams = False
+        self._resumes = False
+        self._asked: tuple[str, ...] = ()
+
+    async def transports(self) -> list[Transport]:
+        """In order of preference, the one that worked last first. Raises A2ADiscoveryError when there is none."""
+        card = await self.fetcher.at_hand()
+        if card is not self._card:
+            usable = self._usable(card)
+            declared = _extensions(card)
+            self._resumes = RESUME in declared
+            self.streams = _capable(card, "streaming")
+            self._asked = (*self._extensions, RESUME) if self._resumes else self._extensions
+            self._transports = [self._opened(endpoint) for endpoint in usable]
+            self._card = card
+        return self._transports
+
+    @property
+    def resumes(self) -> bool:
+        """The agent's streams can be continued, and a message that is sent twice is one task."""
+        return self._resumes
+
+    @property
+    def asked_extensions(self) -> tuple[str, ...]:
+        return self._asked
+
+    def _usable(self, card: dict[str, Any]) -> list[Endpoint]:
+        spoken = [each for each in endpoints(card) if each.binding in self._bindings and each.version in self._versions]
+        if not spoken:
+            raise A2ADiscoveryError(
+                f"the card names no interface that is spoken here: {' or '.join(self._bindings)} in A2A "
+                f"{' or '.join(sorted(self._versions))}"
+            )
+        usable = [each for each in spoken if self._allowed(each)]
+        if not usable:
+            places = ", ".join(sorted({each.origin for each in spoken}))
+            raise A2ADiscoveryError(
+                f"the card leads to {places}, which is not where the agent was said to be; if that is right, pass it "
+                "as trusted_origins"
+            )
+        return usable
+
+    def _allowed(self, endpoint: Endpoint) -> bool:
+        """Credentials are for the place that the caller named: no card leads them elsewhere, nor https to http."""
+        if endpoint.origin in self._origins:
+            return True
+        secure = all(origin.startswith("https:") for origin in self._origins)
+        return not self._secret and (endpoint.origin.startswith("https:") or not secure)
+
+    def _opened(self, endpoint: Endpoint) -> Transport:
+        from keelbolt.client.jsonrpc import JsonRpcTransport  # noqa: PLC0415 - these load httpx2
+        from keelbolt.client.rest import RestTransport  # noqa: PLC0415
+
+        if endpoint.binding == JSONRPC:
+            return JsonRpcTransport(self._http, endpoint)
+        return RestTransport(self._http, endpoint)
+
+    async def call(
+        self, operation: Operation, make: Callable[[Endpoint], Request], *, seconds: float | None = None
+    ) -> Any:
+        """The answer. What may be asked again is, for a while, when the agent can't be reached."""
+        again = operation in READS
+        backoff = Backoff(self._retry_seconds, self._clock)
+        while True:
+            transports = await self.transports()
+            try:
+                return await self._any(transports, operation, make, seconds)
+            except (A2AConnectionError, BusyError) as error:
+                if not self._repeats(error, again=again or (operation is Operation.send_message and self._resumes)):
+                    raise
+                pause = backoff.next(float(getattr(error, "retry_after", 0)))
+                if pause is None:
+                    raise
+                logger.info("%s is tried again in %.1f seconds: %s", operation.value, pause, error)
+            await asyncio.sleep(pause)
+
+    @staticmethod
+    def _repeats(error: KeelboltError, *, again: bool) -> bool:
+        if isinstance(error, A2ATimeoutError) and error.sent:
+            return False  # the caller said how long it wants to wait
+        return again or isinstance(error, BusyError) or not getattr(error, "sent", True)
+
+    async def _any(
+        self,
+        transports: list[Transport],
+        operation: Operation,
+        make: Callable[[Endpoint], Request],
+        seconds: float | None,
+    ) -> Any:
+        failed: list[Failed] = []
+        for transport in untried(transports, failed):
+            try:
+                answer = await transport.call(operation, make(transport.endpoint), Options(seconds, self._asked))
+            except KeelboltError as error:
+                if not elsewhere(error):
+                    raise self._seen(error) from error.__cause__
+                failed.append((transport, error))
+            else:
+                self._works(failed)
+                return answer
+        raise self._seen(failed[0][1]) from failed[0][1].__cause__
+
+    def _seen(self, error: KeelboltError) -> KeelboltError:
+        """Agents say 401 to those who show nothing and to those who show the wrong thing; we know which it was."""
+        if isinstance(error, AuthenticationFailed):
+            kind = CredentialsRefused if self._secret else CredentialsMissing
+            words = None if str(error) == type(error).__doc__ else str(error)
+            return kind(words, challenge=error.challenge)
+        return error
+
+    def _works(self, failed: list[Failed]) -> None:
+        """Another endpoint worked: those that did not go last from now on, unless they only lack an operation."""
+        last = []
+        for transport, error in failed:
+            if not isinstance(error, MethodNotFoundError):
+                last.append(transport)
+                logger.warning(
+                    "%s in A2A %s at %s does not work (%s); another interface of the card is used",
+                    transport.endpoint.binding,
+                    transport.endpoint.version,
+                    transport.endpoint.origin,
+                    error,
+                )
+        if last:
+            self._transports = [*(each for each in self._transports if each not in last), *last]
+
+    @asynccontextmanager
+    async def open(
+        self, operation: Operation, make: Callable[[Endpoint], Request], options: Options
+    ) -> AsyncIterator[AsyncGenerator[Frame, None]]:
+        """The frames of a stream, from the first endpoint that opens it."""
+        failed: list[Failed] = []
+        for transport in untried(await self.transports(), failed):
+            options.hints.version = transport.endpoint.version
+            async with AsyncExitStack() as stack:
+                request = make(transport.endpoint)
+                try:
+                    frames = await stack.enter_async_context(transport.stream(operation, request, options))
+                    first = await anext(frames, None)
+                except KeelboltError as error:
+                    if not elsewhere(error):
+                        raise self._seen(error) from error.__cause__
+                    failed.append((transport, error))
+                    continue
+                self._works(failed)
+                yield _with_first(first, frames)
+                return
+        raise self._seen(failed[0][1]) from failed[0][1].__cause__
+
+    async def close(self) -> None:
+        await self._http.close()
+
+
+def untried(transports: Sequence[Transport], failed: list[Failed]) -> Iterator[Transport]:
+    """One after the other; a place that can't be reached is not tried again under another name."""
+    for transport in tuple(transports):
+        origin = transport.endpoint.origin
+        if not any(each.endpoint.origin == origin and isinstance(error, A2AConnectionError) for each, error in failed):
+            yield transport
+
+
+def elsewhere(error: KeelboltError) -> bool:
+    """Whether the agent may do at another endpoint what it did not even begin at this one."""
+    if isinstance(error, A2AConnectionError):
+        return not error.sent
+    if isinstance(error, VersionNotSupportedError | MethodNotFoundError):
+        return True
+    return isinstance(error, A2AResponseError) and error.status in (404, 405, 501)
+
+
+async def _with_first(first: Frame | None, frames: AsyncGenerator[Frame, None]) -> AsyncGenerator[Frame, None]:
+    if first is not None:
+        yield first
+        async for frame in frames:
+            yield frame
+
+
+def _capable(card: dict[str, Any], name: str) -> bool:
+    capabilities = card.get("capabilities")
+    return isinstance(capabilities, dict) and capabilities.get(name) is True
+
+
+def _extensions(card: dict[str, Any]) -> set[str]:
+    capabilities = card.get("capabilities")
+    found = capabilities.get("extensions") if isinstance(capabilities, dict) else None
+    return {str(each.get("uri")) for each in found if isinstance(each, dict)} if isinstance(found, list) else set()
+
+
+def origins_of(url: str, trusted: Sequence[str]) -> frozenset[str]:
+    return frozenset({origin_of(url), *map(origin_of, trusted)})

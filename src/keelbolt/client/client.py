@@ -1,0 +1,412 @@
+"""A client of A2A agents."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from keelbolt.client.address import check_url
+from keelbolt.client.backoff import Backoff, Reconnect
+from keelbolt.client.calls import Calls, origins_of
+from keelbolt.client.card_fetcher import AgentCardFetcher, Keys
+from keelbolt.client.credentials import AuthLike, Credentials
+from keelbolt.client.endpoints import HTTP_JSON, JSONRPC, Endpoint
+from keelbolt.client.events import Event
+from keelbolt.client.messages import Said, message_of
+from keelbolt.client.pages import TaskList
+from keelbolt.client.streams import Stream
+from keelbolt.client.transport import Frame, Hints, Options
+from keelbolt.errors import KeelboltError
+from keelbolt.protocol.operations import Operation
+from keelbolt.protocol.requests import (
+    CancelTaskRequest,
+    CreatePushConfigRequest,
+    DeletePushConfigRequest,
+    GetExtendedCardRequest,
+    GetPushConfigRequest,
+    GetTaskRequest,
+    ListPushConfigsRequest,
+    ListTasksRequest,
+    PushConfig,
+    PushConfigPage,
+    Request,
+    SendConfiguration,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    TaskPage,
+)
+from keelbolt.protocol.types import Message, Metadata, Task, TaskState
+from keelbolt.protocol.versions import Version
+
+R = TypeVar("R", bound=Request)
+
+
+class A2AClient:
+    """Calls one agent.
+
+        async with A2AClient("https://agent.example", auth=token) as client:
+            task = await client.send_message("Hello")
+            async for event in client.stream_message("Count to ten"):
+                print(event.text)
+
+    ``auth`` is a token, a (sync or async) function that gives one, or an auth of httpx2; it is sent to the origin of
+    ``url`` and to ``trusted_origins``, and to no other. ``timeout`` seconds are given to each call; a stream may last,
+    but not be silent for more than ``idle_seconds``. After a broken connection, ``reconnect_seconds`` are spent on
+    getting it back; ``on_reconnect`` is told of each attempt. ``card_keys`` (a JSON Web Key Set, or its URL) must have
+    signed the card. ``bindings`` and ``versions`` say which of the card's interfaces may be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        auth: AuthLike | None = None,
+        timeout: float = 30.0,
+        card_ttl: float = 300.0,
+        headers: Mapping[str, str] | None = None,
+        card: Mapping[str, Any] | None = None,
+        card_keys: Keys | None = None,
+        bindings: Sequence[str] = (JSONRPC, HTTP_JSON),
+        versions: Sequence[str] = (Version.v1_0, Version.v0_3),
+        extensions: Sequence[str] = (),
+        trusted_origins: Sequence[str] = (),
+        idle_seconds: float = 60.0,
+        reconnect_seconds: float = 120.0,
+        retry_seconds: float = 10.0,
+        on_reconnect: Callable[[Reconnect], None] | None = None,
+        max_answer_bytes: int = 32 * 1024 * 1024,
+        max_card_bytes: int = 1024 * 1024,
+        tenant: str | None = None,
+        verify: Any = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._url = check_url(url)
+        self._credentials = Credentials(auth, headers)
+        self._origins = origins_of(self._url, trusted_origins)
+        self._timeout = timeout
+        self._card_ttl = card_ttl
+        self._card = card
+        self._card_keys = card_keys
+        self._bindings = [name for name in bindings if name in (JSONRPC, HTTP_JSON)]
+        if len(self._bindings) != len(bindings) or not bindings:
+            raise ValueError(f"bindings are {JSONRPC} and {HTTP_JSON}")
+        self._versions = [Version(version) for version in versions]
+        self._extensions = extensions
+        self._idle = idle_seconds
+        self._reconnect_seconds = reconnect_seconds
+        self._retry_seconds = retry_seconds
+        self._on_reconnect = on_reconnect
+        self._max_answer_bytes = max_answer_bytes
+        self._max_card_bytes = max_card_bytes
+        self._tenant = tenant
+        self._verify = verify
+        self._clock = clock
+        self._calls: Calls | None = None
+        self._closed = False
+
+    # -------------------------------------------------------------------------------------------------- life cycle
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections. A client that was closed is not used again."""
+        calls, self._calls, self._closed = self._calls, None, True
+        if calls is not None:
+            await calls.close()
+
+    def _opened(self) -> Calls:
+        if self._calls is None:
+            if self._closed:
+                raise KeelboltError("this client was closed")
+            from keelbolt.client.http import Http  # noqa: PLC0415 - loads httpx2, with the first request
+
+            http = Http(
+                credentials=self._credentials,
+                origins=self._origins,
+                timeout=self._timeout,
+                idle_seconds=self._idle,
+                answer_bytes=self._max_answer_bytes,
+                verify=self._verify,
+            )
+            if self._card is not None:
+                fetcher = AgentCardFetcher.of(self._card, self._url)
+            else:
+                fetcher = AgentCardFetcher(
+                    http,
+                    self._url,
+                    ttl=self._card_ttl,
+                    keys=self._card_keys,
+                    max_bytes=self._max_card_bytes,
+                    clock=self._clock,
+                )
+            self._calls = Calls(
+                http,
+                fetcher,
+                secret=bool(self._credentials),
+                origins=self._origins,
+                bindings=self._bindings,
+                versions=self._versions,
+                extensions=self._extensions,
+                retry_seconds=self._retry_seconds,
+                clock=self._clock,
+            )
+        return self._calls
+
+    # -------------------------------------------------------------------------------------------------------- card
+
+    @property
+    async def agent_card(self) -> dict[str, Any]:
+        """``await client.agent_card``: the card as its JSON, kept for ``card_ttl`` seconds."""
+        return await self._opened().fetcher.fetch()
+
+    async def discover(self, *, refresh: bool = False) -> dict[str, Any]:
+        """The card, asked for again if ``refresh``; one that has not changed is not sent again."""
+        return await self._opened().fetcher.fetch(refresh=refresh)
+
+    async def get_extended_card(self) -> dict[str, Any]:
+        """The card that the agent shows to those it knows."""
+        calls = self._opened()
+        card: dict[str, Any] = await calls.call(Operation.get_extended_card, self._made(GetExtendedCardRequest))
+        await calls.fetcher.verify(card)
+        return card
+
+    # -------------------------------------------------------------------------------------------------------- send
+
+    async def send_message(
+        self,
+        message: Said,
+        *,
+        metadata: Metadata | None = None,
+        context_id: str | None = None,
+        task_id: str | None = None,
+        message_id: str | None = None,
+        return_immediately: bool = False,
+        history_length: int | None = None,
+        accepted_output_modes: Sequence[str] = (),
+        push_config: PushConfig | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - the seconds are those of the request
+    ) -> Task | Message:
+        """Send a message and wait for the answer, or, with ``return_immediately``, for the task that was made of it.
+
+        Where the agent can tell a repeat by its message id (a Keelbolt agent can), the message is sent again when the
+        connection breaks; elsewhere only when nothing of it was sent.
+        """
+        request = _sending(
+            message_of(message, message_id=message_id, context_id=context_id, task_id=task_id),
+            metadata=metadata,
+            return_immediately=return_immediately,
+            history_length=history_length,
+            accepted_output_modes=accepted_output_modes,
+            push_config=push_config,
+        )
+        answer = await self._opened().call(Operation.send_message, self._for(request), seconds=timeout)
+        return cast("Task | Message", answer)
+
+    async def stream_message(
+        self,
+        message: Said,
+        *,
+        metadata: Metadata | None = None,
+        context_id: str | None = None,
+        task_id: str | None = None,
+        message_id: str | None = None,
+        history_length: int | None = None,
+        accepted_output_modes: Sequence[str] = (),
+        push_config: PushConfig | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """Send a message and follow its task until it is over or waits for its user.
+
+        When the connection breaks, the stream goes on by itself: see `Event.snapshot` for the one trace of it that
+        there may be. An agent that does not stream gives one event, its answer.
+        """
+        request = _sending(
+            message_of(message, message_id=message_id, context_id=context_id, task_id=task_id),
+            metadata=metadata,
+            return_immediately=False,
+            history_length=history_length,
+            accepted_output_modes=accepted_output_modes,
+            push_config=push_config,
+        )
+        calls = self._opened()
+        await calls.transports()
+        if not calls.streams:
+            yield Event(await calls.call(Operation.send_message, self._for(request)))
+            return
+        stream = self._stream(calls, self._for(request))
+        async with aclosing(stream.events()) as events:
+            async for event in events:
+                yield event
+
+    async def subscribe(self, task_id: str, *, after: str | int | None = None) -> AsyncGenerator[Event, None]:
+        """Follow a task that exists; with ``after``, where the agent gives its events ids, from there on."""
+        calls = self._opened()
+        await calls.transports()
+        stream = self._stream(calls, None, task_id=task_id, after=None if after is None else str(after))
+        async with aclosing(stream.events()) as events:
+            async for event in events:
+                yield event
+
+    def _stream(
+        self,
+        calls: Calls,
+        send: Callable[[Endpoint], Request] | None,
+        *,
+        task_id: str | None = None,
+        after: str | None = None,
+    ) -> Stream:
+        async def sent(hints: Hints) -> AbstractAsyncContextManager[AsyncGenerator[Frame, None]]:
+            assert send is not None
+            options = Options(extensions=calls.asked_extensions, hints=hints)
+            return calls.open(Operation.send_streaming_message, send, options)
+
+        async def subscribed(
+            task: str, last: str | None, hints: Hints
+        ) -> AbstractAsyncContextManager[AsyncGenerator[Frame, None]]:
+            options = Options(extensions=calls.asked_extensions, after=last, hints=hints)
+            return calls.open(Operation.subscribe_to_task, self._made(SubscribeToTaskRequest, id=task), options)
+
+        return Stream(
+            send=None if send is None else sent,
+            subscribe=subscribed,
+            get=self.get_task,
+            resumes=calls.resumes,
+            again=calls.resumes,
+            backoff=Backoff(self._reconnect_seconds, self._clock),
+            tell=self._on_reconnect,
+            task_id=task_id,
+            after=after,
+        )
+
+    # ------------------------------------------------------------------------------------------------------- tasks
+
+    async def get_task(self, task_id: str, *, history_length: int | None = None) -> Task:
+        """The task as it is now. Raises TaskNotFoundError."""
+        make = self._made(GetTaskRequest, id=task_id, history_length=history_length)
+        return cast("Task", await self._opened().call(Operation.get_task, make))
+
+    async def cancel_task(self, task_id: str, *, metadata: Metadata | None = None) -> Task:
+        """End a task. Raises TaskNotFoundError, or TaskNotCancelableError for one that is over."""
+        make = self._made(CancelTaskRequest, id=task_id, metadata=metadata)
+        return cast("Task", await self._opened().call(Operation.cancel_task, make))
+
+    def list_tasks(
+        self,
+        context_id: str | None = None,
+        limit: int | None = None,
+        *,
+        status: TaskState | str | None = None,
+        history_length: int | None = None,
+        status_timestamp_after: datetime | None = None,
+        include_artifacts: bool | None = None,
+        page_token: str | None = None,
+    ) -> TaskList:
+        """``async for task in client.list_tasks()`` are all tasks, the latest first; ``limit`` is the size of a page.
+
+        ``await client.list_tasks(page_token=…)`` is one page: its ``tasks`` and the ``next_page_token``.
+        """
+        state = TaskState(status) if isinstance(status, str) else status
+
+        async def page(token: str | None) -> TaskPage:
+            make = self._made(
+                ListTasksRequest,
+                context_id=context_id,
+                status=state,
+                page_size=limit,
+                page_token=token,
+                history_length=history_length,
+                status_timestamp_after=status_timestamp_after and status_timestamp_after.isoformat(),
+                include_artifacts=include_artifacts,
+            )
+            return cast("TaskPage", await self._opened().call(Operation.list_tasks, make))
+
+        return TaskList(page, page_token)
+
+    # ------------------------------------------------------------------------------------------------ push configs
+
+    async def create_push_config(self, task_id: str, config: PushConfig | Mapping[str, Any] | str) -> PushConfig:
+        """Have the agent tell a URL about a task. Raises PushNotificationNotSupportedError where it can't."""
+        if isinstance(config, str):
+            config = PushConfig(url=config)
+        elif not isinstance(config, PushConfig):
+            config = PushConfig.model_validate(config)
+        make = self._made(CreatePushConfigRequest, task_id=task_id, config=config)
+        return cast("PushConfig", await self._opened().call(Operation.create_push_config, make))
+
+    async def get_push_config(self, task_id: str, config_id: str) -> PushConfig:
+        make = self._made(GetPushConfigRequest, task_id=task_id, id=config_id)
+        return cast("PushConfig", await self._opened().call(Operation.get_push_config, make))
+
+    async def list_push_configs(self, task_id: str) -> list[PushConfig]:
+        """All of them."""
+        found: list[PushConfig] = []
+        token: str | None = None
+        while True:
+            make = self._made(ListPushConfigsRequest, task_id=task_id, page_token=token)
+            page: PushConfigPage = await self._opened().call(Operation.list_push_configs, make)
+            found.extend(page.configs)
+            if not page.next_page_token or page.next_page_token == token:
+                return found
+            token = page.next_page_token
+
+    async def delete_push_config(self, task_id: str, config_id: str) -> None:
+        """Deleting one that is not there is no error."""
+        make = self._made(DeletePushConfigRequest, task_id=task_id, id=config_id)
+        await self._opened().call(Operation.delete_push_config, make)
+
+    # ---------------------------------------------------------------------------------------------------- requests
+
+    def _made(self, kind: type[R], **given: Any) -> Callable[[Endpoint], R]:
+        """A request with the fields that were given, made for the endpoint that it goes to."""
+        fields = {name: value for name, value in given.items() if value is not None}
+
+        def make(endpoint: Endpoint) -> R:
+            tenant = self._tenant or endpoint.tenant
+            return kind(**fields) if tenant is None else kind(tenant=tenant, **fields)
+
+        return make
+
+    def _for(self, request: SendMessageRequest) -> Callable[[Endpoint], SendMessageRequest]:
+        def make(endpoint: Endpoint) -> SendMessageRequest:
+            tenant = self._tenant or endpoint.tenant
+            changes: dict[str, Any] = {} if tenant is None else {"tenant": tenant}
+            if endpoint.version is Version.v0_3 and request.configuration is None:
+                changes["configuration"] = SendConfiguration()  # agents of 0.3 differ in what silence means
+            return request.model_copy(update=changes) if changes else request
+
+        return make
+
+
+def _sending(
+    message: Message,
+    *,
+    metadata: Metadata | None,
+    return_immediately: bool,
+    history_length: int | None,
+    accepted_output_modes: Sequence[str],
+    push_config: PushConfig | None,
+) -> SendMessageRequest:
+    wanted: dict[str, Any] = {}
+    if return_immediately:
+        wanted["return_immediately"] = True
+    if history_length is not None:
+        wanted["history_length"] = history_length
+    if accepted_output_modes:
+        wanted["accepted_output_modes"] = list(accepted_output_modes)
+    if push_config is not None:
+        wanted["task_push_notification_config"] = push_config
+    given: dict[str, Any] = {"message": message}
+    if wanted:
+        given["configuration"] = SendConfiguration(**wanted)
+    if metadata is not None:
+        given["metadata"] = metadata
+    return SendMessageRequest(**given)

@@ -1,0 +1,226 @@
+"""HTTP as a client of agents needs it: bounded in time and size, no redirects, secrets for their own origin alone.
+
+This is the one module that loads httpx2, and it is loaded with the first request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any
+
+import httpx2
+from pydantic_core import from_json
+
+from keelbolt.client.address import origin_of
+from keelbolt.client.credentials import Credentials
+from keelbolt.errors import A2AConnectionError, A2AResponseError, A2ATimeoutError, KeelboltError
+from keelbolt.protocol.types import Json
+
+CONNECT_SECONDS = 10.0
+IDLE_CONNECTION_SECONDS = 3.0  # servers close theirs after 5: a request must not meet that moment
+
+NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
+BASE_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "keelbolt"}
+"""Not compressed: a few bytes must not become many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def content_type(self) -> str:
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    def json(self) -> Json:
+        """The value of the body. Raises A2AResponseError."""
+        return read_json(self.body, status=self.status)
+
+
+def read_json(body: bytes, *, status: int | None = None) -> Json:
+    """The value of a JSON text from an agent. Raises A2AResponseError."""
+    try:
+        return from_json(body, allow_inf_nan=False)
+    except ValueError:
+        raise A2AResponseError("the agent answered with something that is not JSON", status=status) from None
+
+
+class Http:
+    """A pool of connections. ``origins`` are those that may see the credentials."""
+
+    def __init__(
+        self,
+        *,
+        credentials: Credentials | None = None,
+        origins: frozenset[str] = frozenset(),
+        timeout: float = 30.0,
+        idle_seconds: float = 60.0,
+        answer_bytes: int = 32 * 1024 * 1024,
+        client: httpx2.AsyncClient | None = None,
+        verify: Any = True,
+    ) -> None:
+        self._credentials = credentials or Credentials()
+        self._origins = origins
+        self.timeout = timeout
+        self._idle = idle_seconds
+        self.answer_bytes = answer_bytes
+        self._owned = client is None
+        self._client = client or httpx2.AsyncClient(
+            verify=_authorities() if verify is True else verify,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            limits=httpx2.Limits(
+                max_connections=None, max_keepalive_connections=20, keepalive_expiry=IDLE_CONNECTION_SECONDS
+            ),
+        )
+
+    async def close(self) -> None:
+        if self._owned:
+            await self._client.aclose()
+
+    async def ask(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        seconds: float | None = None,
+        limit: int | None = None,
+    ) -> Reply:
+        """Send a request and read its answer. Raises A2AConnectionError, A2ATimeoutError or A2AResponseError."""
+        seconds = seconds or self.timeout
+        try:
+            async with asyncio.timeout(seconds):
+                response = await self._send(method, url, headers, body, seconds, read_seconds=None)
+                try:
+                    content = await _content(response, self.answer_bytes if limit is None else limit)
+                finally:
+                    await response.aclose()
+        except TimeoutError:
+            raise A2ATimeoutError(f"the agent did not answer within {seconds:g} seconds") from None
+        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
+            raise connection_error(error) from error
+        return Reply(response.status_code, response.headers, content)
+
+    @contextlib.asynccontextmanager
+    async def listen(
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> AsyncIterator[Reply | AsyncGenerator[bytes, None]]:
+        """Open a stream: its blocks as they come, or a whole answer if the agent does not stream.
+
+        Whatever is silent for longer than ``idle_seconds`` is taken for gone.
+        """
+        try:
+            async with asyncio.timeout(max(self.timeout, self._idle)):
+                response = await self._send(method, url, headers, body, self.timeout, read_seconds=self._idle)
+        except TimeoutError:
+            raise A2ATimeoutError("the agent did not open the stream in time") from None
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise connection_error(error) from error
+        try:
+            reply = Reply(response.status_code, response.headers, b"")
+            if response.status_code == 200 and reply.content_type == "text/event-stream":
+                yield _blocks(response)
+            else:
+                try:
+                    async with asyncio.timeout(self.timeout):
+                        content = await _content(response, self.answer_bytes)
+                except TimeoutError:
+                    raise A2ATimeoutError from None
+                except (httpx2.HTTPError, httpx2.StreamError) as error:
+                    raise connection_error(error) from error
+                yield Reply(response.status_code, response.headers, content)
+        finally:
+            await response.aclose()
+
+    async def _send(
+        self,
+        method: str,
+        url: str,
+        given: Mapping[str, str] | None,
+        body: bytes | None,
+        seconds: float,
+        *,
+        read_seconds: float | None,
+    ) -> httpx2.Response:
+        headers = {**BASE_HEADERS, **(given or {})}
+        trusted = bool(self._credentials) and origin_of(url) in self._origins
+        if trusted:
+            await self._credentials.apply(headers)
+        timeout = httpx2.Timeout(
+            connect=min(CONNECT_SECONDS, seconds), read=read_seconds, write=seconds, pool=CONNECT_SECONDS
+        )
+        request = self._client.build_request(method, url, headers=headers, content=body, timeout=timeout)
+        auth = self._credentials.httpx if trusted else None
+        response = await self._client.send(request, stream=True, auth=auth, follow_redirects=False)
+        try:
+            _check(response)
+        except KeelboltError:
+            await response.aclose()
+            raise
+        return response
+
+
+@lru_cache(maxsize=1)
+def _authorities() -> ssl.SSLContext:
+    """The certificate authorities that are trusted; reading them takes longer than many a call."""
+    return httpx2.create_ssl_context()
+
+
+def _check(response: httpx2.Response) -> None:
+    if 300 <= response.status_code < 400 and response.status_code != 304:
+        raise A2AResponseError(
+            f"the agent redirects to {_place(response)}; redirects are not followed, since credentials are for one "
+            "place: use that address itself",
+            status=response.status_code,
+        )
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        raise A2AResponseError("the agent answered compressed, which nobody asked for", status=response.status_code)
+
+
+def _place(response: httpx2.Response) -> str:
+    try:
+        return origin_of(str(response.url.join(response.headers.get("location", ""))))
+    except (ValueError, httpx2.InvalidURL):
+        return "elsewhere"
+
+
+async def _content(response: httpx2.Response, limit: int) -> bytes:
+    announced = response.headers.get("content-length", "")
+    if announced.isascii() and announced.isdigit() and (len(announced) > 18 or int(announced) > limit):
+        raise A2AResponseError(f"the answer has more than {limit} bytes", status=response.status_code)
+    content = bytearray()
+    async for block in response.aiter_raw():
+        content += block
+        if len(content) > limit:
+            raise A2AResponseError(f"the answer has more than {limit} bytes", status=response.status_code)
+    return bytes(content)
+
+
+async def _blocks(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
+    try:
+        async for block in response.aiter_raw():
+            yield block
+    except (httpx2.HTTPError, httpx2.StreamError) as error:
+        raise connection_error(error) from error
+
+
+def connection_error(error: Exception) -> A2AConnectionError:
+    """What went wrong, without the words of a library in front of it."""
+    if isinstance(error, NOT_SENT):
+        slow = isinstance(error, httpx2.TimeoutException)
+        kind: type[A2AConnectionError] = A2ATimeoutError if slow else A2AConnectionError
+        return kind("the agent can't be reached; is it running, and is the address right?", sent=False)
+    if isinstance(error, httpx2.TimeoutException):
+        return A2ATimeoutError("nothing came from the agent for too long")
+    return A2AConnectionError("the connection to the agent broke")

@@ -1,0 +1,99 @@
+"""The JSON-RPC binding."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from itertools import count
+from typing import Any
+
+from keelbolt.client.endpoints import Endpoint
+from keelbolt.client.failures import from_jsonrpc, from_status
+from keelbolt.client.http import Http, Reply, read_json
+from keelbolt.client.sse import Parser
+from keelbolt.client.transport import Frame, Options, codec_of, decode_answer, understood, version_headers
+from keelbolt.errors import A2AResponseError
+from keelbolt.protocol import jsonrpc
+from keelbolt.protocol.operations import NAMES_V03, Operation
+from keelbolt.protocol.requests import Request
+from keelbolt.protocol.types import Json
+from keelbolt.protocol.versions import Version
+
+
+class JsonRpcTransport:
+    """Everything is a POST to one URL."""
+
+    def __init__(self, http: Http, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._http = http
+        self._codec = codec_of(endpoint.version)
+        self._ids = count(1)
+
+    async def call(self, operation: Operation, request: Request, options: Options) -> Any:
+        number, body = self._body(operation, request)
+        headers = version_headers(self.endpoint.version, options.extensions)
+        reply = await self._http.ask("POST", self.endpoint.url, headers=headers, body=body, seconds=options.seconds)
+        return decode_answer(self._codec, operation, _result(_value(reply), number, reply, _task_id(request)))
+
+    @asynccontextmanager
+    async def stream(
+        self, operation: Operation, request: Request, options: Options
+    ) -> AsyncIterator[AsyncGenerator[Frame, None]]:
+        number, body = self._body(operation, request)
+        headers = version_headers(self.endpoint.version, options.extensions)
+        headers["Accept"] = "text/event-stream"
+        if options.after is not None:
+            headers["Last-Event-ID"] = options.after
+        async with (
+            self._http.listen("POST", self.endpoint.url, headers=headers, body=body) as opened,
+            aclosing(self._frames(opened, number, _task_id(request), options)) as frames,
+        ):
+            yield frames
+
+    async def _frames(
+        self, opened: Reply | AsyncGenerator[bytes, None], number: int, task_id: str, options: Options
+    ) -> AsyncGenerator[Frame, None]:
+        if isinstance(opened, Reply):  # an error, or an agent that answers at once
+            value = _result(_value(opened), number, opened, task_id)
+            yield Frame(understood(self._codec.decode_event, value))
+            return
+        parser = Parser(self._http.answer_bytes)
+        none = Reply(200, {}, b"")
+        async with aclosing(opened):
+            async for block in opened:
+                for event in parser.feed(block):
+                    value = _result(read_json(event.data), number, none, task_id)
+                    yield Frame(understood(self._codec.decode_event, value), event.id)
+                options.hints.retry_seconds = parser.retry_seconds or 0.0
+
+    def _body(self, operation: Operation, request: Request) -> tuple[int, bytes]:
+        number = next(self._ids)
+        method = operation.value if self.endpoint.version is Version.v1_0 else NAMES_V03[operation]
+        return number, jsonrpc.request(b"%d" % number, method, self._codec.encode_request(request))
+
+
+def _value(reply: Reply) -> Json:
+    try:
+        return reply.json()
+    except A2AResponseError:
+        if reply.status == 200:
+            raise
+        raise from_status(reply.status, reply.headers) from None
+
+
+def _result(value: Json, number: int, reply: Reply, task_id: str) -> Json:
+    """The result in an answer. Raises what its error means."""
+    if isinstance(value, dict):
+        if value.get("error") is not None:
+            raise from_jsonrpc(value["error"], status=reply.status, headers=reply.headers, task_id=task_id)
+        if reply.status == 200 and value.get("jsonrpc") == "2.0" and "result" in value:
+            if value.get("id") not in (number, str(number)):
+                raise A2AResponseError("the agent answered another request than the one that was sent")
+            return value["result"]
+    if reply.status != 200:
+        raise from_status(reply.status, reply.headers)
+    raise A2AResponseError("the agent answered with JSON that is no answer of JSON-RPC")
+
+
+def _task_id(request: Request) -> str:
+    return getattr(request, "task_id", None) or getattr(request, "id", None) or ""

@@ -1,0 +1,39 @@
+"""A list of tasks that is longer than one answer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from typing import Any, cast
+
+from keelbolt.errors import A2AResponseError
+from keelbolt.protocol.requests import TaskPage
+from keelbolt.protocol.types import Task
+
+
+class TaskList:
+    """``async for task in tasks`` goes through all pages; ``await tasks`` is the first page alone."""
+
+    def __init__(self, page: Callable[[str | None], Awaitable[TaskPage]], token: str | None = None) -> None:
+        self._page = page
+        self._token = token
+
+    def __await__(self) -> Generator[Any, None, TaskPage]:
+        return self._page(self._token).__await__()
+
+    async def __aiter__(self) -> AsyncIterator[Task]:
+        async for page in self.pages():
+            for task in page.tasks:
+                yield cast("Task", task)  # the codecs of clients give models
+
+    async def pages(self) -> AsyncIterator[TaskPage]:
+        """One page after the other. Raises A2AResponseError if the agent leads in a circle."""
+        token, seen = self._token, set[str]()
+        while True:
+            page = await self._page(token)
+            yield page
+            token = page.next_page_token
+            if not token:
+                return
+            if token in seen:
+                raise A2AResponseError("the agent's list of tasks leads in a circle")
+            seen.add(token)

@@ -1,0 +1,185 @@
+"""The HTTP+JSON binding: paths, queries and bodies; 0.3 has the same under /v1, in the JSON of its protobuf."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from keelbolt.client.endpoints import Endpoint
+from keelbolt.client.failures import from_rest, from_status
+from keelbolt.client.http import Http, Reply, read_json
+from keelbolt.client.sse import Parser
+from keelbolt.client.transport import Frame, Options, decode_answer, understood, version_headers
+from keelbolt.errors import A2AResponseError
+from keelbolt.protocol import v03, v03_proto, v1
+from keelbolt.protocol.operations import Operation
+from keelbolt.protocol.requests import (
+    CancelTaskRequest,
+    CreatePushConfigRequest,
+    DeletePushConfigRequest,
+    GetPushConfigRequest,
+    GetTaskRequest,
+    ListPushConfigsRequest,
+    ListTasksRequest,
+    Request,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+)
+from keelbolt.protocol.types import Json
+from keelbolt.protocol.versions import Version
+
+_NOT_IN_QUERY = {"tenant", "id", "taskId"}
+
+
+class RestTransport:
+    """A path for every operation."""
+
+    def __init__(self, http: Http, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._http = http
+        self._v1 = endpoint.version is Version.v1_0
+        self._codec: Any = v1 if self._v1 else _Either
+        base = endpoint.url.rstrip("/")
+        self._base = base if self._v1 or base.endswith("/v1") else f"{base}/v1"
+
+    async def call(self, operation: Operation, request: Request, options: Options) -> Any:
+        method, url, body = self._request(operation, request)
+        headers = version_headers(self.endpoint.version, options.extensions)
+        reply = await self._http.ask(method, url, headers=headers, body=body, seconds=options.seconds)
+        if reply.status == 204 or (reply.status == 200 and operation is Operation.delete_push_config):
+            return None
+        return decode_answer(self._codec, operation, _value(reply, _task_id(request)))
+
+    @asynccontextmanager
+    async def stream(
+        self, operation: Operation, request: Request, options: Options
+    ) -> AsyncIterator[AsyncGenerator[Frame, None]]:
+        method, url, body = self._request(operation, request)
+        headers = version_headers(self.endpoint.version, options.extensions)
+        headers["Accept"] = "text/event-stream"
+        if options.after is not None:
+            headers["Last-Event-ID"] = options.after
+        async with (
+            self._http.listen(method, url, headers=headers, body=body) as opened,
+            aclosing(self._frames(opened, _task_id(request), options)) as frames,
+        ):
+            yield frames
+
+    async def _frames(
+        self, opened: Reply | AsyncGenerator[bytes, None], task_id: str, options: Options
+    ) -> AsyncGenerator[Frame, None]:
+        if isinstance(opened, Reply):
+            yield Frame(understood(self._codec.decode_event, _value(opened, task_id)))
+            return
+        parser = Parser(self._http.answer_bytes)
+        async with aclosing(opened):
+            async for block in opened:
+                for event in parser.feed(block):
+                    value = read_json(event.data)
+                    if isinstance(value, dict) and value.get("error") is not None:
+                        raise from_rest(value, status=_status(value), headers={}, task_id=task_id)
+                    yield Frame(understood(self._codec.decode_event, value), event.id)
+                options.hints.retry_seconds = parser.retry_seconds or 0.0
+
+    def _request(self, operation: Operation, request: Request) -> tuple[str, str, bytes | None]:
+        """Method, URL and body. A tenant is the first part of the path."""
+        base = self._base
+        if self._v1 and request.tenant is not None:
+            base += "/" + quote(request.tenant, safe="")
+        tasks = f"{base}/tasks"
+        match request:
+            case SendMessageRequest():
+                name = "stream" if operation is Operation.send_streaming_message else "send"
+                body = v1.encode_request(request) if self._v1 else v03_proto.encode_request(request)
+                return "POST", f"{base}/message:{name}", body
+            case GetTaskRequest():
+                return "GET", _task(tasks, request.id) + _query(request), None
+            case ListTasksRequest():
+                return "GET", tasks + _query(request), None
+            case CancelTaskRequest():
+                body = b"{}" if request.metadata is None else v1.encode_request(request)
+                return "POST", _task(tasks, request.id) + ":cancel", body
+            case SubscribeToTaskRequest():
+                return "GET", _task(tasks, request.id) + ":subscribe", None
+            case CreatePushConfigRequest():
+                body = v1.encode_request(request) if self._v1 else v03_proto.encode_request(request)
+                return "POST", _configs(tasks, request.task_id), body
+            case ListPushConfigsRequest():
+                return "GET", _configs(tasks, request.task_id) + _query(request), None
+            case GetPushConfigRequest():
+                return "GET", _configs(tasks, request.task_id, request.id), None
+            case DeletePushConfigRequest():
+                return "DELETE", _configs(tasks, request.task_id, request.id), None
+            case _:
+                return "GET", f"{base}/{'extendedAgentCard' if self._v1 else 'card'}", None
+
+
+def _task(tasks: str, task_id: str) -> str:
+    return f"{tasks}/{quote(task_id, safe='')}"
+
+
+def _configs(tasks: str, task_id: str, config_id: str | None = None) -> str:
+    configs = f"{_task(tasks, task_id)}/pushNotificationConfigs"
+    return configs if config_id is None else f"{configs}/{quote(config_id, safe='')}"
+
+
+class _Either:
+    """Answers of 0.3 over REST: the JSON of its protobuf, or plain 0.3 from agents that have only that."""
+
+    @staticmethod
+    def decode_event(value: Json) -> Any:
+        plain = isinstance(value, dict) and "kind" in value
+        return (v03 if plain else v03_proto).decode_event(value)
+
+    @staticmethod
+    def decode_task(value: Json) -> Any:
+        plain = isinstance(value, dict) and value.get("kind") == "task"
+        return (v03 if plain else v03_proto).decode_task(value)
+
+    @staticmethod
+    def decode_task_list(value: Json) -> Any:
+        return v03_proto.decode_task_list(value)
+
+    @staticmethod
+    def decode_push_config(value: Json) -> Any:
+        plain = isinstance(value, dict) and "taskId" in value
+        return (v03 if plain else v03_proto).decode_push_config(value)
+
+    @staticmethod
+    def decode_push_config_list(value: Json) -> Any:
+        return (v03 if isinstance(value, list) else v03_proto).decode_push_config_list(value)
+
+
+def _value(reply: Reply, task_id: str) -> Json:
+    """The body of an answer. Raises what an error means."""
+    try:
+        value = reply.json()
+    except A2AResponseError:
+        if reply.status == 200:
+            raise
+        raise from_status(reply.status, reply.headers) from None
+    if reply.status not in (200, 201):
+        raise from_rest(value, status=reply.status, headers=reply.headers, task_id=task_id)
+    return value
+
+
+def _status(value: dict[str, Any]) -> int:
+    error = value["error"]
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if type(code) is int and 400 <= code < 600 else 500
+
+
+def _query(request: Request) -> str:
+    given = request.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+    query = {name: _plain(value) for name, value in given.items() if name not in _NOT_IN_QUERY}
+    return f"?{urlencode(query)}" if query else ""
+
+
+def _plain(value: Any) -> str:
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
+
+
+def _task_id(request: Request) -> str:
+    return getattr(request, "task_id", None) or getattr(request, "id", None) or ""

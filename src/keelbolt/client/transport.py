@@ -1,0 +1,121 @@
+"""What a binding offers to the client: requests in, the words of 1.0 out. A binding more is one class more."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Protocol, TypeVar
+
+from keelbolt.client.endpoints import Endpoint
+from keelbolt.errors import A2AResponseError, InvalidParamsError
+from keelbolt.protocol import v1
+from keelbolt.protocol.operations import Operation
+from keelbolt.protocol.requests import Request, StreamEvent, TaskPage
+from keelbolt.protocol.types import Json
+from keelbolt.protocol.versions import Version
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """An event of a stream, with the id that the agent gave it, if it gives any."""
+
+    value: StreamEvent
+    id: str | None = None
+
+
+@dataclass(slots=True)
+class Hints:
+    """What is known of a stream beside its events: the pause that the agent asks for, the version that is spoken."""
+
+    retry_seconds: float = 0.0
+    version: Version = Version.v1_0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What goes along with a request, whatever the binding."""
+
+    seconds: float | None = None  # until the answer is here; None: as the client says
+    extensions: tuple[str, ...] = ()
+    after: str | None = None  # Last-Event-ID
+    hints: Hints = field(default_factory=Hints)
+
+
+class Transport(Protocol):
+    """One endpoint of an agent.
+
+    ``call`` answers with a Task, Message, TaskPage, PushConfig, PushConfigPage, the JSON of a card, or None; ``stream``
+    opens a stream and gives its frames. Both raise what the agent answered, as exceptions of `keelbolt.errors`.
+    """
+
+    @property
+    def endpoint(self) -> Endpoint: ...
+    async def call(self, operation: Operation, request: Request, options: Options) -> Any: ...
+    def stream(
+        self, operation: Operation, request: Request, options: Options
+    ) -> AbstractAsyncContextManager[AsyncGenerator[Frame, None]]: ...
+
+
+def decode_answer(codec: ModuleType | Any, operation: Operation, value: Json) -> Any:
+    """The answer of an operation from its JSON. Raises A2AResponseError."""
+    match operation:
+        case Operation.send_message | Operation.send_streaming_message | Operation.subscribe_to_task:
+            return understood(codec.decode_event, value)
+        case Operation.get_task | Operation.cancel_task:
+            return understood(codec.decode_task, value)
+        case Operation.list_tasks:
+            return understood(_page(codec), value)
+        case Operation.create_push_config | Operation.get_push_config:
+            return understood(codec.decode_push_config, value)
+        case Operation.list_push_configs:
+            return understood(codec.decode_push_config_list, value)
+        case Operation.delete_push_config:
+            return None
+        case Operation.get_extended_card:
+            if not isinstance(value, dict):
+                raise A2AResponseError("the extended card is not an object")
+            return value
+
+
+def understood(decode: Callable[[Json], T], value: Json) -> T:
+    """What the agent said. Raises A2AResponseError, which names the field but not its value."""
+    try:
+        return decode(value)
+    except InvalidParamsError as error:
+        raise A2AResponseError(f"the answer is not what A2A says: {error}") from None
+
+
+def _page(codec: Any) -> Callable[[Json], TaskPage]:
+    def decode(value: Json) -> TaskPage:
+        # 0.3 has no list of tasks; agents that have one all the same answer with the tasks alone, or with pages.
+        if codec is v1 or not isinstance(value, dict):
+            page: TaskPage = codec.decode_task_list(value)
+            return page
+        tasks = [codec.decode_task(task) for task in value.get("tasks") or ()]
+        token = value.get("nextPageToken") or value.get("nextCursor") or ""
+        return TaskPage(tasks, str(token), len(tasks), int(value.get("totalSize") or len(tasks)))
+
+    return decode
+
+
+def version_headers(version: Version, extensions: tuple[str, ...]) -> dict[str, str]:
+    """What every request says about itself."""
+    headers = {"Content-Type": "application/json"}
+    if version is Version.v1_0:
+        headers["A2A-Version"] = version.value
+    if extensions:
+        headers["A2A-Extensions" if version is Version.v1_0 else "X-A2A-Extensions"] = ", ".join(extensions)
+    return headers
+
+
+def codec_of(version: Version) -> ModuleType:
+    """The plain JSON of a version; that of 0.3 is loaded by those who need it."""
+    if version is Version.v1_0:
+        return v1
+    from keelbolt.protocol import v03  # noqa: PLC0415
+
+    return v03

@@ -1,0 +1,37 @@
+"""The laws of the kernel: how one is written."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from keelbolt.conformance import suite
+from keelbolt.conformance.subject import Capability, Place
+from keelbolt.conformance.suite import Suite
+from keelbolt.storage.contract import Kernel
+
+Law = suite.Law[Place]
+KernelLaw = Callable[[Kernel], Awaitable[None]]
+PlaceLaw = Callable[[Place], Awaitable[None]]
+
+STORAGE: Suite[Place] = Suite("Storage laws")
+
+
+def law(function: KernelLaw) -> KernelLaw:
+    """A law about one open kernel on empty data, with the declarations of `families`."""
+
+    async def run(place: Place) -> None:
+        async with place.open() as kernel:
+            await function(kernel)
+
+    STORAGE.register(function, "base", run)
+    return function
+
+
+def place_law(*, needs: Capability = "base") -> Callable[[PlaceLaw], PlaceLaw]:
+    """A law that opens kernels itself."""
+
+    def register(function: PlaceLaw) -> PlaceLaw:
+        STORAGE.register(function, needs, function)
+        return function
+
+    return register

@@ -1,0 +1,47 @@
+"""The laws, one file for each part of the contract."""
+
+from __future__ import annotations
+
+from keelbolt.conformance.laws import (
+    blobs,
+    checks,
+    commit,
+    expiry,
+    find,
+    hints,
+    lifecycle,
+    logs,
+    order,
+    partitions,
+    persistence,
+    processes,
+    queues,
+    records,
+    requests,
+    tail,
+    values,
+    work,
+    write_behind,
+)
+
+__all__ = [
+    "blobs",
+    "checks",
+    "commit",
+    "expiry",
+    "find",
+    "hints",
+    "lifecycle",
+    "logs",
+    "order",
+    "partitions",
+    "persistence",
+    "processes",
+    "queues",
+    "records",
+    "requests",
+    "tail",
+    "values",
+    "work",
+    "write_behind",
+]

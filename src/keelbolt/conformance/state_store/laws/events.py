@@ -1,0 +1,119 @@
+"""The three methods that every store has: events of flows, and their history."""
+
+from __future__ import annotations
+
+import copy
+
+from keelbolt.conformance.expect import equal, expect
+from keelbolt.conformance.state_store.law import Case, law
+from keelbolt.conformance.state_store.things import PAYLOAD, ids, seen
+
+
+@law()
+async def events_come_back(case: Case) -> None:
+    """An event has all its fields when its trace's history is loaded."""
+    event = case.event(1702857600.123)
+    await case.store.save_event(event)
+    history = await case.store.load_history("trace")
+    equal([seen(found) for found in history], [seen(event)], "the history")
+
+
+@law()
+async def an_unknown_trace_has_no_history(case: Case) -> None:
+    """The history of a trace nobody knows is empty, and no error."""
+    equal(list(await case.store.load_history("nonexistent")), [], "the history")
+
+
+@law()
+async def history_is_ordered_by_time(case: Case) -> None:
+    """Events come by their ts, whatever the order of their saving."""
+    for ts in (3.0, 1.0, 2.0):
+        await case.store.save_event(case.event(ts))
+    equal(ids(await case.store.load_history("trace"), "ts"), [1.0, 2.0, 3.0], "the times")
+
+
+@law()
+async def events_of_one_moment_keep_their_order(case: Case) -> None:
+    """Events with the same ts come in the order in which they were saved."""
+    nodes = [f"node-{number}" for number in (5, 3, 9, 1)]
+    for node in nodes:
+        await case.store.save_event(case.event(node=node))
+    equal(ids(await case.store.load_history("trace"), "node_name"), nodes, "the nodes")
+
+
+@law()
+async def an_event_saved_again_is_the_same(case: Case) -> None:
+    """A repeated save of an event does not fail, and the event is there once."""
+    for _ in range(3):
+        await case.store.save_event(case.event())
+    equal(len(await case.store.load_history("trace")), 1, "how often the event is there")
+
+
+@law()
+async def different_events_are_all_kept(case: Case) -> None:
+    """Events that differ in their payload, kind, node or time alone are different events."""
+    events = [
+        case.event(),
+        case.event(payload={"latency_ms": 101}),
+        case.event(kind="node_error"),
+        case.event(node="other"),
+        case.event(node_id="node-2"),
+        case.event(2.0),
+    ]
+    for event in events:
+        await case.store.save_event(event)
+    equal(len(await case.store.load_history("trace")), len(events), "how many events there are")
+
+
+@law()
+async def traces_are_kept_apart(case: Case) -> None:
+    """A history has the events of its trace only."""
+    for trace in ("a", "b", "ab"):
+        await case.store.save_event(case.event(trace=trace))
+    for trace in ("a", "b", "ab"):
+        equal(ids(await case.store.load_history(trace), "trace_id"), [trace], f"the history of {trace}")
+
+
+@law()
+async def events_of_no_trace_are_taken(case: Case) -> None:
+    """An event with trace_id None is saved, and is in no other trace's history."""
+    await case.store.save_event(case.event(trace=None))
+    await case.store.save_event(case.event())
+    equal(ids(await case.store.load_history("trace"), "trace_id"), ["trace"], "the history of a trace")
+
+
+@law()
+async def unknown_kinds_are_kept(case: Case) -> None:
+    """Kinds are an open set: one that nobody knows is kept as it is."""
+    kinds = ["session.task", "remote_stream_event", "something else entirely"]
+    for ts, kind in enumerate(kinds):
+        await case.store.save_event(case.event(float(ts), kind=kind))
+    equal(ids(await case.store.load_history("trace"), "kind"), kinds, "the kinds")
+
+
+@law()
+async def payloads_are_lossless(case: Case) -> None:
+    """A payload of an event comes back as it was: deep, empty, with large numbers and every character."""
+    await case.store.save_event(case.event(payload=copy.deepcopy(PAYLOAD)))
+    (found,) = await case.store.load_history("trace")
+    equal(dict(found.payload), PAYLOAD, "the payload")
+
+
+@law()
+async def a_saved_event_is_a_copy(case: Case) -> None:
+    """What a caller changes in an event after saving it is not changed in the store."""
+    event = case.event(payload={"list": [1]})
+    await case.store.save_event(event)
+    event.payload["list"].append(2)
+    event.payload["more"] = True
+    (found,) = await case.store.load_history("trace")
+    equal(dict(found.payload), {"list": [1]}, "the payload")
+
+
+@law()
+async def a_history_is_a_sequence(case: Case) -> None:
+    """load_history answers a sequence: it has a length, and is read twice alike."""
+    await case.store.save_event(case.event())
+    history = await case.store.load_history("trace")
+    expect(hasattr(history, "__len__") and hasattr(history, "__getitem__"), "the history is no sequence")
+    equal([seen(found) for found in history], [seen(found) for found in history], "the history, read again")

@@ -1,0 +1,54 @@
+"""States of memories, and of tools."""
+
+from __future__ import annotations
+
+import copy
+
+from keelbolt.conformance.expect import equal
+from keelbolt.conformance.state_store.law import Case, law
+from keelbolt.conformance.state_store.things import PAYLOAD
+
+
+@law("memory_state")
+async def memory_comes_back(case: Case) -> None:
+    """A state is loaded as it was saved, as often as it is asked for."""
+    await case.store.save_memory_state("tenant:user:session", copy.deepcopy(PAYLOAD))
+    for _ in range(2):
+        equal(await case.store.load_memory_state("tenant:user:session"), PAYLOAD, "the state")
+
+
+@law("memory_state")
+async def an_unknown_key_is_none(case: Case) -> None:
+    """A key nobody knows is None, and no empty state; an empty state is one."""
+    equal(await case.store.load_memory_state("nonexistent:key"), None, "an unknown key")
+    await case.store.save_memory_state("key", {})
+    equal(await case.store.load_memory_state("key"), {}, "an empty state")
+
+
+@law("memory_state")
+async def memory_is_replaced(case: Case) -> None:
+    """A state that is saved again replaces the one before, whole."""
+    await case.store.save_memory_state("key", {"a": 1, "b": 2})
+    await case.store.save_memory_state("key", {"a": 3})
+    equal(await case.store.load_memory_state("key"), {"a": 3}, "the state")
+
+
+@law("memory_state")
+async def keys_are_kept_apart_and_may_be_long(case: Case) -> None:
+    """Keys that begin alike are different keys, also after 300 characters."""
+    keys = ["a", "a:b", "A", "a ", "kv:v1:" + "x" * 300, "kv:v1:" + "x" * 300 + ":y"]
+    for number, key in enumerate(keys):
+        await case.store.save_memory_state(key, {"number": number})
+    found = [await case.store.load_memory_state(key) for key in keys]
+    equal(found, [{"number": number} for number in range(len(keys))], "the states")
+
+
+@law("memory_state")
+async def a_saved_memory_is_a_copy(case: Case) -> None:
+    """What a caller changes in a state it saved or loaded, at any depth, is not changed in the store."""
+    state = {"deep": {"list": [1]}}
+    await case.store.save_memory_state("key", state)
+    state["deep"]["list"].append(2)
+    loaded = await case.store.load_memory_state("key")
+    loaded["deep"]["list"].append(3)
+    equal(await case.store.load_memory_state("key"), {"deep": {"list": [1]}}, "the state")

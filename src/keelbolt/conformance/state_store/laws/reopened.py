@@ -1,0 +1,61 @@
+"""What is left when the store is made anew at the same place."""
+
+from __future__ import annotations
+
+from keelbolt.conformance.expect import equal
+from keelbolt.conformance.state_store.law import StatePlace, persistent_law
+from keelbolt.conformance.state_store.things import ids, steps
+
+
+@persistent_law
+async def events_survive(place: StatePlace) -> None:
+    """Events are there, and known, when the store is made anew."""
+    async with place.case() as case:
+        for ts in (1.0, 2.0):
+            await case.store.save_event(case.event(ts))
+    async with place.case() as case:
+        await case.store.save_event(case.event(2.0))
+        equal(ids(await case.store.load_history("trace"), "ts"), [1.0, 2.0], "the history")
+
+
+@persistent_law
+async def pauses_and_memory_survive(place: StatePlace) -> None:
+    """A pause can be taken up, and a memory loaded, by a store that is made anew."""
+    async with place.case() as case:
+        if case.can("planner_state"):
+            await case.store.save_planner_state("token", {"a": 1})
+        if case.can("memory_state"):
+            await case.store.save_memory_state("key", {"b": 2})
+    async with place.case() as case:
+        if case.can("planner_state"):
+            equal(await case.store.load_planner_state("token"), {"a": 1}, "the pause")
+            equal(await case.store.load_planner_state("token"), None, "the pause, after it was taken")
+        if case.can("memory_state"):
+            equal(await case.store.load_memory_state("key"), {"b": 2}, "the memory")
+
+
+@persistent_law
+async def sessions_survive(place: StatePlace) -> None:
+    """Tasks, updates, steering, trajectories and planner events are there when the store is made anew."""
+    async with place.case() as case:
+        if case.can("tasks"):
+            await case.store.save_task(case.task())
+            for number in range(3):
+                await case.store.save_update(case.update(number))
+        if case.can("steering"):
+            await case.store.save_steering(case.steering(1))
+        if case.can("trajectories"):
+            await case.store.save_trajectory("trace", "session", case.trajectory())
+        if case.can("planner_events"):
+            await case.store.save_planner_event("trace", case.planner_event(1))
+    async with place.case() as case:
+        if case.can("tasks"):
+            equal(ids(await case.store.list_tasks("session"), "task_id"), ["task"], "the tasks")
+            equal(steps(await case.store.list_updates("session", since_id="update-0")), [1, 2], "the updates")
+        if case.can("steering"):
+            equal(ids(await case.store.list_steering("session"), "event_id"), ["event-1"], "the steering events")
+        if case.can("trajectories"):
+            equal(list(await case.store.list_traces("session")), ["trace"], "the traces")
+        if case.can("planner_events"):
+            found = await case.store.list_planner_events("trace")
+            equal(ids(found, "trajectory_step"), [1], "the planner events")

@@ -1,0 +1,62 @@
+"""The tasks of sessions."""
+
+from __future__ import annotations
+
+from keelbolt.conformance.expect import equal
+from keelbolt.conformance.state_store.law import Case, law
+from keelbolt.conformance.state_store.things import PAYLOAD, ids, seen
+
+
+@law("tasks")
+async def tasks_come_back(case: Case) -> None:
+    """A task has all its fields, its context snapshot with version and hash among them."""
+    task = case.task(trace_id="trace", result=dict(PAYLOAD), progress={"step": 1}, error="none")
+    await case.store.save_task(task)
+    equal([seen(found) for found in await case.store.list_tasks("session")], [seen(task)], "the tasks")
+
+
+@law("tasks")
+async def a_task_saved_again_is_one_task(case: Case) -> None:
+    """A task that is saved again is there once, as it was saved last."""
+    task = case.task()
+    await case.store.save_task(task)
+    await case.store.save_task(task)
+    task.update_status(case.types.TaskStatus.COMPLETE)
+    task.result = {"done": True}
+    await case.store.save_task(task)
+    equal([seen(found) for found in await case.store.list_tasks("session")], [seen(task)], "the tasks")
+
+
+@law("tasks")
+async def tasks_are_listed_as_they_came(case: Case) -> None:
+    """Tasks come in the order in which they were first saved: a session takes its last foreground task up again."""
+    for name in ("c", "a", "b", "c"):
+        await case.store.save_task(case.task(name))
+    equal(ids(await case.store.list_tasks("session"), "task_id"), ["c", "a", "b"], "the tasks")
+
+
+@law("tasks")
+async def sessions_are_kept_apart(case: Case) -> None:
+    """The same task id in two sessions is two tasks, and a session nobody knows has none."""
+    for session in ("a", "b"):
+        await case.store.save_task(case.task(session=session, description=session))
+    for session in ("a", "b"):
+        found = await case.store.list_tasks(session)
+        equal(ids(found, "description"), [session], f"the tasks of session {session}")
+    equal(list(await case.store.list_tasks("unknown")), [], "the tasks of an unknown session")
+
+
+@law("tasks")
+async def a_saved_task_is_a_copy(case: Case) -> None:
+    """What a caller changes in a task it saved or loaded is not changed in the store, its context included."""
+    task = case.task(progress={"step": 1})
+    await case.store.save_task(task)
+    task.progress["step"] = 2
+    task.status = case.types.TaskStatus.FAILED
+    task.context_snapshot.llm_context["facts"].append("b")
+    (found,) = await case.store.list_tasks("session")
+    found.context_snapshot.llm_context["facts"].append("c")
+    (found,) = await case.store.list_tasks("session")
+    equal(found.progress, {"step": 1}, "the progress")
+    equal(str(found.status.value), "PENDING", "the status")
+    equal(found.context_snapshot.llm_context, {"facts": ["a"]}, "the context")

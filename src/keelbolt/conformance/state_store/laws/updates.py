@@ -1,0 +1,87 @@
+"""The updates of tasks, and cursors."""
+
+from __future__ import annotations
+
+import asyncio
+
+from keelbolt.conformance.expect import equal
+from keelbolt.conformance.state_store.law import Case, law
+from keelbolt.conformance.state_store.things import seen, steps
+
+
+async def saved(case: Case, count: int, *, tasks: tuple[str, ...] = ("task",)) -> None:
+    for number in range(count):
+        await case.store.save_update(case.update(number, task=tasks[number % len(tasks)]))
+
+
+@law("tasks")
+async def updates_come_back(case: Case) -> None:
+    """Updates come with all their fields in the order in which they were saved."""
+    updates = [case.update(number) for number in range(5)]
+    for update in updates:
+        await case.store.save_update(update)
+    found = await case.store.list_updates("session")
+    equal([seen(update) for update in found], [seen(update) for update in updates], "the updates")
+    equal(list(await case.store.list_updates("unknown")), [], "the updates of an unknown session")
+
+
+@law("tasks")
+async def a_cursor_is_exclusive(case: Case) -> None:
+    """since_id lists what came after that update, without it."""
+    await saved(case, 5)
+    equal(steps(await case.store.list_updates("session", since_id="update-2")), [3, 4], "the updates after the third")
+    equal(steps(await case.store.list_updates("session", since_id="update-4")), [], "the updates after the last")
+
+
+@law("tasks")
+async def an_unknown_cursor_is_no_cursor(case: Case) -> None:
+    """A since_id nobody knows is as none."""
+    await saved(case, 3)
+    equal(steps(await case.store.list_updates("session", since_id="unknown")), [0, 1, 2], "the updates")
+
+
+@law("tasks")
+async def cursors_lead_through_everything(case: Case) -> None:
+    """Pages of a limit, each after the last update of the one before, show every update once."""
+    await saved(case, 7)
+    found: list[int] = []
+    cursor = "update-0"
+    while page := steps(await case.store.list_updates("session", since_id=cursor, limit=2)):
+        found += page
+        cursor = f"update-{page[-1]}"
+        if len(found) > 7:
+            break
+    equal(found, [1, 2, 3, 4, 5, 6], "the updates of all pages")
+
+
+@law("tasks")
+async def without_a_cursor_the_last_are_listed(case: Case) -> None:
+    """A limit without a cursor lists the last updates, the oldest of them first."""
+    await saved(case, 5)
+    equal(steps(await case.store.list_updates("session", limit=2)), [3, 4], "the last two updates")
+
+
+@law("tasks")
+async def the_filter_goes_before_the_limit(case: Case) -> None:
+    """With a task_id so many updates of that task are listed, however many others lie between."""
+    await saved(case, 12, tasks=("a", "b", "b"))
+    equal(steps(await case.store.list_updates("session", task_id="a", limit=2)), [6, 9], "the last two of the task")
+    found = await case.store.list_updates("session", task_id="a", since_id="update-1")
+    equal(steps(found), [3, 6, 9], "those after an update of another task")
+
+
+@law("tasks")
+async def an_update_saved_again_is_the_same(case: Case) -> None:
+    """An update with the update_id of another of its session is that one; in another session it is another."""
+    for number in (0, 1, 0):
+        await case.store.save_update(case.update(number))
+    await case.store.save_update(case.update(0, session="other"))
+    equal(steps(await case.store.list_updates("session")), [0, 1], "the updates")
+    equal(steps(await case.store.list_updates("other")), [0], "the updates of the other session")
+
+
+@law("tasks")
+async def updates_nobody_waits_for_keep_their_order(case: Case) -> None:
+    """Updates whose saves run at the same time are listed in the order in which they were called."""
+    await asyncio.gather(*(asyncio.create_task(case.store.save_update(case.update(number))) for number in range(30)))
+    equal(steps(await case.store.list_updates("session")), list(range(30)), "the updates")

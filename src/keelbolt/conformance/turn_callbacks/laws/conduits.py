@@ -1,0 +1,85 @@
+"""Bytes that go through the conduits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keelbolt.conformance.expect import equal, expect
+from keelbolt.conformance.turn_callbacks.law import Case, law
+from keelbolt.conformance.turn_callbacks.things import content, fetch, message, picture, pieces, retrievable
+from keelbolt.turns.primitives import SpooledArtifact
+from keelbolt.turns.readers import answer, is_media_reader, is_spool_reader
+
+TEXT = "one\ntwo\r\n\u2028three\x0b\n"
+LARGE = b"a line of some text\n" * 40_000
+
+
+@law()
+async def bytes_can_be_read_at_once(case: Case) -> None:
+    """A conduit answers a reader of exactly the bytes that it was given: str as UTF-8, bytes, or a stream."""
+    turn = case.turn()
+    forms: list[tuple[Any, bytes]] = [
+        ("héllo", "héllo".encode()),
+        (b"\x00\xff\n", b"\x00\xff\n"),
+        (bytearray(b"abc"), b"abc"),
+        (pieces(LARGE, 10_000), LARGE),
+    ]
+    for number, (given, wanted) in enumerate(forms):
+        reader = await turn.store_media_bytes(f"x{number}", given)
+        expect(is_media_reader(reader), f"{type(reader).__name__} is no media reader")
+        for _ in range(2):
+            equal(await content(reader), wanted, "the media bytes")
+        length = await answer(reader.byte_length())
+        expect(length in (None, len(wanted)), f"byte_length: expected {len(wanted)} or None, found {length}")
+
+
+@law()
+async def streams_are_stored_whole(case: Case) -> None:
+    """A stream is stored to its last byte, however it is cut into pieces."""
+    turn = case.turn()
+    for size in (1000, 65536, len(LARGE)):
+        reader = await turn.store_retrievable_bytes(f"s{size}", pieces(LARGE, size))
+        equal(await answer(reader.byte_length()), len(LARGE), f"the length of a stream in pieces of {size}")
+        equal(await content(reader) == LARGE, True, "whether the text is the same")
+        media = await turn.store_media_bytes(f"s{size}", pieces(LARGE, size))
+        equal(len(await content(media)), len(LARGE), f"the length of media in pieces of {size}")
+
+
+@law()
+async def lines_end_at_line_feeds_only(case: Case) -> None:
+    """A spool reader counts lines by line feeds alone, and answers None outside of them."""
+    turn = case.turn()
+    for text, lines in (("", []), ("a", ["a"]), ("a\nb\n", ["a", "b", ""]), (TEXT, TEXT.split("\n"))):
+        reader = await turn.store_retrievable_bytes("text", text)
+        expect(is_spool_reader(reader), f"{type(reader).__name__} is no spool reader")
+        equal(await answer(reader.line_count()), len(lines), f"the number of lines of {text!r}")
+        found = [await answer(reader.line(index)) for index in range(-1, len(lines) + 1)]
+        equal(found, [None, *lines, None], f"the lines of {text!r}, and those before and after")
+        equal(await answer(reader.read_all()), text, "the whole text")
+        equal(await answer(reader.byte_length()), len(text.encode()), "the number of bytes")
+
+
+@law()
+async def bytes_are_there_when_their_owner_is_fetched(case: Case) -> None:
+    """Bytes written by one turn are read through the value that a later turn fetches."""
+    turn = case.turn()
+    spools = [await turn.store_retrievable_bytes(f"x{number}", f"text {number}\n" * 1000) for number in range(3)]
+    for number, spool in enumerate(spools):
+        await turn.store_retrievable(retrievable(f"r{number}", SpooledArtifact(spool)))
+    found = await fetch(case.turn(), "retrievable")
+    texts = [await value.content_string() for value in found]
+    equal(texts, [f"text {number}\n" * 1000 for number in range(3)], "the texts")
+    reader = await turn.store_media_bytes("x", b"media")
+    await turn.store_message(message("m", attachments=[picture(reader)]))
+    [stored] = await fetch(case.turn(), "message")
+    equal(await stored.attachments[0].as_bytes(), b"media", "the bytes of the attachment")
+
+
+@law()
+async def what_was_handed_out_reads_on(case: Case) -> None:
+    """A reader reads the bytes it was given for, also after the id was written anew."""
+    turn = case.turn()
+    old = await turn.store_retrievable_bytes("x", "old")
+    new = await turn.store_retrievable_bytes("x", "the new one")
+    equal(await content(old), b"old", "what the old reader reads")
+    equal(await content(new), b"the new one", "what the new reader reads")

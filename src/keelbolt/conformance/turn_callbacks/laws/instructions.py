@@ -1,0 +1,29 @@
+"""Standing instructions, which are known by what they say."""
+
+from __future__ import annotations
+
+from keelbolt.conformance.expect import equal
+from keelbolt.conformance.turn_callbacks.law import Case, law
+from keelbolt.conformance.turn_callbacks.things import ids
+from keelbolt.turns.primitives import Tokenizable
+
+
+@law()
+async def instructions_come_back_in_order(case: Case) -> None:
+    """Instructions stored as str or Tokenizable are refreshed in the order of storing."""
+    turn = case.turn()
+    for value in ("c", Tokenizable("a"), "b"):
+        await turn.store_standing_instruction(value)
+    equal(await ids(case.turn(), "standing_instruction"), ["c", "a", "b"], "the instructions")
+
+
+@law()
+async def instructions_are_deleted_by_what_they_say(case: Case) -> None:
+    """An instruction is deleted by its text, given as str or as Tokenizable, however it was stored."""
+    turn = case.turn()
+    for value in ("a", Tokenizable("b"), "c"):
+        await turn.store_standing_instruction(value)
+    await turn.delete_standing_instruction(Tokenizable("a"))
+    await turn.delete_standing_instruction("b")
+    await turn.delete_standing_instruction("unknown")
+    equal(await ids(case.turn(), "standing_instruction"), ["c"], "the instructions that are left")

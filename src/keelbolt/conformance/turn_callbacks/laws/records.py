@@ -1,0 +1,137 @@
+"""What is stored, changed and deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from keelbolt.conformance.expect import equal
+from keelbolt.conformance.turn_callbacks.law import Case, law
+from keelbolt.conformance.turn_callbacks.things import (
+    AT,
+    LATER,
+    MAKE,
+    fetch,
+    full_message,
+    ids,
+    message,
+    picture,
+    same,
+    tool_call,
+    write,
+)
+
+
+@law()
+async def what_is_stored_is_fetched(case: Case) -> None:
+    """A stored value is fetched with all its fields, also by a later turn of the thread."""
+    for kind, make in MAKE.items():
+        await write(case.turn(), "store", kind, make("x", "some text"))
+        await same(await fetch(case.turn(), kind), [make("x", "some text")], f"the {kind}")
+
+
+@law()
+async def media_comes_back_with_its_labels(case: Case) -> None:
+    """Attachments and media results keep their bytes, trust tier, hazard and stash."""
+    await case.turn().store_message(full_message("m"))
+    await same(await fetch(case.turn(), "message"), [full_message("m")], "the message")
+    call = tool_call("c", "x")
+    fields = {name: getattr(call, name) for name in call.__slots__}
+    await case.turn().store_tool_call(type(call)(**{**fields, "results": [picture(), picture()]}))
+    [found] = await fetch(case.turn(), "tool_call")
+    equal([media.to_json() for media in found.results], [picture().to_json()] * 2, "the media of the tool call")
+
+
+@law()
+async def order_is_that_of_storing(case: Case) -> None:
+    """Fetches answer in the order of storing, whatever the times of the values say."""
+    for kind, make in MAKE.items():
+        turn = case.turn()
+        for number, at in enumerate((LATER, AT, AT + timedelta(days=1))):
+            await write(turn, "store", kind, make(f"x{number}", "text", at=at))
+        equal(await ids(turn, kind), ["x0", "x1", "x2"], f"the order of each {kind}")
+
+
+@law()
+async def a_mutated_value_is_replaced(case: Case) -> None:
+    """After a mutate the fetch answers the new value, all of it and once."""
+    for kind, make in MAKE.items():
+        turn = case.turn()
+        await write(turn, "store", kind, make("x", "before"))
+        await write(turn, "mutate", kind, make("x", "after", at=LATER))
+        await same(await fetch(turn, kind), [make("x", "after", at=LATER)], f"the mutated {kind}")
+
+
+@law()
+async def a_mutate_keeps_the_place(case: Case) -> None:
+    """A mutated value stays where it was stored, and those beside it stay as they were."""
+    for kind, make in MAKE.items():
+        turn = case.turn()
+        for key in ("a", "b", "c"):
+            await write(turn, "store", kind, make(key, "before"))
+        await write(turn, "mutate", kind, make("b", "after", at=LATER))
+        wanted = [make("a", "before"), make("b", "after", at=LATER), make("c", "before")]
+        await same(await fetch(turn, kind), wanted, f"each {kind}")
+
+
+@law()
+async def a_pending_call_is_completed(case: Case) -> None:
+    """A tool call stored as pending can be mutated to a complete one."""
+    turn = case.turn()
+    await turn.store_tool_call(tool_call("c"))
+    await same(await fetch(turn, "tool_call"), [tool_call("c")], "the pending call")
+    await turn.mutate_tool_call(tool_call("c", "42"))
+    await same(await fetch(turn, "tool_call"), [tool_call("c", "42")], "the complete call")
+
+
+@law()
+async def what_is_deleted_is_not_fetched(case: Case) -> None:
+    """A deleted value is fetched no more, by no turn, and those beside it are."""
+    for kind, make in MAKE.items():
+        turn = case.turn()
+        for key in ("a", "b", "c"):
+            await write(turn, "store", kind, make(key, "text"))
+        await write(turn, "delete", kind, "b")
+        equal(await ids(turn, kind), ["a", "c"], f"each {kind} that is left")
+        equal(await ids(case.turn(), kind), ["a", "c"], f"each {kind} that a later turn sees")
+
+
+@law()
+async def deleting_nothing_is_no_error(case: Case) -> None:
+    """Deleting an id that is not stored, or is deleted already, changes nothing and raises nothing."""
+    for kind, make in MAKE.items():
+        turn = case.turn()
+        await write(turn, "store", kind, make("a", "text"))
+        await write(turn, "store", kind, make("b", "text"))
+        for key in ("unknown", "b", "b"):
+            await write(turn, "delete", kind, key)
+        equal(await ids(turn, kind), ["a"], f"each {kind} that is left")
+
+
+@law()
+async def calls_of_two_turns_are_not_mixed_up(case: Case) -> None:
+    """A tool call id that a second turn uses again is a second call: results never cross."""
+    first, second = case.turn(), case.turn()
+    await first.store_tool_call(tool_call("call_0", "of the first"))
+    await second.store_tool_call(tool_call("call_0"))
+    await second.mutate_tool_call(tool_call("call_0", "of the second"))
+    wanted = [tool_call("call_0", "of the first"), tool_call("call_0", "of the second")]
+    await same(await fetch(case.turn(), "tool_call"), wanted, "the two calls")
+
+
+@law()
+async def what_is_stored_at_once_is_stored(case: Case) -> None:
+    """Of many stores that overlap none is lost and none is doubled."""
+    turn = case.turn()
+    await asyncio.gather(*(turn.store_message(message(f"m{number}")) for number in range(20)))
+    equal(sorted(await ids(turn, "message")), sorted(f"m{number}" for number in range(20)), "the messages")
+
+
+@law()
+async def what_is_fetched_can_be_stored_again(case: Case) -> None:
+    """A fetched value can be mutated into storage as it is, and says the same afterwards."""
+    turn = case.turn()
+    await turn.store_message(full_message("m"))
+    [found] = await fetch(turn, "message")
+    await case.turn().mutate_message(found)
+    await same(await fetch(case.turn(), "message"), [full_message("m")], "the message")

@@ -1,0 +1,52 @@
+"""What is left when the adapter is made anew."""
+
+from __future__ import annotations
+
+from keelbolt.conformance.expect import equal
+from keelbolt.conformance.turn_callbacks.law import TurnPlace, persistent_law
+from keelbolt.conformance.turn_callbacks.things import MAKE, fetch, full_message, ids, retrievable, same, write
+from keelbolt.turns.primitives import SpooledArtifact
+
+
+@persistent_law
+async def everything_is_there_again(place: TurnPlace) -> None:
+    """Values, their order and their bytes are found by an adapter that is made anew."""
+    async with place.case() as case:
+        turn = case.turn()
+        for kind, make in MAKE.items():
+            for key in ("b", "a"):
+                await write(turn, "store", kind, make(key, "some text"))
+        await turn.store_message(full_message("full"))
+        await turn.store_standing_instruction("be kind")
+    async with place.case() as case:
+        turn = case.turn()
+        for kind, make in MAKE.items():
+            wanted = [make("b", "some text"), make("a", "some text")]
+            await same(await fetch(turn, kind), [*wanted, full_message("full")] if kind == "message" else wanted, kind)
+        equal(await ids(turn, "standing_instruction"), ["be kind"], "the instructions")
+
+
+@persistent_law
+async def bytes_are_there_again(place: TurnPlace) -> None:
+    """Bytes written through a conduit are read through their owner by an adapter that is made anew."""
+    async with place.case() as case:
+        reader = await case.turn().store_retrievable_bytes("x", "text\n" * 1000)
+        await case.turn().store_retrievable(retrievable("r", SpooledArtifact(reader)))
+    async with place.case() as case:
+        [found] = await fetch(case.turn(), "retrievable")
+        equal(await found.content_string(), "text\n" * 1000, "the text")
+
+
+@persistent_law
+async def what_was_deleted_stays_so(place: TurnPlace) -> None:
+    """Changes and deletions are found by an adapter that is made anew."""
+    async with place.case() as case:
+        turn = case.turn()
+        for kind, make in MAKE.items():
+            for key in ("a", "b", "c"):
+                await write(turn, "store", kind, make(key, "before"))
+            await write(turn, "mutate", kind, make("a", "after"))
+            await write(turn, "delete", kind, "b")
+    async with place.case() as case:
+        for kind, make in MAKE.items():
+            await same(await fetch(case.turn(), kind), [make("a", "after"), make("c", "before")], kind)

@@ -1,0 +1,57 @@
+"""Several writes as one."""
+
+from __future__ import annotations
+
+import contextlib
+
+from keelbolt.conformance.expect import equal
+from keelbolt.conformance.turn_callbacks.law import Case, law
+from keelbolt.conformance.turn_callbacks.things import fetch, ids, memory, message, same, thought, tool_call
+
+
+class _LeftEarly(Exception):
+    """What ends a unit of work before its end."""
+
+
+@law("unit_of_work")
+async def a_unit_that_fails_leaves_nothing(case: Case) -> None:
+    """When a unit of work ends with an error, none of its stores, mutates and deletes has happened."""
+    turn = case.turn()
+    await turn.store_message(message("kept", "before"))
+    await turn.store_message(message("also kept"))
+    with contextlib.suppress(_LeftEarly):
+        async with case.unit_of_work(turn):
+            await turn.store_message(message("new"))
+            await turn.store_thought(thought("new"))
+            await turn.mutate_message(message("kept", "after"))
+            await turn.delete_message("also kept")
+            raise _LeftEarly
+    await same(await fetch(turn, "message"), [message("kept", "before"), message("also kept")], "the messages")
+    equal(await ids(turn, "thought"), [], "the thoughts")
+
+
+@law("unit_of_work")
+async def a_unit_that_ends_has_happened(case: Case) -> None:
+    """At the end of a unit of work all its writes have happened, in their order."""
+    turn = case.turn()
+    await turn.store_message(message("gone"))
+    async with case.unit_of_work(turn):
+        await turn.store_message(message("a"))
+        await turn.store_memory(memory("f"))
+        await turn.store_message(message("b", "before"))
+        await turn.mutate_message(message("b", "after"))
+        await turn.delete_message("gone")
+        await turn.store_message(message("c"))
+        await turn.delete_message("c")
+    await same(await fetch(turn, "message"), [message("a"), message("b", "after")], "the messages")
+    equal(await ids(turn, "memory"), ["f"], "the memories")
+
+
+@law("group")
+async def a_group_is_replaced(case: Case) -> None:
+    """Replacing a group of tool calls removes these and stores those; the others stay."""
+    turn = case.turn()
+    for number in range(3):
+        await turn.store_tool_call(tool_call(f"c{number}", "x"))
+    await turn.replace_tool_call_group(["c0", "c1"], [tool_call("summary", "both")])
+    equal(await ids(turn, "tool_call"), ["c2", "summary"], "the tool calls")

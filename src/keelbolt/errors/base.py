@@ -1,0 +1,23 @@
+"""The root of the tree."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class KeelboltError(Exception):
+    """Something went wrong in Keelbolt."""
+
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or self.__doc__)
+
+
+class MissingExtra(KeelboltError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, extra: str, module: str) -> None:
+        self.extra = extra
+        self.module = module
+        super().__init__(f"{module} is not installed. Install it with: pip install 'keelbolt[{extra}]'")

@@ -1,0 +1,107 @@
+"""What is wrong with a request, before anything is done for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from keelbolt.errors.base import KeelboltError
+
+
+class FieldViolation(NamedTuple):
+    """What is wrong with one field: ``message.parts[0].text``, and why. Never holds the value itself."""
+
+    field: str
+    description: str
+
+
+class ProtocolError(KeelboltError):
+    """A request is not what the protocol says.
+
+    ``request_id`` is the JSON of the JSON-RPC id to answer with, once it was read.
+    """
+
+    request_id: bytes = b"null"
+
+
+class ParseError(ProtocolError):
+    """The request is not JSON."""
+
+
+class InvalidRequestError(ProtocolError):
+    """This is JSON, but not a request."""
+
+
+class RequestTooLargeError(InvalidRequestError):
+    """The request is larger than this agent takes."""
+
+
+class HeadersTooLargeError(InvalidRequestError):
+    """The path, the query and the headers are larger than this agent takes."""
+
+
+class RequestTimeoutError(InvalidRequestError):
+    """The body did not arrive in time; send the request again."""
+
+    retryable = True
+
+
+class UnsupportedMediaTypeError(InvalidRequestError):
+    """The body must be JSON, and its Content-Type must say so."""
+
+
+class BusyError(ProtocolError):
+    """Not now; try again later."""
+
+    retryable = True
+
+    def __init__(self, message: str | None = None, *, retry_after: int = 5) -> None:
+        self.retry_after = retry_after
+        super().__init__(message)
+
+
+class RateLimitedError(BusyError):
+    """Too many requests; slow down."""
+
+
+class TooManyStreamsError(BusyError):
+    """Too many streams are open; close some, or try again later."""
+
+
+class StoppingError(BusyError):
+    """The agent stops. The task goes on; continue the stream after the last event that arrived."""
+
+
+class MethodNotFoundError(ProtocolError):
+    """There is no such method."""
+
+
+class InvalidParamsError(ProtocolError):
+    """The parameters are not valid."""
+
+    def __init__(self, message: str | None = None, violations: Sequence[FieldViolation] = ()) -> None:
+        self.violations = tuple(violations)
+        if message is None and violations:
+            first = violations[0]
+            message = f"{first.field}: {first.description}" if first.field else first.description
+        super().__init__(message)
+
+
+class VersionNotSupportedError(ProtocolError):
+    """This version of A2A is not spoken here; send A2A-Version: 1.0, or 0.3."""
+
+
+class ExtensionSupportRequiredError(ProtocolError):
+    """The agent requires an extension; name it in the A2A-Extensions header."""
+
+
+class PushNotificationNotSupportedError(ProtocolError):
+    """This agent sends no push notifications."""
+
+
+class ExtendedCardNotConfiguredError(ProtocolError):
+    """This agent has no extended card."""
+
+
+class CardSignatureError(ProtocolError):
+    """No signature of this card was made by a key that is trusted: it may have been changed on its way."""

@@ -1,0 +1,82 @@
+"""What the state of agents refuses."""
+
+from __future__ import annotations
+
+from keelbolt.errors.base import KeelboltError
+
+
+class StateStoreError(KeelboltError):
+    """Something went wrong with the state of an agent."""
+
+
+class InvalidState(StateStoreError, TypeError):
+    """Something to be kept is not what the method takes; nothing was stored."""
+
+
+class StateNotSaved(StateStoreError):
+    """The state could not be saved."""
+
+    def __init__(self, method: str, cause: BaseException) -> None:
+        self.method = method
+        self.retryable = getattr(cause, "retryable", True)  # type: ignore[misc]  # as the cause is
+        super().__init__(f"{method} could not save: {str(cause) or repr(cause)}")
+
+
+class StateNotLoaded(StateStoreError):
+    """The state could not be loaded."""
+
+    def __init__(self, method: str, cause: BaseException) -> None:
+        self.method = method
+        self.retryable = getattr(cause, "retryable", True)  # type: ignore[misc]  # as the cause is
+        super().__init__(f"{method} could not load: {str(cause) or repr(cause)}")
+
+
+class StateNotFound(StateStoreError, LookupError):
+    """Nothing is kept under this id."""
+
+
+class StateTimeout(StateStoreError):
+    """The storage did not answer in time."""
+
+    retryable = True
+
+
+class SteeringValidationError(StateStoreError, ValueError):
+    """The payload of a steering event does not fit its type."""
+
+    def __init__(self, errors: list[str]) -> None:
+        self.errors = errors
+        super().__init__(f"{self.__doc__} {'; '.join(errors)}.")
+
+
+class MemoryBudgetExceeded(StateStoreError, RuntimeError):
+    """A memory is over its budget, and its policy is to refuse what does not fit."""
+
+
+class InvalidMemoryState(StateStoreError, ValueError):
+    """What was stored of a memory can't be read as one."""
+
+
+class ArtifactTooLarge(StateStoreError, ValueError):
+    """The artifact is larger than one artifact may be."""
+
+
+class ArtifactLimitExceeded(StateStoreError, ValueError):
+    """There is no room for the artifact in its session or trace, and nothing there that may be removed for it."""
+
+
+class SessionLimitReached(StateStoreError, RuntimeError):
+    """The session has no room for more. ``code`` names the limit."""
+
+    def __init__(self, code: str, limit: int) -> None:
+        self.code = code
+        self.limit = limit
+        super().__init__(f"{code}: this session has reached its limit of {limit}")
+
+
+class SteeringCancelled(StateStoreError, RuntimeError):
+    """The task was told to stop."""
+
+    def __init__(self, reason: str | None = None) -> None:
+        self.reason = reason or "steering_cancelled"
+        super().__init__(self.reason)

@@ -1,0 +1,229 @@
+"""What the kernel and its engines refuse."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from keelbolt.errors.base import KeelboltError
+
+Reason = Literal["version", "absent", "present", "field", "head", "fence", "held", "dead", "blob"]
+
+
+class StorageError(KeelboltError):
+    """Something went wrong in the storage."""
+
+
+class CommitRefused(StorageError):
+    """A check of this commit failed; nothing of it was written.
+
+    ``reason`` names the kind of check, ``check`` is the operation that carried it, ``found`` is what is stored now:
+    the current version (0 = no such record), field value, log head or fence.
+    """
+
+    def __init__(self, reason: Reason, check: object, *, found: object = None) -> None:
+        self.reason: Reason = reason
+        self.check = check
+        self.found = found
+        super().__init__(f"refused: {_explain(reason, check, found)}; nothing of this commit was written")
+
+
+def _explain(reason: Reason, check: object, found: object) -> str:
+    subject = f"{type(check).__name__} of {_subject(check)}"
+    match reason:
+        case "version":
+            return f"{subject} expects version {getattr(check, 'version', None)} but it is at {found}"
+        case "absent":
+            return f"{subject} needs it absent but it is at version {found}"
+        case "present":
+            return f"{subject} needs it present but there is none"
+        case "field":
+            return f"{subject}: the field {getattr(check, 'field', '?')!r} is {found!r}"
+        case "head":
+            return f"{subject} expects the log's head at {getattr(check, 'seq', None)} but it is at {found}"
+        case "fence":
+            return f"{subject}: fence {getattr(check, 'fence', None)} no longer holds this work (now {found})"
+        case "held":
+            return f"{subject}: another worker holds it (fence {found})"
+        case "dead":
+            return f"{subject} needs it dead but it is {found}"
+        case "blob":
+            return f"{subject}: no such staged or committed blob in this partition; stage it again"
+
+
+def _subject(check: object) -> str:
+    for family, name in (("collection", "key"), ("log", "stream"), ("queue", "key")):
+        if hasattr(check, family):
+            return f"{getattr(check, family)}/{_short(getattr(check, name))}"
+    return _short(getattr(check, "digest", "?"))
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 80 else f"{name[:60]}… ({len(name)} characters)"
+
+
+class InvalidRequest(StorageError):
+    """The call itself is wrong; nothing was tried."""
+
+
+class InvalidName(InvalidRequest):
+    """A name or key is empty, too long, or holds a character that is not allowed."""
+
+
+class InvalidValue(InvalidRequest):
+    """A value has the wrong type or is out of range."""
+
+
+class TooLarge(InvalidRequest):
+    """A value is over its limit; put large bytes into a blob and keep its digest."""
+
+
+class NotDeclared(InvalidRequest):
+    """Declare the collection, field or family first: open_storage(url, declare=[...])."""
+
+
+class NoIndex(InvalidRequest):
+    """No declared index covers this query; declare one, or change the filters or the order."""
+
+
+class BadCursor(InvalidRequest):
+    """This cursor belongs to another query or is damaged; start again without a cursor."""
+
+
+class WrittenTwice(InvalidRequest):
+    """One commit writes the same key twice; merge the two writes or make two commits."""
+
+
+class WrongLoop(InvalidRequest):
+    """This storage was opened in another event loop; open one storage per loop."""
+
+
+class Forked(InvalidRequest):
+    """This storage was opened before fork() and can't be used after it; open one in each process, after the fork."""
+
+
+class LogTrimmed(StorageError):
+    """The wanted entries lie below the log's floor: they were trimmed. Load a snapshot, then go on from the floor."""
+
+    def __init__(self, *, after: int, floor: int, head: int) -> None:
+        self.after = after
+        self.floor = floor
+        self.head = head
+        super().__init__(
+            f"entries {after + 1} to {floor} were trimmed; load a snapshot, then read on after {floor} (head {head})"
+        )
+
+
+class BlobNotFound(StorageError):
+    """There is no such blob in this partition: it was never written, or it expired."""
+
+    def __init__(self, digest: str) -> None:
+        self.digest = digest
+        super().__init__(
+            f"no blob {_short(digest)} in this partition: it was never written, or it expired; stage it again"
+        )
+
+
+class CannotOpen(StorageError):
+    """The storage can't be opened."""
+
+
+class UnknownScheme(CannotOpen):
+    """The URL names no engine; use memory:, sqlite:///path, postgresql://... or redis://..."""
+
+
+class StorageMissing(CannotOpen):
+    """The directory of the database does not exist; create it first."""
+
+
+class StorageReadOnly(CannotOpen):
+    """The database or its directory can't be written; change its permissions or choose another place."""
+
+
+class NetworkFilesystem(CannotOpen):
+    """The database lies on a network filesystem, where locks and fsync can't be trusted; use a local disk."""
+
+
+class NotKeelbolt(CannotOpen):
+    """This database belongs to another program; choose another file."""
+
+
+class SchemaTooNew(CannotOpen):
+    """A newer Keelbolt wrote this database; upgrade this program. Nothing was changed."""
+
+
+class SchemaMismatch(CannotOpen):
+    """The database does not have the schema this program expects."""
+
+
+class StorageCorrupt(StorageError):
+    """Stored bytes are not the bytes that were written; run `keelbolt storage check` and restore from a backup."""
+
+
+class TransferError(StorageError):
+    """A copy, backup or restore can't be done."""
+
+
+class NotTransferable(TransferError):
+    """This engine can't be copied: it offers no way to read and write a whole store."""
+
+
+class DestinationInUse(TransferError):
+    """The destination holds data of its own; choose an empty one. Nothing was changed."""
+
+
+class CopyOutdated(TransferError):
+    """The source was changed while it was copied; copy it with --follow, or anew with --restart."""
+
+
+class CopyMismatch(TransferError):
+    """The copy is not what was copied; do not use it. Copy anew with --restart."""
+
+
+class BadBackup(TransferError):
+    """This file is not a backup, or it is damaged; nothing was restored from it. Use another backup."""
+
+
+class StorageUnavailable(StorageError):
+    """The storage can't be used now."""
+
+
+class StorageClosed(StorageUnavailable):
+    """This storage is closed; open it with `async with open_storage(url)`."""
+
+
+class StorageUnreachable(StorageUnavailable):
+    """The storage server does not answer; nothing was written. See that it runs and can be reached, and try again."""
+
+    retryable = True
+
+
+class StorageBusy(StorageUnavailable):
+    """Another process holds the storage for too long; nothing was written. Try again."""
+
+    retryable = True
+
+
+class StoragePaused(StorageBusy):
+    """Writing pauses while a copy of this storage is being finished; nothing was written. Try again in a moment."""
+
+
+class StorageMoved(StorageUnavailable):
+    """This storage was moved: a copy has taken its place, so nothing is written here any more. Use the copy's URL."""
+
+
+class StorageFilling(StorageUnavailable):
+    """A copy or a restore into this storage is not finished, so it can't be used yet. Finish it, or choose another."""
+
+
+class StorageFull(StorageUnavailable):
+    """No space is left; nothing was written. Reading, deleting and releasing still work; free space and try again."""
+
+    retryable = True
+
+
+class StorageBroken(StorageUnavailable):
+    """The disk reported an error; close this storage and open it anew before going on."""
+
+
+class CommitInDoubt(StorageBroken):
+    """The disk failed while this was being written: it may or may not be there. Open the storage anew and look."""

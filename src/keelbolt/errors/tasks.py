@@ -1,0 +1,115 @@
+"""What a task refuses."""
+
+from __future__ import annotations
+
+from keelbolt.errors.base import KeelboltError
+from keelbolt.errors.storage import StorageError
+
+
+class TaskError(KeelboltError):
+    """Something went wrong with a task."""
+
+
+class _OfTask(Exception):
+    """A task error that names its task and where it stands."""
+
+    def __init__(self, task_id: str, state: str | None = None, message: str | None = None) -> None:
+        self.task_id = task_id
+        self.state = state
+        super().__init__(message or self._explain())
+
+    def _explain(self) -> str:
+        where = f" It is {plain_state(self.state)}." if self.state else ""
+        return f"{(self.__doc__ or '').strip()}{where}"
+
+
+class TaskNotFoundError(_OfTask, TaskError):
+    """Task not found: there is no such task."""
+
+
+class TaskTerminalStateError(_OfTask, TaskError):
+    """The task is over: its state can't change any more."""
+
+
+class TaskNotAcceptingMessagesError(_OfTask, TaskError):
+    """The task takes no message now; start a new task in the same context instead."""
+
+
+class TaskNotCancelableError(_OfTask, TaskError):
+    """The task is over; there is nothing to cancel."""
+
+
+class ContextMismatchError(TaskError):
+    """The message names another context than its task's; leave contextId out, or send the task's own."""
+
+    def __init__(self, task_id: str, context_id: str | None = None) -> None:
+        self.task_id = task_id
+        self.context_id = context_id
+        super().__init__()
+
+
+class ConcurrencyError(TaskError, StorageError):
+    """It changed since it was read; load it again and retry."""
+
+    retryable = True
+
+    def __init__(self, task_id: str, *, expected: int | None = None, found: int | None = None) -> None:
+        self.task_id = task_id
+        self.expected = expected
+        self.found = found
+        versions = f" (expected version {expected}, found {found})" if expected is not None else ""
+        super().__init__(f"{self.__doc__}{versions}")
+
+
+class UnsupportedOperationError(TaskError):
+    """This operation is not possible here, or not in the state of the task."""
+
+
+class IllegalTransition(UnsupportedOperationError):
+    """No arrow leads from this state to that one."""
+
+    def __init__(self, state: str, wanted: str) -> None:
+        self.state = state
+        self.wanted = wanted
+        super().__init__(f"a task that is {plain_state(state)} can't become {plain_state(wanted)}")
+
+
+class ContentTypeNotSupportedError(TaskError):
+    """The agent does not take parts of this media type; its card lists what it takes."""
+
+
+class InvalidAgentResponseError(TaskError):
+    """The worker answered with something that can't be sent: only JSON, text and bytes can."""
+
+
+class InvalidTaskRequest(TaskError):
+    """The request is wrong: a message, a query, a page token, a state or a length."""
+
+
+class MessageReused(InvalidTaskRequest):
+    """A message with this id was sent before, with another body; give each new message an id of its own."""
+
+
+class WebhookAddressError(InvalidTaskRequest):
+    """A webhook must be reachable by https at a public address; this one is private, local or reserved."""
+
+
+class TurnEnded(TaskError):
+    """The worker has ended its turn already; only one of complete, respond, fail, reject, request_… ends a turn."""
+
+
+class LeaseLost(TaskError):
+    """Another process has this task now; nothing that this one writes is taken."""
+
+
+class StepError(TaskError):
+    """Something went wrong with a step."""
+
+
+class StepFailed(StepError):
+    """The step was in doubt, and was answered as failed."""
+
+
+def plain_state(state: str) -> str:
+    """TASK_STATE_INPUT_REQUIRED as people say it: input_required."""
+    return state.removeprefix("TASK_STATE_").lower()

@@ -1,0 +1,113 @@
+"""Serves the files of the explorer, by their exact paths, with headers that leave a script nothing to do harm with."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.types import Receive, Scope, Send
+
+from keelbolt.errors import InvalidValue
+from keelbolt.explorer.files import File, static_files
+
+Header = tuple[bytes, bytes]
+
+PAGE = "index.html"
+TAKEN = frozenset((".well-known", "extendedAgentCard", "health", "keelbolt", "metrics", "ready", "tasks", "v1"))
+"""What the agent answers under itself."""
+
+POLICY = {
+    "default-src": "'none'",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "img-src": "'self' data: blob:",
+    "connect-src": "'self'",
+    "base-uri": "'none'",
+    "form-action": "'none'",
+    "frame-ancestors": "'none'",
+    "require-trusted-types-for": "'script'",  # the browser itself refuses text that would become HTML
+    "trusted-types": "'none'",
+}
+
+HEADERS: tuple[Header, ...] = (
+    (b"content-security-policy", "; ".join(f"{name} {value}" for name, value in POLICY.items()).encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
+    (b"cache-control", b"no-cache"),  # kept, and asked for again by its ETag
+    (b"vary", b"accept-encoding"),
+)
+
+
+class Explorer:
+    """The page under a prefix. Every path is known beforehand: nothing else that begins with the prefix is meant."""
+
+    def __init__(self, prefix: str = "/explorer") -> None:
+        self.prefix = checked_prefix(prefix)
+        self._files = {f"{self.prefix}/{path}": file for path, file in static_files().items() if path != PAGE}
+        self._files[f"{self.prefix}/"] = _page(static_files()[PAGE], self.prefix)
+
+    def takes(self, scope: Scope, path: str) -> bool:
+        """Whether this is a request for one of its files, or a browser at the agent itself, which is led to them."""
+        if scope["method"] not in ("GET", "HEAD"):
+            return False
+        return path == self.prefix or path in self._files or (path == "/" and _in_a_browser(scope))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every path that it answers."""
+        return self.prefix, *self._files
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send, path: str) -> None:
+        if path in ("/", self.prefix):  # relative, so that it also holds where the agent is mounted under a path
+            location = (self.prefix[1:] if path == "/" else self.prefix.rpartition("/")[2]).encode() + b"/"
+            await _answer(send, 307, b"", [(b"location", location), *HEADERS])
+            return
+        file, asked = self._files[path], dict(reversed(scope["headers"]))
+        headers = [(b"etag", file.etag), *HEADERS]
+        if _names(file, asked.get(b"if-none-match", b"")):
+            await _answer(send, 304, b"", headers)
+            return
+        body = file.body
+        if re.search(rb"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))", asked.get(b"accept-encoding", b"")):
+            body = file.compressed
+            headers.append((b"content-encoding", b"gzip"))
+        headers += [(b"content-type", file.content_type), (b"content-length", b"%d" % len(body))]
+        await _answer(send, 200, b"" if scope["method"] == "HEAD" else body, headers)
+
+
+def checked_prefix(prefix: str) -> str:
+    """The prefix as it is compared, without a slash at its end. Raises InvalidValue."""
+    found = prefix.rstrip("/")
+    parts = found.split("/")
+    if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", found) or any(part in (".", "..") for part in parts):
+        raise InvalidValue(f"explorer_prefix is a path such as /explorer, not {prefix!r}")
+    if parts[1] in TAKEN:
+        raise InvalidValue(f"explorer_prefix can't be under /{parts[1]}, where the agent answers")
+    return found
+
+
+def _page(file: File, prefix: str) -> File:
+    """The page, told where the agent is from here, and which modules it will need."""
+    root = "../" * prefix.count("/")
+    modules = sorted(path for path in static_files() if path.endswith(".js"))
+    links = "\n".join(f'    <link rel="modulepreload" href="{path}">' for path in modules)
+    text = file.body.decode().replace("{{root}}", root).replace("    <!-- modules -->", links)
+    return File(text.encode(), file.content_type)
+
+
+def _names(file: File, asked: bytes) -> bool:
+    tags = [tag.strip().removeprefix(b"W/") for tag in asked.split(b",")]
+    return b"*" in tags or file.etag in tags
+
+
+def _in_a_browser(scope: Scope) -> bool:
+    """Whether HTML is asked for, as browsers alone do; at a path from which a relative one leads on."""
+    asked = (value for name, value in scope["headers"] if name == b"accept")
+    return scope["path"].endswith("/") and any(b"text/html" in value for value in asked)
+
+
+async def _answer(send: Send, status: int, body: bytes, headers: list[Header]) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,48 @@
+// The agent's card, asked for once; what it says about the input of its skills, and how its tasks can be steered.
+
+import { send } from "./api.js";
+
+let known = null;
+
+export const cardCall = { method: "GET", path: "/.well-known/agent-card.json", query: {} };
+
+export function agentCard() {
+  known ??= send(cardCall).catch((error) => {
+    known = null;
+    throw error;
+  });
+  return known;
+}
+
+// A2A has no place for the schema of a skill's input. Agents that have one say it in the skill, in an extension of the
+// skill, or in the parameters of an extension of the agent, by the skill's id.
+export function inputSchema(card, skillId) {
+  const skill = (card.skills ?? []).find(({ id }) => id === skillId);
+  if (!skill) return null;
+  const places = [skill, ...Object.values(skill.extensions ?? {}), skill.metadata];
+  for (const extension of card.capabilities?.extensions ?? []) {
+    const params = extension.params ?? {};
+    const skills = params.skills ?? {};
+    places.push(Array.isArray(skills) ? skills.find((each) => (each.id ?? each.skillId) === skillId) : skills[skillId]);
+    places.push(
+      asPlace(params.inputSchemas?.[skillId] ?? params.schemas?.[skillId] ?? params.input_schemas?.[skillId]),
+    );
+  }
+  for (const place of places) {
+    const found = place?.inputSchema ?? place?.input_schema;
+    if (found && typeof found === "object") return found;
+  }
+  return null;
+}
+
+const asPlace = (schema) => (schema?.inputSchema || schema?.input_schema ? schema : { inputSchema: schema });
+
+// What an agent lets its running tasks be told: [{label, text, kind, payload, danger, tab}], as its card declares it.
+const STEERING = "urn:keelbolt:a2a:steering:v1";
+
+export function steeringButtons(card) {
+  const buttons = (card.capabilities?.extensions ?? []).find(({ uri }) => uri === STEERING)?.params?.buttons;
+  return (Array.isArray(buttons) ? buttons : [])
+    .filter((each) => typeof each?.label === "string" && typeof each.kind === "string")
+    .slice(0, 5);
+}

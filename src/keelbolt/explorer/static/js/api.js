@@ -1,0 +1,153 @@
+// Calls of the agent beside this page. Every call is data, so that it can be shown as a command before and after.
+
+const root = new URL(document.querySelector("meta[name=keelbolt-root]").content, document.baseURI);
+root.hash = root.search = "";
+export const BASE = root.href.replace(/\/$/, "");
+export const OPS = "/keelbolt/v1";
+const KEPT = 100; // calls that are remembered
+const KEPT_CHARACTERS = 200_000; // of what each answered
+
+// ------------------------------------------------------------------------------------------------ credentials
+
+const STORED = "keelbolt.credentials"; // sessionStorage: for this tab, until it is closed
+
+export function credentials() {
+  try {
+    return JSON.parse(sessionStorage.getItem(STORED) ?? "null");
+  } catch {
+    return null;
+  }
+}
+
+export function signIn(header, value) {
+  if (value) sessionStorage.setItem(STORED, JSON.stringify({ header, value }));
+  else sessionStorage.removeItem(STORED);
+  listeners.forEach((listen) => listen());
+}
+
+const listeners = new Set();
+export const onSignIn = (listen) => listeners.add(listen);
+
+// ------------------------------------------------------------------------------------------------------ calls
+
+export const ops = (method, path, { query = {}, body } = {}) => ({ method, path: OPS + path, query, body });
+
+let rpcId = 0;
+export function rpc(method, params, { stream = false } = {}) {
+  rpcId += 1;
+  return {
+    method: "POST",
+    path: "/",
+    query: {},
+    body: { jsonrpc: "2.0", id: rpcId, method, params },
+    rpc: method,
+    stream,
+  };
+}
+
+export function address(call) {
+  const url = new URL(BASE + call.path);
+  for (const [name, value] of Object.entries(call.query ?? {})) {
+    if (value !== undefined && value !== null && value !== "") url.searchParams.set(name, value);
+  }
+  return url.href;
+}
+
+export function headers(call, { secret = true } = {}) {
+  const found = {};
+  if (call.body !== undefined) found["Content-Type"] = "application/json";
+  if (call.rpc) found["A2A-Version"] = "1.0";
+  if (call.stream) found.Accept = "text/event-stream";
+  if (call.after) found["Last-Event-ID"] = String(call.after);
+  const known = credentials();
+  if (known) found[known.header] = secret ? known.value : known.header === "Authorization" ? "Bearer $TOKEN" : "$TOKEN";
+  return found;
+}
+
+export class ApiError extends Error {
+  constructor(message, { status = 0, reason = "", answer } = {}) {
+    super(message);
+    Object.assign(this, { status, reason, answer });
+  }
+}
+
+// ------------------------------------------------------------------------------------ what was called, for people
+
+export const log = [];
+const watchers = new Set();
+export const onCall = (watch) => watchers.add(watch);
+
+export function remember(call) {
+  const entry = {
+    call,
+    at: new Date().toISOString(),
+    status: null,
+    milliseconds: null,
+    answer: undefined,
+    clipped: false,
+  };
+  log.unshift(entry);
+  log.splice(KEPT);
+  watchers.forEach((watch) => watch(entry));
+  return entry;
+}
+
+export function finish(entry, started, status, text) {
+  entry.status = status;
+  entry.milliseconds = performance.now() - started;
+  if (text !== undefined) {
+    entry.clipped = text.length > KEPT_CHARACTERS;
+    entry.answer = text.slice(0, KEPT_CHARACTERS);
+  }
+  watchers.forEach((watch) => watch(entry));
+}
+
+// ---------------------------------------------------------------------------------------------------- sending
+
+export async function send(call, { signal, quiet = false } = {}) {
+  const entry = quiet ? {} : remember(call);
+  const started = performance.now();
+  let response;
+  let text;
+  try {
+    response = await fetch(address(call), {
+      method: call.method,
+      headers: headers(call),
+      body: call.body === undefined ? undefined : JSON.stringify(call.body),
+      signal,
+      credentials: "same-origin",
+      cache: "no-store",
+    });
+    text = await response.text();
+  } catch (error) {
+    finish(entry, started, "failed", String(error));
+    if (error.name === "AbortError") throw error;
+    throw new ApiError("The agent can't be reached. Is it running? The page tries again when you do.", {
+      reason: "UNREACHABLE",
+    });
+  }
+  finish(entry, started, response.status, text);
+  return read(response.status, text);
+}
+
+export function read(status, text) {
+  let answer;
+  try {
+    answer = text ? JSON.parse(text) : null;
+  } catch {
+    answer = text;
+  }
+  if (typeof answer?.error === "object" && answer.error) throw failure(status, answer); // an `error` may also be data
+  if (status >= 400) throw new ApiError(`The agent answered with ${status}.`, { status, answer });
+  return answer?.jsonrpc ? answer.result : answer;
+}
+
+// Both bindings have {"error": {"message", …}}; a reason for programs stands in its details.
+export function failure(status, answer) {
+  const { message, data, details } = answer.error;
+  const reason = [details, data].flat().find((each) => each?.reason)?.reason ?? "";
+  if (status === 401 || status === 403) {
+    return new ApiError(`${message} Paste a token on the Agent page.`, { status, reason, answer });
+  }
+  return new ApiError(message || `The agent answered with ${status}.`, { status, reason, answer });
+}

@@ -1,0 +1,160 @@
+// Begins here: the frame, who we are, and the view that the address names.
+
+import { announce, h, replace } from "./dom.js";
+import { callsDrawer } from "./calls.js";
+import { here, link } from "./router.js";
+import { credentials, onSignIn, ops, send } from "./api.js";
+import { quietConnection } from "./stream.js";
+import { empty, problem } from "./pieces.js";
+import { agentCard } from "./agent_card.js";
+import { agentView } from "./views/agent.js";
+import { tryView } from "./views/try.js";
+import { tasksView } from "./views/tasks.js";
+import { taskView } from "./views/task.js";
+import { sessionsView } from "./views/sessions.js";
+import { sessionView } from "./views/session.js";
+import { traceView } from "./views/trace.js";
+import { artifactView, memoryView } from "./views/kept.js";
+import { turnsView } from "./views/turns.js";
+import { threadView } from "./views/thread.js";
+import { systemView } from "./views/system.js";
+
+// A view: its place in the address, its name, and `open({main, parts, query, signal, me})`.
+// An `operator` view is shown to those who may see what belongs to nobody in particular.
+const VIEWS = [agentView, tryView, tasksView, sessionsView, turnsView, systemView];
+const DETAIL = {
+  tasks: taskView,
+  sessions: sessionView,
+  turns: threadView,
+  traces: traceView,
+  memory: memoryView,
+  artifacts: artifactView,
+};
+const offered = () => VIEWS.filter(({ operator }) => !operator || me?.operator);
+
+let leaving = new AbortController();
+let me = null;
+let shown = "";
+
+async function whoami() {
+  try {
+    me = await send(ops("GET", "/whoami"));
+  } catch (error) {
+    me = { owner: "", operator: false, authentication: true, failed: error };
+  }
+  const who = document.getElementById("who");
+  const name = me.owner || (me.authentication ? (credentials() ? "signed in" : "not signed in") : "");
+  replace(
+    who,
+    name &&
+      h(
+        "a",
+        { href: "#/agent", class: "who", title: "Who you are to this agent" },
+        me.tenant ? `${name} · ${me.tenant}` : name,
+        me.operator && " (operator)",
+      ),
+  );
+}
+
+function nav(current) {
+  replace(
+    document.getElementById("nav"),
+    offered().map(({ id, title }) =>
+      h(
+        "a",
+        {
+          href: link([id]),
+          "aria-current": id === current ? "page" : null,
+        },
+        title,
+      ),
+    ),
+  );
+}
+
+async function show() {
+  const { parts, query } = here();
+  leaving.abort();
+  leaving = new AbortController();
+  quietConnection();
+  const view = (parts.length > 1 && DETAIL[parts[0]]) || VIEWS.find(({ id }) => id === parts[0]);
+  const main = document.getElementById("main");
+  main.replaceChildren();
+  nav(view?.id);
+  if (!view) {
+    replace(main, h("h1", {}, "There is nothing here"), empty(`The address names no view: ${location.hash}`));
+    return;
+  }
+  document.title = `${view.title} · Keelbolt explorer`;
+  const signal = leaving.signal;
+  const place = parts.join("/");
+  if (shown && shown !== place) {
+    announce(view.title);
+    scrollTo(0, 0);
+  }
+  shown = place;
+  try {
+    await view.open({ main, parts, query, signal, me });
+  } catch (error) {
+    if (signal.aborted) return;
+    if (!main.querySelector("h1")) replace(main, h("div", { class: "view-head" }, h("h1", {}, view.title)));
+    main.append(problem(error, show));
+  }
+}
+
+function showKeys() {
+  const keys = [
+    ...offered().map(({ title }, index) => [String(index + 1), title]),
+    ["/", "Search the tasks"],
+    ["j, k", "Next and previous task"],
+    ["↑, ↓", "Through the entries of a log"],
+    ["Ctrl + Enter", "Send"],
+    ["?", "This"],
+  ];
+  const dialog = h(
+    "dialog",
+    { "aria-labelledby": "keys-title", onclose: () => dialog.remove() },
+    h(
+      "form",
+      { method: "dialog", class: "stack" },
+      h("h2", { id: "keys-title" }, "Keys"),
+      h(
+        "dl",
+        { class: "keys" },
+        keys.map(([key, what]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, what))),
+      ),
+      h("div", { class: "row" }, h("button", {}, "Close")),
+    ),
+  );
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  document.getElementById("main").focus();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.target.closest?.("input, textarea, select, dialog") || event.ctrlKey || event.metaKey || event.altKey)
+    return;
+  if (event.key === "?") return showKeys();
+  const view = offered()[Number(event.key) - 1];
+  if (view) location.hash = link([view.id]);
+  return undefined;
+});
+addEventListener("hashchange", show);
+onSignIn(async () => {
+  await whoami();
+  await show();
+});
+
+callsDrawer();
+nav(here().parts[0]);
+agentCard().then(
+  (card) => {
+    document.getElementById("agent-name").textContent = card.name;
+  },
+  () => {},
+);
+await whoami();
+await show();

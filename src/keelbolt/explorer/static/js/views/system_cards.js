@@ -1,0 +1,187 @@
+// The pieces of the System view.
+
+import { h, svg } from "../dom.js";
+import { ops } from "../api.js";
+import { ask } from "../dialog.js";
+import { processName } from "../events.js";
+import { bytes, duration, number, plural, shortId } from "../format.js";
+import { card, empty, facts } from "../pieces.js";
+import { link } from "../router.js";
+
+export const SAMPLES = 120; // seconds in a sparkline
+
+export function tile(label, value, about, numbers, tone = "") {
+  return h(
+    "section",
+    { class: "card tile" },
+    h("h2", { class: "tile-label" }, label),
+    h("p", { class: `tile-value ${tone}` }, value),
+    h("p", { class: "dim small" }, about),
+    numbers && sparkline(label, numbers),
+  );
+}
+
+function sparkline(label, numbers) {
+  const most = Math.max(...numbers, 0);
+  const width = 240;
+  const points = numbers.map(
+    (each, index) =>
+      `${(width - (numbers.length - 1 - index) * (width / SAMPLES)).toFixed(1)},${(31 - (most ? each / most : 0) * 28).toFixed(1)}`,
+  );
+  return svg(
+    "svg",
+    {
+      viewBox: `0 0 ${width} 32`,
+      class: "spark",
+      role: "img",
+      "aria-label": `${label} over the last two minutes, at most ${most}`,
+      preserveAspectRatio: "none",
+    },
+    svg("line", { x1: 0, x2: width, y1: 31, y2: 31, "vector-effect": "non-scaling-stroke" }),
+    svg("polyline", { points: points.join(" "), fill: "none", "vector-effect": "non-scaling-stroke" }),
+  );
+}
+
+export function deadLetters(list, again) {
+  if (!list.length) return null;
+  return card(
+    `Dead letters (${list.length})`,
+    h(
+      "ul",
+      { class: "plain" },
+      list.map((letter) =>
+        h(
+          "li",
+          { class: "row" },
+          h("a", { class: "mono", href: link(["tasks", letter.taskId]) }, shortId(letter.taskId)),
+          h("span", { class: "dim" }, plural(letter.attempts, "attempt")),
+          h("span", { class: "grow-text" }, letter.reason),
+          h(
+            "button",
+            {
+              type: "button",
+              class: "small",
+              onclick: () =>
+                ask({
+                  title: "Try it anew",
+                  text: "Its last message makes a new task.",
+                  submit: "Requeue",
+                  call: () => ops("POST", `/tasks/${encodeURIComponent(letter.taskId)}/requeue`, { body: {} }),
+                  done: again,
+                }),
+            },
+            "Requeue",
+          ),
+          h(
+            "button",
+            {
+              type: "button",
+              class: "quiet small",
+              onclick: () =>
+                ask({
+                  title: "Forget this dead letter",
+                  text: "The task stays, and stays failed.",
+                  submit: "Forget",
+                  call: () => ops("DELETE", `/dead/${encodeURIComponent(letter.taskId)}`),
+                  done: again,
+                }),
+            },
+            "Forget",
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+export function storage({ engine, durability, storage: stored, version, uptimeSeconds, openStreams, detail }) {
+  return card(
+    "Storage",
+    facts([
+      ["Engine", engine],
+      ["Durability", durability],
+      ["Size", bytes(stored.bytes)],
+      ["Partitions", number(stored.partitions)],
+      ["Logs", `${number(stored.streams)} with ${plural(stored.entries, "entry", "entries")}`],
+      ["Blobs", `${number(stored.blobs)}, ${bytes(stored.blobBytes)}`],
+      ["Up for", duration(uptimeSeconds * 1000)],
+      ["Open streams", openStreams],
+      ["Keelbolt", version],
+      ["State", detail],
+    ]),
+    h(
+      "table",
+      {},
+      h("caption", { class: "sr-only" }, "Records"),
+      h(
+        "thead",
+        {},
+        h("tr", {}, h("th", { scope: "col" }, "Records of"), h("th", { scope: "col", class: "right" }, "Count")),
+      ),
+      h(
+        "tbody",
+        {},
+        Object.entries(stored.records).map(([name, count]) =>
+          h("tr", {}, h("td", {}, h("code", {}, name)), h("td", { class: "right" }, number(count))),
+        ),
+      ),
+    ),
+    facts(
+      Object.entries(stored.engine ?? {}).map(([name, value]) => [
+        name.replaceAll("_", " "),
+        name.endsWith("bytes") ? bytes(value) : String(value),
+      ]),
+    ),
+  );
+}
+
+export function workersCard({ holders, process }, held) {
+  return card(
+    "Workers",
+    process && h("p", {}, "This one: ", h("strong", { title: process.name }, processName(process.name))),
+    Object.keys(holders).length > 0
+      ? h(
+          "ul",
+          { class: "plain" },
+          Object.entries(holders).map(([name, count]) =>
+            h(
+              "li",
+              { class: "row" },
+              h("span", { title: name }, processName(name)),
+              h("span", { class: "dim" }, `holds ${number(count)}`),
+            ),
+          ),
+        )
+      : h("p", { class: "dim" }, "Nobody holds anything right now."),
+    held.length > 0 && [
+      h("h3", {}, "Your tasks that run"),
+      h(
+        "ul",
+        { class: "plain" },
+        held
+          .slice(0, 20)
+          .map((item) =>
+            h(
+              "li",
+              { class: "row" },
+              h("a", { class: "mono", href: link(["tasks", item.taskId]) }, shortId(item.taskId)),
+              h("span", { class: "dim" }, `attempt ${item.attempt}, ${processName(item.holder)}`),
+            ),
+          ),
+      ),
+    ],
+  );
+}
+
+export function retention({ retention: policy }) {
+  if (!policy) return card("Retention", h("p", {}, "Everything is kept for ever: no policy is set."));
+  const { every, ...ages } = policy;
+  const set = Object.entries(ages).filter(([, seconds]) => seconds !== null);
+  return card(
+    "Retention",
+    set.length
+      ? facts(set.map(([name, seconds]) => [name.replaceAll("_", " "), duration(seconds * 1000)]))
+      : empty("Nothing is erased"),
+    h("p", { class: "dim small" }, `Looked at every ${duration(every * 1000)}`),
+  );
+}

@@ -1,0 +1,127 @@
+"""A call: in by the gate, through the dispatcher, out as a message."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from keelbolt.errors import StoppingError
+from keelbolt.grpc.metadata import pairs, query_of, scope_of
+from keelbolt.grpc.statuses import fail
+from keelbolt.protocol.card import card_v03_proto
+from keelbolt.protocol.operations import Operation
+from keelbolt.protocol.protobuf.methods import Method
+from keelbolt.protocol.protobuf.numbers import numbered
+from keelbolt.protocol.requests import Request
+from keelbolt.protocol.types import PAUSED, TERMINAL
+from keelbolt.protocol.versions import Version
+from keelbolt.server.caller import Caller
+from keelbolt.server.dispatch import Dispatcher
+from keelbolt.server.gate import Gate, agreed, echoed, version_of
+from keelbolt.server.sse import Streams
+
+Unary = Callable[[bytes, Any], Awaitable[bytes]]
+Streaming = Callable[[bytes, Any], Awaitable[None]]
+
+
+class Handlers:
+    """The behaviour of every method."""
+
+    def __init__(self, gate: Gate, dispatcher: Dispatcher, streams: Streams) -> None:
+        self._gate = gate
+        self._dispatcher = dispatcher
+        self._streams = streams
+        self._limits = dispatcher.service.settings.limits
+        self._calls = 0
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    def _begin(self) -> None:
+        self._calls += 1
+        self.idle.clear()
+
+    def _end(self) -> None:
+        self._calls -= 1
+        if not self._calls:
+            self.idle.set()
+
+    def unary(self, method: Method) -> Unary:
+        """A method with one answer."""
+        old_card = method.operation is Operation.get_extended_card and method.version is Version.v0_3
+
+        async def call(data: bytes, context: Any) -> bytes:
+            self._begin()
+            try:
+                request, caller = await self._admit(method, data, context)
+                if old_card:
+                    return method.write_answer(await self._card(request, caller, method))
+                answer = await self._dispatcher.answer(method.operation, request, caller, method.codec, "")
+                return method.write_answer(answer)
+            except Exception as error:  # noqa: BLE001 - every failure has an answer
+                await fail(context, error, method.version)
+            finally:
+                self._end()
+
+        return call
+
+    def streaming(self, method: Method) -> Streaming:
+        """A method that is answered with events."""
+
+        async def call(data: bytes, context: Any) -> None:
+            self._begin()
+            try:
+                request, caller = await self._admit(method, data, context)
+                with self._streams.one(caller.principal):
+                    events = self._dispatcher.events(request, caller, method.codec)
+                    await self._stream(method, events, context)
+            except Exception as error:  # noqa: BLE001 - every failure has an answer
+                await fail(context, error, method.version)
+            finally:
+                self._end()
+
+        return call
+
+    async def _admit(self, method: Method, data: bytes, context: Any) -> tuple[Request, Caller]:
+        scope = scope_of(method.path, context.invocation_metadata())
+        principal = await self._gate.principal(scope)
+        agreed(version_of(scope, {}), method.version)
+        caller = self._gate.caller(principal, scope, query_of(scope), method.version)
+        request = method.codec.decode(method.operation, method.read_request(data), limits=self._limits)
+        if caller.extensions:
+            await context.send_initial_metadata(pairs(echoed(scope, caller)))
+        return request, caller
+
+    async def _stream(
+        self, method: Method, events: AsyncGenerator[tuple[bytes, int | None], None], context: Any
+    ) -> None:
+        last = b"{}"
+        async with aclosing(events):
+            async for json, seq in events:
+                if json:  # else a beat: gRPC has its own
+                    await context.write(numbered(method.write_answer(json), seq))
+                    last = json
+        if self._streams.closing and not _over(last):
+            raise StoppingError
+
+    async def _card(self, request: Request, caller: Caller, method: Method) -> bytes:
+        """0.3 has one method for the card: the caller's own, or the public one where there is no other."""
+        cards = self._dispatcher.cards
+        if cards.config.extended_card:
+            card = await self._dispatcher.answer(method.operation, request, caller, method.codec, "")
+        else:
+            card = cards.encoded("").body
+        return to_json(card_v03_proto(from_json(card)))
+
+
+_ENDS = frozenset(state.value for state in TERMINAL | PAUSED) | {"TASK_STATE_CANCELLED"}
+
+
+def _over(event: bytes) -> bool:
+    """Whether nothing comes after this event."""
+    found = from_json(event)
+    told = found.get("statusUpdate") or found.get("task") or {}
+    return "message" in found or told.get("status", {}).get("state") in _ENDS

@@ -1,0 +1,110 @@
+"""The agent on a port of gRPC: both packages, health and reflection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Self
+
+from keelbolt.grpc.address import Address, cannot_listen
+from keelbolt.grpc.handlers import Handlers
+from keelbolt.grpc.health import Healthy
+from keelbolt.grpc.library import aio, grpc, health, health_pb2_grpc, reflection
+from keelbolt.protocol.protobuf.methods import METHODS_V03, METHODS_V1, SERVICE_V03, SERVICE_V1, Method
+from keelbolt.server.dispatch import Dispatcher
+from keelbolt.server.gate import Gate
+from keelbolt.server.health import Health
+from keelbolt.server.settings import ServerSettings
+from keelbolt.server.sse import Streams
+
+SERVICES = (SERVICE_V1, SERVICE_V03)
+KEEPALIVE_TIMEOUT_SECONDS = 20.0  # until a client that does not answer is gone
+FLUSH_SECONDS = 0.05  # for an answer that was just given to go out
+STOP_SECONDS = 5.0  # after the grace of tasks, for calls that wait for one
+LEAST_PING_SECONDS = 5.0  # a client may ask whether we are there as often
+
+
+class GrpcServer:
+    """Listens from the beginning of its block to the end."""
+
+    def __init__(
+        self,
+        at: Address,
+        *,
+        gate: Gate,
+        dispatcher: Dispatcher,
+        streams: Streams,
+        health: Health,
+        grace_seconds: float = 0.0,
+    ) -> None:
+        self.at = at
+        self._handlers = Handlers(gate, dispatcher, streams)
+        self._settings = dispatcher.service.settings
+        self._health = Healthy(health, SERVICES)
+        self._grace = grace_seconds
+        self._server: Any = None
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._server = aio.server(options=_options(self._settings, self.at))
+        self._server.add_generic_rpc_handlers((self._service(SERVICE_V1, METHODS_V1),))
+        self._server.add_generic_rpc_handlers((self._service(SERVICE_V03, METHODS_V03),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        try:
+            port = self._server.add_insecure_port(str(self.at))
+        except RuntimeError:
+            raise cannot_listen(self.at.host, self.at.port) from None
+        self.at = Address(self.at.host, port, self.at.shared)
+        await self._health.begin()
+        await self._server.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.drain()
+        if self._stopping is not None:
+            await self._stopping
+
+    def drain(self) -> None:
+        """Take no more calls; those that are there may end within the grace."""
+        if self._stopping is None and self._server is not None:
+            self._stopping = asyncio.ensure_future(self._stop())
+
+    async def _stop(self) -> None:
+        await self._health.enter_graceful_shutdown()
+        stopping = asyncio.ensure_future(self._server.stop(self._grace + STOP_SECONDS))
+        idle = asyncio.ensure_future(self._idle())
+        await asyncio.wait((stopping, idle), return_when=asyncio.FIRST_COMPLETED)
+        idle.cancel()
+        await self._server.stop(None)  # who only watches the health is not waited for
+        await stopping
+
+    async def _idle(self) -> None:
+        await self._handlers.idle.wait()
+        await asyncio.sleep(FLUSH_SECONDS)
+
+    def _service(self, name: str, methods: Mapping[str, Method]) -> Any:
+        return grpc.method_handlers_generic_handler(
+            name, {method.name: self._handler(method) for method in methods.values()}
+        )
+
+    def _handler(self, method: Method) -> Any:
+        """Bytes in and out: what is no message is answered by us, with details."""
+        if method.operation.streams:
+            return grpc.unary_stream_rpc_method_handler(self._handlers.streaming(method))
+        return grpc.unary_unary_rpc_method_handler(self._handlers.unary(method))
+
+
+def _options(settings: ServerSettings, at: Address) -> list[tuple[str, int]]:
+    return [
+        ("grpc.so_reuseport", int(at.shared)),
+        ("grpc.max_receive_message_length", settings.body_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_metadata_size", settings.header_bytes),
+        ("grpc.absolute_max_metadata_size", settings.header_bytes),
+        # A client that vanished is found out, as it is by the beats of an event stream.
+        ("grpc.keepalive_time_ms", int(settings.heartbeat_stream_seconds * 1000)),
+        ("grpc.keepalive_timeout_ms", int(KEEPALIVE_TIMEOUT_SECONDS * 1000)),
+        ("grpc.http2.min_ping_interval_without_data_ms", int(LEAST_PING_SECONDS * 1000)),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", int(LEAST_PING_SECONDS * 1000)),
+    ]

@@ -1,0 +1,75 @@
+"""Spans by OpenTelemetry: from the request, through the worker and its steps, to the webhook, also across processes.
+
+`Tracing.of(enabled)` is None when tracing is off, and then nobody asks again. The trace of a request is stored with its
+turn, so that whatever process runs the task continues it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal
+
+from keelbolt.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, Tracer
+
+Kind = Literal["server", "internal", "client"]
+
+CARRIER = "keelbolt.trace"
+"""Under this name the trace goes along with a turn's request context."""
+
+
+class Tracing:
+    """Makes spans."""
+
+    def __init__(self, tracer: Tracer | None = None) -> None:
+        from opentelemetry import trace  # noqa: PLC0415 - only where tracing is on
+
+        self._tracer = tracer or trace.get_tracer("keelbolt")
+
+    @classmethod
+    def of(cls, enabled: bool | None = None, tracer: Tracer | None = None) -> Tracing | None:  # noqa: FBT001
+        """Tracing, if it is wanted: by the argument, or by ``KEELBOLT_TRACING=1``."""
+        if enabled is None:
+            enabled = tracer is not None or os.environ.get("KEELBOLT_TRACING", "") in ("1", "true", "on")
+        if not enabled:
+            return None
+        if find_spec("opentelemetry") is None:
+            raise MissingExtra("otel", "opentelemetry")
+        return cls(tracer)
+
+    @contextmanager
+    def span(
+        self,
+        name: str,
+        kind: Kind = "internal",
+        *,
+        parent: Mapping[str, str] | None = None,
+        **attributes: str | int | bool,
+    ) -> Iterator[Span]:
+        """A span around a block; ``parent`` are headers that carry the trace it belongs to."""
+        from opentelemetry import propagate, trace  # noqa: PLC0415
+
+        kinds = {"server": trace.SpanKind.SERVER, "internal": trace.SpanKind.INTERNAL, "client": trace.SpanKind.CLIENT}
+        context = propagate.extract(parent) if parent else None
+        named = {f"keelbolt.{key}": value for key, value in attributes.items()}
+        with self._tracer.start_as_current_span(name, context=context, kind=kinds[kind], attributes=named) as span:
+            yield span
+
+    def carrier(self) -> dict[str, str]:
+        """Headers that carry the current trace to somebody else."""
+        from opentelemetry import propagate  # noqa: PLC0415
+
+        found: dict[str, str] = {}
+        propagate.inject(found)
+        return found
+
+
+def carried(request: Mapping[str, Any]) -> dict[str, str] | None:
+    """The trace that came along with a request context."""
+    found = request.get(CARRIER)
+    return dict(found) if isinstance(found, Mapping) else None

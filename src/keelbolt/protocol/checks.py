@@ -1,0 +1,68 @@
+"""What holds for every request, whatever version it came in, and is no matter of one field's type."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from keelbolt.errors import RequestTooLargeError
+from keelbolt.protocol.limits import Limits
+from keelbolt.protocol.requests import (
+    CreatePushConfigRequest,
+    PushConfig,
+    Request,
+    SendMessageRequest,
+)
+from keelbolt.protocol.types import Message, Role
+from keelbolt.protocol.validation import violation
+
+R = TypeVar("R", bound=Request)
+
+_IDS = (
+    ("tenant", "tenant"),
+    ("id", "id"),
+    ("task_id", "taskId"),
+    ("context_id", "contextId"),
+    ("page_token", "pageToken"),
+)
+
+
+def checked(request: R, limits: Limits) -> R:
+    """The request, if it may go on. Raises InvalidParamsError or RequestTooLargeError."""
+    if isinstance(request, SendMessageRequest):
+        _short(request.tenant, "tenant", limits)
+        _check_message(request.message, limits)
+        if request.configuration is not None and request.configuration.task_push_notification_config is not None:
+            _check_config(request.configuration.task_push_notification_config, limits)
+        return request
+    for name, field in _IDS:
+        _short(getattr(request, name, None), field, limits)
+    if isinstance(request, CreatePushConfigRequest):
+        _check_config(request.config, limits)
+    return request
+
+
+def _check_message(message: Message, limits: Limits) -> None:
+    if message.role is not Role.user:
+        raise violation("message.role", "a client speaks as ROLE_USER")
+    if not message.parts:
+        raise violation("message.parts", "at least one part is required")
+    if len(message.parts) > limits.parts:
+        raise RequestTooLargeError(f"the message has {len(message.parts)} parts; {limits.parts} are the most")
+    _short(message.message_id, "message.messageId", limits)
+    for name, field in _IDS[2:4]:
+        value = getattr(message, name)
+        if value:
+            _short(value, f"message.{field}", limits)
+        elif name in message.model_fields_set:
+            # Protobuf does not tell an empty id from none, so neither is one.
+            setattr(message, name, None)
+            message.model_fields_set.discard(name)
+
+
+def _check_config(config: PushConfig, limits: Limits) -> None:
+    _short(config.id, "id", limits)
+
+
+def _short(value: str | None, field: str, limits: Limits) -> None:
+    if value is not None and len(value) > limits.id_characters:
+        raise violation(field, f"has {len(value)} characters; {limits.id_characters} are the most")

@@ -1,0 +1,131 @@
+"""Requests of clients that speak 0.3 with an accent, as those of apcore agents do. All of 0.3 is read as 0.3.
+
+{"type": "text", …}                     a part by `type` instead of `kind`; files flat: uri or bytes, name, mimeType
+{"message": …, "contextId": "c"}        the context beside the message instead of in it
+{"message": …, "metadata": {"skillId"}} the skill beside the message; also within its metadata afterwards
+message without messageId and `kind`    given an id by the caller of `decode` (``new_id``), since nothing here is random
+input_required, auth_required           states with a low line
+{"taskId", "url", …}                    a flat push config; get and delete by `taskId` alone
+tasks/list {"cursor", "limit"}          pages; answered by `task_list` with `nextCursor` beside the words of 1.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pydantic_core import to_json
+
+from keelbolt.protocol import v03
+from keelbolt.protocol.checks import checked
+from keelbolt.protocol.limits import DEFAULT, Limits
+from keelbolt.protocol.operations import Operation
+from keelbolt.protocol.requests import DeletePushConfigRequest, Request, TaskPage
+from keelbolt.protocol.types import Json
+from keelbolt.protocol.v03_values import MEDIA_TYPE_MARK, Object
+from keelbolt.protocol.validation import validate
+
+MAX_LIMIT = 100
+
+
+def decode(
+    operation: Operation,
+    params: Mapping[str, Json],
+    *,
+    limits: Limits = DEFAULT,
+    new_id: Callable[[], str] | None = None,
+) -> Request:
+    """As `v03.decode`, which it ends in. Without ``new_id`` a message needs its messageId."""
+    given = dict(params)
+    match operation:
+        case Operation.send_message | Operation.send_streaming_message:
+            given = _send(given, new_id)
+        case Operation.create_push_config:
+            given = _flat_config(given)
+        case Operation.get_push_config | Operation.list_push_configs | Operation.delete_push_config:
+            if given.get("id") is None and given.get("taskId") is not None:
+                given["id"] = given["taskId"]
+            given.pop("taskId", None)
+            if operation is Operation.delete_push_config and not given.get("pushNotificationConfigId"):
+                return _delete_all(given, limits)
+        case Operation.list_tasks:
+            given = _pages(given)
+        case Operation.get_task | Operation.cancel_task | Operation.subscribe_to_task:
+            if given.get("id") is None and given.get("taskId") is not None:
+                given["id"] = given["taskId"]
+        case Operation.get_extended_card:
+            pass
+    return v03.decode(operation, given, limits=limits)
+
+
+def _send(params: Object, new_id: Callable[[], str] | None) -> Object:
+    message = params.get("message")
+    if not isinstance(message, dict):
+        return params
+    message = dict(message)
+    if isinstance(parts := message.get("parts"), list):
+        message["parts"] = [_part(part) for part in parts]
+    if message.get("contextId") is None and params.get("contextId") is not None:
+        message["contextId"] = params["contextId"]
+    if message.get("taskId") is None and params.get("taskId") is not None:
+        message["taskId"] = params["taskId"]
+    nameless = not message.get("messageId") and "message_id" not in message
+    if nameless and "kind" not in message and new_id is not None:  # who says `kind` speaks 0.3, and must give an id
+        message["messageId"] = new_id()
+    skill = params["metadata"].get("skillId") if isinstance(params.get("metadata"), dict) else None
+    if skill is not None and isinstance(metadata := message.get("metadata") or {}, dict):
+        message["metadata"] = {"skillId": skill, **metadata}
+    return {**params, "message": message}
+
+
+def _part(part: Json) -> Json:
+    """A part by `type`. Its media type, which 0.3 has for files alone, is carried as 0.3 carries those of 1.0."""
+    if not isinstance(part, dict) or "kind" in part or not isinstance(part.get("type"), str):
+        return part
+    kind = part["type"]
+    found = {name: value for name, value in part.items() if name != "type"} | {"kind": kind}
+    if kind == "file":
+        if not isinstance(part.get("file"), dict):
+            found["file"] = {name: part[name] for name in ("uri", "bytes", "name", "mimeType") if name in part}
+    elif isinstance(media_type := part.get("mediaType"), str) and isinstance(part.get("metadata") or {}, dict):
+        found["metadata"] = {**(part.get("metadata") or {}), MEDIA_TYPE_MARK: media_type}
+    return found
+
+
+def _flat_config(params: Object) -> Object:
+    if "url" not in params or "pushNotificationConfig" in params or "config" in params:
+        return params
+    config: Object = {name: params[name] for name in ("url", "token", "authentication") if name in params}
+    if (config_id := params.get("pushNotificationConfigId")) is not None:
+        config["id"] = config_id
+    task_id = params.get("taskId") if params.get("taskId") is not None else params.get("id")
+    return {"taskId": task_id, "pushNotificationConfig": config, "tenant": params.get("tenant")}
+
+
+def _delete_all(params: Object, limits: Limits) -> Request:
+    """Delete by the task alone: all of its configs."""
+    if params.get("name") is not None:
+        return v03.decode(Operation.delete_push_config, params, limits=limits)
+    up = {"taskId": params.get("id"), "tenant": params.get("tenant")}
+    return checked(validate(DeletePushConfigRequest, up), limits)
+
+
+def _pages(params: Object) -> Object:
+    found = dict(params)
+    if (cursor := found.pop("cursor", None)) is not None and not found.get("pageToken"):
+        found["pageToken"] = cursor
+    limit = found.pop("limit", None)
+    if limit is not None and found.get("pageSize") is None:
+        found["pageSize"] = min(limit, MAX_LIMIT) if type(limit) is int else limit
+    return found
+
+
+def task_list(page: TaskPage) -> bytes:
+    """The answer of tasks/list: 0.3 has none of its own, so it has the members of 1.0 and `nextCursor`."""
+    token = page.next_page_token
+    return b'{"tasks":[%b],"nextCursor":%b,"nextPageToken":%b,"pageSize":%d,"totalSize":%d}' % (
+        b",".join(map(v03.task, page.tasks)),
+        to_json(token or None),
+        to_json(token),
+        page.page_size,
+        page.total_size,
+    )

@@ -1,0 +1,172 @@
+"""How each failure is answered: one table, and the bodies of the four kinds of answers.
+
+`describe` looks an exception up by its class (the nearest in its family counts). Whatever is not in the table is an
+internal error: its own words stay in the log, since they may hold SQL, paths or secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from pydantic_core import to_json
+
+from keelbolt import errors
+from keelbolt.errors import FieldViolation
+
+DOMAIN = "a2a-protocol.org"
+ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
+BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
+MAX_METADATA_CHARACTERS = 256
+
+
+class Row(NamedTuple):
+    """A line of the table. ``name`` is what 0.3 calls the error."""
+
+    code: int
+    http: int
+    grpc: str
+    reason: str
+    name: str
+
+
+INTERNAL = Row(-32603, 500, "INTERNAL", "INTERNAL_ERROR", "InternalError")
+UNAVAILABLE = Row(-32603, 503, "UNAVAILABLE", "UNAVAILABLE", "InternalError")
+_PARAMS = Row(-32602, 400, "INVALID_ARGUMENT", "INVALID_PARAMS", "InvalidParamsError")
+_UNSUPPORTED = Row(-32004, 400, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION", "UnsupportedOperationError")
+
+TABLE: Mapping[type, Row] = MappingProxyType(
+    {
+        errors.TaskNotFoundError: Row(-32001, 404, "NOT_FOUND", "TASK_NOT_FOUND", "TaskNotFoundError"),
+        errors.TaskNotCancelableError: Row(
+            -32002, 400, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE", "TaskNotCancelableError"
+        ),
+        errors.PushNotificationNotSupportedError: Row(
+            -32003, 400, "FAILED_PRECONDITION", "PUSH_NOTIFICATION_NOT_SUPPORTED", "PushNotificationNotSupportedError"
+        ),
+        errors.UnsupportedOperationError: _UNSUPPORTED,
+        errors.TaskTerminalStateError: _UNSUPPORTED,
+        errors.TaskNotAcceptingMessagesError: _UNSUPPORTED,
+        errors.ContentTypeNotSupportedError: Row(
+            -32005, 400, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED", "ContentTypeNotSupportedError"
+        ),
+        errors.InvalidAgentResponseError: Row(
+            -32006, 500, "INTERNAL", "INVALID_AGENT_RESPONSE", "InvalidAgentResponseError"
+        ),
+        errors.ExtendedCardNotConfiguredError: Row(
+            -32007,
+            400,
+            "FAILED_PRECONDITION",
+            "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
+            "AuthenticatedExtendedCardNotConfiguredError",
+        ),
+        errors.ExtensionSupportRequiredError: Row(
+            -32008, 400, "FAILED_PRECONDITION", "EXTENSION_SUPPORT_REQUIRED", "ExtensionSupportRequiredError"
+        ),
+        errors.VersionNotSupportedError: Row(
+            -32009, 400, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED", "VersionNotSupportedError"
+        ),
+        errors.ParseError: Row(-32700, 400, "INVALID_ARGUMENT", "PARSE_ERROR", "JSONParseError"),
+        errors.InvalidRequestError: Row(-32600, 400, "INVALID_ARGUMENT", "INVALID_REQUEST", "InvalidRequestError"),
+        errors.RequestTooLargeError: Row(-32600, 413, "RESOURCE_EXHAUSTED", "REQUEST_TOO_LARGE", "InvalidRequestError"),
+        errors.HeadersTooLargeError: Row(-32600, 431, "RESOURCE_EXHAUSTED", "HEADERS_TOO_LARGE", "InvalidRequestError"),
+        errors.RequestTimeoutError: Row(-32600, 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT", "InvalidRequestError"),
+        errors.UnsupportedMediaTypeError: Row(
+            -32005, 415, "INVALID_ARGUMENT", "UNSUPPORTED_MEDIA_TYPE", "ContentTypeNotSupportedError"
+        ),
+        errors.RateLimitedError: Row(-32603, 429, "RESOURCE_EXHAUSTED", "RATE_LIMITED", "InternalError"),
+        errors.TooManyStreamsError: Row(-32603, 503, "UNAVAILABLE", "TOO_MANY_STREAMS", "InternalError"),
+        errors.StoppingError: Row(-32603, 503, "UNAVAILABLE", "STOPPING", "InternalError"),
+        errors.MethodNotFoundError: Row(-32601, 404, "NOT_FOUND", "METHOD_NOT_FOUND", "MethodNotFoundError"),
+        errors.SkillNotFoundError: Row(-32601, 404, "NOT_FOUND", "SKILL_NOT_FOUND", "ModuleNotFoundError"),
+        errors.InvalidParamsError: _PARAMS,
+        errors.SkillRequiredError: _PARAMS,
+        errors.SkillInputError: _PARAMS,
+        errors.InvalidTaskRequest: _PARAMS,
+        errors.ContextMismatchError: _PARAMS,
+        errors.CredentialsMissing: Row(-32600, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", "InvalidRequestError"),
+        errors.AuthenticationFailed: Row(-32600, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", "InvalidRequestError"),
+        errors.ConcurrencyError: Row(-32603, 409, "ABORTED", "ABORTED", "InternalError"),
+    }
+)
+"""What is said with its own words: these messages are written for the caller."""
+
+QUIET: Mapping[type, Row] = MappingProxyType(
+    {errors.AuthUnavailable: UNAVAILABLE, errors.StorageUnavailable: UNAVAILABLE}
+)
+"""What has a status of its own, but whose words are for the operator."""
+
+_INTERNAL_MESSAGE = "Internal error. It was logged; the request can be repeated with the same message id."
+_UNAVAILABLE_MESSAGE = "The agent can't work at the moment; try again later."
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What the caller is told."""
+
+    row: Row
+    message: str
+    metadata: dict[str, str]
+    violations: tuple[FieldViolation, ...] = ()
+    data: Mapping[str, Any] | None = None
+
+    @property
+    def details(self) -> list[dict[str, Any]]:
+        """The details of 1.0: an ErrorInfo, and the wrong fields if there are any."""
+        found: list[dict[str, Any]] = [
+            {"@type": ERROR_INFO, "reason": self.row.reason, "domain": DOMAIN, "metadata": self.metadata}
+        ]
+        if self.violations:
+            wrong = [{"field": item.field, "description": item.description} for item in self.violations]
+            found.append({"@type": BAD_REQUEST, "fieldViolations": wrong})
+        return found
+
+
+def describe(error: BaseException) -> Failure:
+    """How an exception is answered. Total: every exception has an answer, and no answer tells what it should not."""
+    for kind in type(error).__mro__:
+        if row := TABLE.get(kind):
+            return Failure(row, str(error), _metadata(error), getattr(error, "violations", ()), _data(error))
+        if row := QUIET.get(kind):
+            return Failure(row, _UNAVAILABLE_MESSAGE, {})
+    return Failure(INTERNAL, _INTERNAL_MESSAGE, {})
+
+
+def _metadata(error: BaseException) -> dict[str, str]:
+    task_id = getattr(error, "task_id", None)
+    found = {"taskId": task_id[:MAX_METADATA_CHARACTERS]} if isinstance(task_id, str) and task_id else {}
+    if (data := _data(error)) is not None:
+        found["type"] = data["type"]
+    return found
+
+
+def _data(error: BaseException) -> Mapping[str, Any] | None:
+    """What an error says for programs, if it says of which type it is; another's ``data`` are its own affair."""
+    data = getattr(error, "data", None)
+    return data if isinstance(data, Mapping) and isinstance(data.get("type"), str) else None
+
+
+def jsonrpc_v1(failure: Failure) -> bytes:
+    """The error object of JSON-RPC in 1.0: `data` is an array of typed details."""
+    return to_json({"code": failure.row.code, "message": failure.message, "data": failure.details})
+
+
+def jsonrpc_v03(failure: Failure) -> bytes:
+    """The error object of JSON-RPC in 0.3: `data` is open there, and tells programs what kind of error it is."""
+    data = {"type": failure.row.name, **(failure.data or {})}
+    return to_json({"code": failure.row.code, "message": failure.message, "data": data})
+
+
+def rest_v1(failure: Failure) -> bytes:
+    """The body of an HTTP error in 1.0: google.rpc.Status."""
+    row = failure.row
+    return to_json(
+        {"error": {"code": row.http, "status": row.grpc, "message": failure.message, "details": failure.details}}
+    )
+
+
+def rest_v03(failure: Failure) -> bytes:
+    """The body of an HTTP error in 0.3, which leaves it open: the error's name, its JSON-RPC code and its words."""
+    return to_json({"error": failure.row.name, "code": failure.row.code, "message": failure.message})

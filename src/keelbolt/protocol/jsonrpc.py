@@ -1,0 +1,90 @@
+"""JSON-RPC 2.0 around both versions: bytes to a call, results and errors to bytes.
+
+`parse` raises our typed errors and nothing else, whatever the bytes are. The id of a call is kept as the JSON that goes
+into the answer; a call without an id is answered all the same (with null), since A2A has no notifications.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import to_json
+
+from keelbolt.errors import InvalidParamsError, InvalidRequestError, MethodNotFoundError
+from keelbolt.protocol.limits import DEFAULT, Limits
+from keelbolt.protocol.operations import METHODS, Operation
+from keelbolt.protocol.strict_json import read
+from keelbolt.protocol.types import Json
+from keelbolt.protocol.versions import Version
+
+MAX_ID_CHARACTERS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request. ``id`` is its JSON (``b"null"`` also when absent)."""
+
+    id: bytes
+    method: str
+    params: dict[str, Json]
+
+    def resolve(self) -> tuple[Operation, Version]:
+        """Which operation it is, and of which version its name is. Raises MethodNotFoundError."""
+        found = METHODS.get(self.method)
+        if found is None:
+            raise _with_id(MethodNotFoundError(), self.id)
+        return found
+
+
+def parse(body: bytes, *, limits: Limits = DEFAULT) -> Call:
+    """The call in a request body. Raises ParseError, InvalidRequestError, RequestTooLargeError, InvalidParamsError."""
+    value = read(body, limits=limits)
+    if isinstance(value, list):
+        raise InvalidRequestError("batches are not taken; send each request on its own")
+    if not isinstance(value, dict):
+        raise InvalidRequestError("a request is an object with jsonrpc, id, method and params")
+    id_json = _id(value.get("id"))
+    if value.get("jsonrpc") != "2.0":
+        raise _with_id(InvalidRequestError('jsonrpc must be "2.0"'), id_json)
+    method = value.get("method")
+    if not isinstance(method, str):
+        words = "method is missing" if method is None else "method must be a string"
+        raise _with_id(InvalidRequestError(words), id_json)
+    params = value.get("params")
+    if params is None:
+        params = {}
+    elif not isinstance(params, dict):
+        raise _with_id(InvalidParamsError("params must be an object"), id_json)
+    return Call(id_json, method, params)
+
+
+def _id(value: Json) -> bytes:
+    if value is None:
+        return b"null"
+    if isinstance(value, str):
+        if len(value) <= MAX_ID_CHARACTERS:
+            return to_json(value)
+    elif type(value) is int and value.bit_length() <= 4 * MAX_ID_CHARACTERS:  # not bool
+        return str(value).encode()
+    raise InvalidRequestError("id must be a short string, an integer or null")
+
+
+def _with_id(error: Any, id_json: bytes) -> Any:
+    error.request_id = id_json
+    return error
+
+
+def result(id_json: bytes, payload: bytes) -> bytes:
+    """The answer of a call; also, in a stream, each event."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id_json, payload)
+
+
+def error(id_json: bytes, payload: bytes) -> bytes:
+    """The failure of a call; the payload is the error object."""
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (id_json, payload)
+
+
+def request(id_json: bytes, method: str, params: bytes) -> bytes:
+    """What a client sends."""
+    return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (id_json, to_json(method), params)

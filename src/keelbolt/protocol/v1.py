@@ -1,0 +1,238 @@
+"""A2A 1.0 as JSON: what a client sends becomes a request, what the agent has becomes bytes.
+
+Reading follows ProtoJSON: camelCase and snake_case, enums by name (or number), null is the same as absent, unknown
+fields are ignored, a number may stand in quotes. Query parameters of the REST binding are read by the same functions.
+
+Writing is mostly joining. A task's log holds its events as 1.0 JSON without the two ids, which are the same for all of
+them; `status_update` and `artifact_update` put the ids in front and decode nothing:
+
+    status_update("t", "c", b'{"status":{…}}') == b'{"statusUpdate":{"taskId":"t","contextId":"c","status":{…}}}'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TypeVar
+
+from pydantic import Field
+from pydantic_core import to_json
+
+from keelbolt.protocol.checks import checked
+from keelbolt.protocol.limits import DEFAULT, Limits
+from keelbolt.protocol.operations import Operation
+from keelbolt.protocol.requests import (
+    CancelTaskRequest,
+    CreatePushConfigRequest,
+    DeletePushConfigRequest,
+    GetExtendedCardRequest,
+    GetPushConfigRequest,
+    GetTaskRequest,
+    ListPushConfigsRequest,
+    ListTasksRequest,
+    PushConfig,
+    PushConfigPage,
+    Request,
+    SendMessageRequest,
+    StreamEvent,
+    SubscribeToTaskRequest,
+    TaskPage,
+)
+from keelbolt.protocol.types import (
+    Json,
+    Message,
+    Model,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskStatusUpdateEvent,
+    encode,
+)
+from keelbolt.protocol.validation import validate, violation
+
+MODELS: Mapping[Operation, type[Request]] = MappingProxyType(
+    {
+        Operation.send_message: SendMessageRequest,
+        Operation.send_streaming_message: SendMessageRequest,
+        Operation.get_task: GetTaskRequest,
+        Operation.list_tasks: ListTasksRequest,
+        Operation.cancel_task: CancelTaskRequest,
+        Operation.subscribe_to_task: SubscribeToTaskRequest,
+        Operation.create_push_config: CreatePushConfigRequest,
+        Operation.get_push_config: GetPushConfigRequest,
+        Operation.list_push_configs: ListPushConfigsRequest,
+        Operation.delete_push_config: DeletePushConfigRequest,
+        Operation.get_extended_card: GetExtendedCardRequest,
+    }
+)
+"""What each operation is asked with."""
+
+# ------------------------------------------------------------------------------------------------ what a server reads
+
+
+def decode(operation: Operation, params: Mapping[str, Json], *, limits: Limits = DEFAULT) -> Request:
+    """The request that these parameters are. Raises InvalidParamsError or RequestTooLargeError."""
+    if operation is Operation.create_push_config:
+        return checked(_create_push_config(params), limits)
+    request = checked(validate(MODELS[operation], params), limits)
+    if isinstance(request, GetPushConfigRequest | DeletePushConfigRequest) and request.id is None:
+        raise violation("id", "is required")
+    return request
+
+
+def _create_push_config(params: Mapping[str, Json]) -> CreatePushConfigRequest:
+    """In 1.0 the config is the request."""
+    config = validate(PushConfig, params)
+    if config.task_id is None:
+        raise violation("taskId", "is required")
+    return CreatePushConfigRequest(tenant=config.tenant, task_id=config.task_id, config=config)
+
+
+# ----------------------------------------------------------------------------------------------- what a server writes
+
+
+def task(value: Task | bytes) -> bytes:
+    """The answer of GetTask and CancelTask."""
+    return _json(value)
+
+
+def sent_task(value: Task | bytes) -> bytes:
+    """The answer of SendMessage when it is a task; also the first event of a stream."""
+    return b'{"task":%b}' % _json(value)
+
+
+def sent_message(value: Message | bytes) -> bytes:
+    """The answer of SendMessage when it is a message; also the only event of such a stream."""
+    return b'{"message":%b}' % _json(value)
+
+
+def status_update(task_id: str, context_id: str, stored: bytes) -> bytes:
+    """A stored status as a stream's event."""
+    return Splice(task_id, context_id).status_update(stored)
+
+
+def artifact_update(task_id: str, context_id: str, stored: bytes) -> bytes:
+    """A stored artifact chunk as a stream's event."""
+    return Splice(task_id, context_id).artifact_update(stored)
+
+
+class Splice:
+    """`status_update` and `artifact_update` for many events of one task: the ids are encoded once."""
+
+    __slots__ = ("_ids",)
+
+    def __init__(self, task_id: str, context_id: str) -> None:
+        self._ids = b'{"taskId":%b,"contextId":%b,' % (to_json(task_id), to_json(context_id))
+
+    def status_update(self, stored: bytes) -> bytes:
+        return b'{"statusUpdate":%b%b}' % (self._ids, stored[1:])
+
+    def artifact_update(self, stored: bytes) -> bytes:
+        return b'{"artifactUpdate":%b%b}' % (self._ids, stored[1:])
+
+
+def event(value: StreamEvent) -> bytes:
+    """An event that is a model."""
+    return b'{"%b":%b}' % (_WRAPPERS[type(value)], encode(value))
+
+
+_WRAPPERS: dict[type[Model], bytes] = {
+    Task: b"task",
+    Message: b"message",
+    TaskStatusUpdateEvent: b"statusUpdate",
+    TaskArtifactUpdateEvent: b"artifactUpdate",
+}
+
+
+def task_list(page: TaskPage) -> bytes:
+    """The answer of ListTasks: all four members, always."""
+    return b'{"tasks":[%b],"nextPageToken":%b,"pageSize":%d,"totalSize":%d}' % (
+        b",".join(map(_json, page.tasks)),
+        to_json(page.next_page_token),
+        page.page_size,
+        page.total_size,
+    )
+
+
+def push_config(config: PushConfig) -> bytes:
+    """The answer of creating or getting a push config."""
+    return to_json(config.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+def push_config_list(page: PushConfigPage) -> bytes:
+    """The answer of ListTaskPushNotificationConfigs."""
+    token = b',"nextPageToken":%b' % to_json(page.next_page_token) if page.next_page_token else b""
+    return b'{"configs":[%b]%b}' % (b",".join(map(push_config, page.configs)), token)
+
+
+def deleted() -> bytes:
+    """The answer of DeleteTaskPushNotificationConfig: google.protobuf.Empty."""
+    return b"{}"
+
+
+def _json(value: Model | bytes) -> bytes:
+    return value if isinstance(value, bytes) else encode(value)
+
+
+# ----------------------------------------------------------------------------------- what a client writes, and reads
+
+M = TypeVar("M", bound=Model)
+
+
+def encode_request(request: Request) -> bytes:
+    """The parameters (or the REST body) of a request."""
+    if isinstance(request, CreatePushConfigRequest):
+        config = request.config.model_dump(mode="json", by_alias=True, exclude_none=True)
+        config["taskId"] = request.task_id
+        if request.tenant is not None:
+            config["tenant"] = request.tenant
+        return to_json(config)
+    return request.model_dump_json(by_alias=True, exclude_unset=True).encode()
+
+
+def decode_task(value: Json) -> Task:
+    return validate(Task, value)
+
+
+def decode_event(value: Json) -> StreamEvent:
+    """What a stream sent, or the answer of SendMessage. Raises InvalidParamsError."""
+    if isinstance(value, dict):
+        for name, model in _EVENTS:
+            if value.get(name) is not None:
+                return validate(model, value[name])
+    raise violation("", "one of task, message, statusUpdate and artifactUpdate is required")
+
+
+_EVENTS: tuple[tuple[str, type[StreamEvent]], ...] = (
+    ("task", Task),
+    ("message", Message),
+    ("statusUpdate", TaskStatusUpdateEvent),
+    ("artifactUpdate", TaskArtifactUpdateEvent),
+    ("status_update", TaskStatusUpdateEvent),
+    ("artifact_update", TaskArtifactUpdateEvent),
+)
+
+
+class _TaskPage(Model):
+    tasks: list[Task] = Field(default_factory=list)
+    next_page_token: str = ""
+    page_size: int = 0
+    total_size: int = 0
+
+
+class _PushConfigPage(Model):
+    configs: list[PushConfig] = Field(default_factory=list)
+    next_page_token: str = ""
+
+
+def decode_task_list(value: Json) -> TaskPage:
+    page = validate(_TaskPage, value)
+    return TaskPage(page.tasks, page.next_page_token, page.page_size, page.total_size)
+
+
+def decode_push_config(value: Json) -> PushConfig:
+    return validate(PushConfig, value)
+
+
+def decode_push_config_list(value: Json) -> PushConfigPage:
+    page = validate(_PushConfigPage, value)
+    return PushConfigPage(page.configs, page.next_page_token)

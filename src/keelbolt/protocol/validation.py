@@ -1,0 +1,67 @@
+"""From data to models, and from what pydantic finds wrong to field violations.
+
+A violation names the field as the wire spells it and says why; it never repeats the value, which may be a secret.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from keelbolt.errors import FieldViolation, InvalidParamsError
+from keelbolt.protocol.types import Json, Model
+
+MAX_VIOLATIONS = 20  # nobody reads more, and a hostile request can have a million
+
+T = TypeVar("T", bound=Model)
+
+
+def validate(model: type[T], value: Json) -> T:
+    """The model of a JSON value. Raises InvalidParamsError."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise InvalidParamsError(violations=violations(error)) from None
+
+
+def violations(error: ValidationError) -> list[FieldViolation]:
+    """What pydantic found wrong."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return [FieldViolation(path(item["loc"]), _plain(item["msg"])) for item in found[:MAX_VIOLATIONS]]
+
+
+def path(location: tuple[int | str, ...]) -> str:
+    """("message", "parts", 0, "text") as message.parts[0].text."""
+    text = ""
+    for step in location:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            text += f".{step[:100]}" if text else step[:100]
+    return text
+
+
+def violation(field: str, description: str) -> InvalidParamsError:
+    """One field is wrong."""
+    return InvalidParamsError(violations=[FieldViolation(field, description)])
+
+
+def _plain(message: str) -> str:
+    """Pydantic's sentence in the words of JSON."""
+    plain = message.removeprefix("Value error, ")
+    for python, wire in _WORDS:
+        plain = plain.replace(python, wire)
+    return plain
+
+
+_WORDS = (
+    ("Field required", "is required"),
+    ("a valid dictionary or instance of ", "an object: "),
+    ("a valid dictionary", "an object"),
+    ("a valid list", "an array"),
+    ("a valid integer", "an integer"),
+    ("a valid ", "a "),
+    (", unable to parse string as an integer", ""),
+    (", got a number with a fractional part", ""),
+)

@@ -1,0 +1,7 @@
+"""The agent on the wire: A2A 0.3 and 1.0 over JSON-RPC and REST, from one ASGI application."""
+
+from __future__ import annotations
+
+from keelbolt.server.app import A2AServer
+
+__all__ = ["A2AServer"]

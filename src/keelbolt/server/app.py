@@ -1,0 +1,379 @@
+"""The agent as an ASGI application: the only place that wires."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from keelbolt.auth import Authenticator, Resolver
+from keelbolt.errors import AuthMisconfigured, KeelboltError, MethodNotFoundError
+from keelbolt.explorer import Explorer
+from keelbolt.grpc.address import Address
+from keelbolt.observability.metrics import Metrics
+from keelbolt.observability.tracing import Tracing
+from keelbolt.protocol.card import AgentCardConfig
+from keelbolt.protocol.protobuf.extra import require
+from keelbolt.protocol.signatures import CardKey
+from keelbolt.server.admission import Admission
+from keelbolt.server.cards import JWKS_PATH, PATHS, Cards, ExtendedCard, serve_jwks
+from keelbolt.server.cors import Cors
+from keelbolt.server.dispatch import Dispatcher
+from keelbolt.server.gate import Gate
+from keelbolt.server.health import Health
+from keelbolt.server.http import respond
+from keelbolt.server.jsonrpc import JsonRpc
+from keelbolt.server.local import at_this_machine
+from keelbolt.server.metrics import MetricsPage
+from keelbolt.server.operations import OperationsApi
+from keelbolt.server.rates import Rates
+from keelbolt.server.rest import OLDER_CARD, Rest, route
+from keelbolt.server.service import AgentService
+from keelbolt.server.settings import ServerSettings
+from keelbolt.server.sse import Streams
+from keelbolt.server.watched import WatchedDispatcher
+from keelbolt.storage import Kernel
+from keelbolt.tasks.dependencies import Dependency
+from keelbolt.tasks.engine import TaskEngine
+from keelbolt.tasks.hooks import LifecycleHooks
+from keelbolt.tasks.retention import RetentionPolicy
+from keelbolt.tasks.settings import TaskSettings
+from keelbolt.tasks.storage import Storage
+from keelbolt.tasks.worker import AnyWorker, handler_of
+from keelbolt.webhooks.delivery import Deliverer, DeliverySettings
+from keelbolt.webhooks.post import Poster
+
+if TYPE_CHECKING:
+    from keelbolt.grpc.server import GrpcServer
+
+logger = logging.getLogger("keelbolt.server")
+
+__all__ = ["A2AServer", "Dependency"]
+
+
+class A2AServer:
+    """A complete A2A agent around a worker.
+
+    server = A2AServer(worker=Echo(), agent_card=AgentCardConfig(name="Echo", description="Says it again"))
+    server.run(port=8000)
+
+    ``app`` is an ASGI application: mount it in Starlette or FastAPI, or give it to any ASGI server. ``async with
+    server`` starts and stops the agent without one. With ``storage="memory"``, nothing survives the process.
+    """
+
+    def __init__(
+        self,
+        *,
+        worker: AnyWorker | None,
+        agent_card: AgentCardConfig,
+        storage: str | Storage[Any] | Kernel = "memory",
+        auth: Authenticator | None = None,
+        require_auth: bool = True,
+        exempt_prefixes: object = None,
+        extended_card: ExtendedCard | None = None,
+        admission: Admission | None = None,
+        hooks: LifecycleHooks | None = None,
+        dependencies: Mapping[Any, Any] | None = None,
+        retention: RetentionPolicy | None = None,
+        explorer: bool | None = None,
+        explorer_prefix: str | None = None,
+        settings: ServerSettings | None = None,
+        task_settings: TaskSettings | None = None,
+        tracing: bool | None = None,
+        card_key: CardKey | None = None,
+        grpc_port: int | None = None,
+        grpc_host: str | None = None,
+    ) -> None:
+        if worker is not None:
+            handler_of(worker)  # a mistake shows here, not at the first task
+        if exempt_prefixes is not None:
+            raise AuthMisconfigured(
+                "there are no exempt_prefixes: a prefix also lets in what nobody thought of, as /explorer lets in "
+                "/explorerfoo/message:send. The card, /health and /ready are public, by their exact paths; with "
+                "require_auth=False everybody may ask everything"
+            )
+        self.agent_card = agent_card
+        self.settings = settings or ServerSettings.of()
+        if explorer is not None:
+            self.settings = replace(self.settings, explorer=explorer)
+        if explorer_prefix is not None:
+            self.settings = replace(self.settings, explorer_prefix=explorer_prefix)
+        self.task_settings = task_settings or TaskSettings.of()
+        self._worker = worker
+        self._storage = storage
+        self._hooks = hooks
+        self._retention = retention
+        self._dependencies = dependencies
+        self._resolver = Resolver(auth, require_auth=require_auth) if auth is not None else None
+        self._extended_card = extended_card
+        self._admission = admission
+        self.card_key = card_key
+        if grpc_port is not None:
+            require()  # what is missing shows here too
+        self.grpc_at = None if grpc_port is None else Address(grpc_host or "127.0.0.1", grpc_port)
+        self.grpc_host = grpc_host  # None: where `run` listens
+        self.address = ""
+        self.tracing = Tracing.of(tracing)
+        self.metrics = Metrics() if self.settings.metrics else None
+        self._stack: contextlib.AsyncExitStack | None = None
+        self._routes: _Routes | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._next_card: Callable[[], AgentCardConfig] | None = None
+        self.app: ASGIApp = Cors(self._serve, self.settings.cors_origins)
+
+    # -------------------------------------------------------------------------------------------------- life cycle
+
+    async def __aenter__(self) -> Self:
+        stack = contextlib.AsyncExitStack()
+        self._loop = asyncio.get_running_loop()
+        self._change_card()
+        try:
+            engine = await stack.enter_async_context(self._engine())
+            if self._resolver is not None:
+                stack.push_async_callback(self._resolver.aclose)
+            self._routes = _Routes(self, engine)
+            if self.agent_card.capabilities.push_notifications:
+                await self._deliver(engine, stack)
+            if self.grpc_at is not None:
+                await self._listen(self.grpc_at, self._routes, stack)
+        except BaseException:
+            await stack.aclose()
+            raise
+        self._stack = stack
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.hand_over()
+        if self._stack is not None:
+            await self._stack.aclose()
+        self._stack = self._routes = None
+
+    def _engine(self) -> TaskEngine:
+        if self._storage in ("memory", "memory:"):
+            logger.warning("tasks are kept in memory: nothing survives this process (storage='sqlite:///…' does)")
+        options: dict[str, Any] = {
+            "settings": self.task_settings,
+            "dependencies": self._dependencies,
+            "hooks": self._hooks,
+            "retention": self._retention,
+            "metrics": self.metrics,
+            "tracing": self.tracing,
+        }
+        if isinstance(self._storage, Kernel):
+            return TaskEngine(self._storage, self._worker, **options)
+        return TaskEngine.on(self._storage, self._worker, **options)
+
+    async def _deliver(self, engine: TaskEngine, stack: contextlib.AsyncExitStack) -> None:
+        """Deliver webhooks, for as long as the agent runs."""
+        deliverer = Deliverer(
+            engine.store,
+            Poster(loopback=self.settings.webhook_loopback),
+            settings=DeliverySettings(
+                secret=self.settings.webhook_secret,
+                give_up_seconds=self.settings.webhook_give_up_seconds,
+                lease_seconds=self.task_settings.lease_seconds,
+                heartbeat_seconds=self.task_settings.heartbeat_seconds,
+            ),
+            key=self.card_key,
+            metrics=self.metrics,
+            tracing=self.tracing,
+        )
+        await deliverer.start()
+        stack.push_async_callback(deliverer.stop)
+
+    async def _listen(self, at: Address, routes: _Routes, stack: contextlib.AsyncExitStack) -> None:
+        """Serve gRPC, for as long as the agent runs."""
+        from keelbolt.grpc.server import GrpcServer  # noqa: PLC0415 - an extra, and not to be loaded before a fork
+
+        routes.grpc = await stack.enter_async_context(
+            GrpcServer(
+                at,
+                gate=routes.gate,
+                dispatcher=routes.dispatcher,
+                streams=routes.streams,
+                health=routes.health,
+                grace_seconds=self.task_settings.drain_seconds,
+            )
+        )
+        routes.cards.grpc_at = routes.grpc.at
+
+    def replace_card(self, build: Callable[[], AgentCardConfig]) -> None:
+        """Show another card from now on. May be called in any thread, and often: asked for at once, it is built once.
+
+        Skills may come and go; capabilities and extensions stay what they were when the agent started.
+        """
+        self._next_card = build
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the agent has stopped
+                self._loop.call_soon_threadsafe(self._change_card)
+
+    def _change_card(self) -> None:
+        build, self._next_card = self._next_card, None
+        if build is None:
+            return
+        try:
+            self.agent_card = build()
+        except Exception:
+            logger.exception("the new card could not be built; the old one stays")
+            return
+        if self._routes is not None:
+            self._routes.cards.replace(self.agent_card)
+
+    def drain(self) -> None:
+        """Take no more work, and end the streams, with a hint to come back."""
+        if self._routes is not None:
+            if self._routes.grpc is not None:
+                self._routes.grpc.drain()
+            self._routes.health.draining = True
+            self._routes.streams.closing = True
+            self._routes.service.engine.events.close()
+
+    async def hand_over(self) -> None:
+        """Give the tasks that run here their time, and hand over the rest: whoever waits for one is answered then."""
+        self.drain()
+        if self._routes is not None and (runner := self._routes.service.engine.runner) is not None:
+            await runner.stop()
+
+    @property
+    def routes(self) -> _Routes:
+        if self._routes is None:
+            raise KeelboltError("the agent is not running; use `async with server`, or serve its app with lifespan on")
+        return self._routes
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, _app: object = None) -> AsyncIterator[None]:
+        """For an application that mounts ``app``: ``Starlette(lifespan=server.lifespan, …)``."""
+        async with self:
+            yield
+
+    # --------------------------------------------------------------------------------------------------------- ASGI
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self.routes.serve(scope, receive, send)
+        else:  # a websocket
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self.__aenter__()
+        except KeelboltError as error:
+            logger.error("the agent did not start: %s", error)  # noqa: TRY400 - it says what to do
+            await send({"type": "lifespan.startup.failed"})
+            return
+        except Exception:
+            logger.exception("the agent did not start")
+            await send({"type": "lifespan.startup.failed"})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        try:
+            await receive()
+        except asyncio.CancelledError:  # a second Ctrl-C: nobody waits until the agent has stopped
+            return
+        await self.__aexit__(None, None, None)
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def run(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        processes: int = 1,
+        ready: Callable[[str], None] | None = None,
+    ) -> None:
+        """Serve until SIGTERM or SIGINT. ``ready`` is told the address once somebody serves there."""
+        from keelbolt.server.processes import serve  # noqa: PLC0415 - uvicorn is not needed by those who mount the app
+
+        serve(self, host=host, port=port, processes=processes, ready=ready)
+
+
+class _Routes:
+    """Everything that exists while the agent runs."""
+
+    def __init__(self, server: A2AServer, engine: TaskEngine) -> None:
+        self.card_key = server.card_key
+        settings, resolver = server.settings, server._resolver  # noqa: SLF001
+        self.cards = Cards(
+            server.agent_card,
+            settings,
+            schemes=resolver.schemes if resolver is not None else None,
+            optional_auth=resolver is not None and not resolver.require_auth,
+            extended=server._extended_card,  # noqa: SLF001
+            key=server.card_key,
+        )
+        self.cards.address = server.address
+        self.grpc: GrpcServer | None = None
+        self.service = AgentService(engine, self.cards.config, settings, server._admission)  # noqa: SLF001
+        self.streams = Streams(settings.streams, settings.streams_each)
+        self.health = Health(engine, self.streams)
+        self.gate = gate = Gate(
+            self.cards.config,
+            resolver=resolver,
+            rates=Rates(settings.requests_per_second, settings.request_burst),
+            header_bytes=settings.header_bytes,
+            tracing=server.tracing is not None,
+        )
+        dispatcher = Dispatcher(self.service, self.cards)
+        if server.metrics is not None or server.tracing is not None:
+            dispatcher = WatchedDispatcher(self.service, self.cards, metrics=server.metrics, tracing=server.tracing)
+        self.dispatcher = dispatcher
+        self.metrics = MetricsPage(server.metrics, self.health) if server.metrics is not None else None
+        self.explorer = Explorer(settings.explorer_prefix) if settings.explorer is not False else None
+        self._explorer_for_all = settings.explorer is True or resolver is not None
+        self.jsonrpc = JsonRpc(gate, dispatcher, self.streams)
+        self.rest = Rest(gate, dispatcher, self.streams)
+        self.operations = OperationsApi(
+            gate,
+            self.service,
+            self.cards,
+            self.streams,
+            self.health,
+            local=resolver is None and settings.operators == "loopback",
+        )
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
+        method = scope["method"]
+        if path == "/" and method == "POST":
+            await self.jsonrpc(scope, receive, send)
+        elif path in PATHS and method in ("GET", "HEAD"):
+            await self.cards.serve(scope, receive, send)
+        elif path in ("/health", "/ready") and method in ("GET", "HEAD"):
+            status, body = await (self.health.health() if path == "/health" else self.health.ready())
+            await respond(send, status, body)
+        elif path == JWKS_PATH and method == "GET" and self.card_key is not None:
+            await serve_jwks(send, self.card_key)
+        elif path == "/metrics" and method == "GET" and self.metrics is not None:
+            await self.metrics(scope, send)
+        elif self.explorer is not None and self.explorer.takes(scope, path) and self._explores(scope):
+            await self.explorer(scope, receive, send, path)
+        elif self.operations.takes(path):
+            await self.operations(scope, receive, send, path)
+        else:
+            try:
+                found = route(method, path)
+            except MethodNotFoundError as error:
+                await self.rest.fail(scope, send, error)
+                return
+            if found is None or (path == OLDER_CARD and not self.cards.config.extended_card):
+                await self.rest.fail(scope, send, MethodNotFoundError("there is nothing at this path"))
+            else:
+                await self.rest(scope, receive, send, found)
+
+    def _explores(self, scope: Scope) -> bool:
+        """Whether the explorer is there for this caller: without authentication, for who sits at this machine.
+
+        Its files hold nothing of anybody; what it shows, it asks for as any client does.
+        """
+        return self._explorer_for_all or at_this_machine(scope)

@@ -1,0 +1,36 @@
+"""Who calls, and how: what every operation is told about its request, whatever binding it came by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.errors import InvalidTaskRequest
+from keelbolt.protocol.versions import Version
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """``after`` is the last event that the caller has of a stream; the worker sees ``request`` as request_context."""
+
+    principal: Principal = ANONYMOUS
+    extensions: tuple[str, ...] = ()
+    after: int | None = None
+    version: Version = Version.v1_0
+    request: dict[str, Any] = field(default_factory=dict)
+    trace: dict[str, str] | None = None  # the headers of the trace that the request belongs to
+
+    def in_tenant(self, tenant: str | None) -> Caller:
+        """The caller within the tenant that the request names. A caller whose tenant is known has no other; of one that
+        has none, it is a word that divides what is its own.
+        """
+        mine = self.principal.tenant
+        if not tenant or tenant == mine:
+            return self
+        if mine:
+            raise InvalidTaskRequest("this caller has no such tenant")
+        return replace(self, principal=replace(self.principal, tenant=tenant, asked_tenant=True))
+
+
+NOBODY = Caller()

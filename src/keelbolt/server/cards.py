@@ -1,0 +1,215 @@
+"""The agent card, encoded once per address it is asked at, with an ETag; and the extended card per caller."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from email.utils import formatdate
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic_core import to_json
+from starlette.types import Receive, Scope, Send
+
+from keelbolt.auth import acting_as
+from keelbolt.auth.schemes import challenge, requirements_v03, to_v03, to_v10
+from keelbolt.errors import CredentialsMissing, ExtendedCardNotConfiguredError, UnsupportedOperationError
+from keelbolt.grpc.address import Address, host_port
+from keelbolt.protocol.card import (
+    BINDINGS,
+    AgentCardConfig,
+    CardSecurity,
+    ExtensionConfig,
+    Interface,
+    build_card,
+    card_v1,
+)
+from keelbolt.protocol.signatures import CardKey
+from keelbolt.protocol.versions import Version
+from keelbolt.server.caller import Caller
+from keelbolt.server.http import Header, header, respond
+from keelbolt.server.service import RESUME_EXTENSION
+from keelbolt.server.settings import ServerSettings
+
+PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+JWKS_PATH = "/.well-known/jwks.json"
+MAX_ADDRESSES = 32  # a client that makes up hosts gets its card, but is not remembered
+MAX_AGE_SECONDS = 300
+
+ExtendedCard = Callable[[Caller], AgentCardConfig | Awaitable[AgentCardConfig]]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedCard:
+    """A card ready to be sent."""
+
+    body: bytes
+    etag: bytes
+    modified: bytes
+
+    headers: tuple[Header, ...]
+
+    @classmethod
+    def of(cls, body: bytes, modified: bytes) -> EncodedCard:
+        etag = b'"%b"' % hashlib.sha256(body).hexdigest()[:32].encode()
+        cache = b"public, max-age=%d" % MAX_AGE_SECONDS
+        headers = (
+            (b"etag", etag),
+            (b"last-modified", modified),
+            (b"cache-control", cache),
+            (b"vary", b"host"),
+        )
+        return cls(body, etag, modified, headers)
+
+    def known(self, scope: Scope) -> bool:
+        """Whether the client has this card already."""
+        asked = header(scope, b"if-none-match")
+        if asked is None:
+            since = header(scope, b"if-modified-since")
+            return since is not None and since == self.modified.decode()
+        tags = [tag.strip().removeprefix("W/") for tag in asked.split(",")]
+        return "*" in tags or self.etag.decode() in tags
+
+
+class Cards:
+    """Writes the card of this agent."""
+
+    def __init__(
+        self,
+        config: AgentCardConfig,
+        settings: ServerSettings,
+        *,
+        schemes: dict[str, dict[str, Any]] | None = None,
+        optional_auth: bool = False,
+        extended: ExtendedCard | None = None,
+        key: CardKey | None = None,
+    ) -> None:
+        self.config = _with_resume(config)
+        self._settings = settings
+        self._schemes = schemes or {}
+        self._optional = optional_auth
+        self._extended = extended
+        self.address = ""  # where the agent listens, for callers whose request does not say how they reached it
+        self.grpc_at: Address | None = None
+        self._key = key
+        self._known: dict[str, EncodedCard] = {}
+        self._modified = formatdate(usegmt=True).encode()
+
+    def replace(self, config: AgentCardConfig) -> None:
+        """Another card from now on."""
+        self.config, self._known = _with_resume(config), {}
+        self._modified = formatdate(usegmt=True).encode()
+
+    def encoded(self, base: str = "") -> EncodedCard:
+        """The card for clients that reach the agent at this address."""
+        base = base or self._settings.url.rstrip("/") or self.address
+        found = self._known.get(base)
+        if found is None:
+            body = to_json(self._signed(self._card(self.config, base)))
+            found = EncodedCard.of(body, self._modified)
+            if len(self._known) < MAX_ADDRESSES:
+                self._known[base] = found
+        return found
+
+    async def extended(self, caller: Caller, base: str = "", version: Version = Version.v1_0) -> bytes:
+        """The card for this caller, in the words of its version. Raises CredentialsMissing for a caller unknown."""
+        if not self.config.extended_card:
+            raise UnsupportedOperationError("this agent has no extended card; its card says so")
+        if self._extended is None:
+            raise ExtendedCardNotConfiguredError
+        if self._schemes and caller.principal.anonymous:  # it is for callers that are known, even where others may ask
+            raise CredentialsMissing(challenge=challenge(self._schemes))
+        with acting_as(caller.principal):
+            config = self._extended(caller)
+            if inspect.isawaitable(config):
+                config = await config
+        base = base or self._settings.url.rstrip("/") or self.address
+        card = self._card(_with_resume(config), base)
+        return to_json(self._signed(card_v1(card) if version is Version.v1_0 else card))
+
+    def _card(self, config: AgentCardConfig, base: str) -> dict[str, Any]:
+        security = None
+        if self._schemes:
+            security = CardSecurity(
+                to_v03(self._schemes),
+                to_v10(self._schemes),
+                requirements_v03(self._schemes, optional=self._optional),
+            )
+        return build_card(config, self._interfaces(base), security=security)
+
+    def _signed(self, card: dict[str, Any]) -> dict[str, Any]:
+        if self._key is not None:
+            card["signatures"] = [*card.get("signatures", ()), self._key.sign(card)]
+        return card
+
+    def _interfaces(self, base: str) -> list[Interface]:
+        grpc = self._grpc(base)
+        calls = base + "/" if urlsplit(base).path else base  # below a mount, only the path with its slash is ours
+        found: list[Interface] = []
+        for version in (Version.v1_0, Version.v0_3):
+            ours = [Interface(calls, "JSONRPC", version), Interface(base, "HTTP+JSON", version)] if base else []
+            if grpc:
+                ours.append(Interface(grpc, "GRPC", version))
+            found += sorted(ours, key=lambda one: one.binding != BINDINGS[self.config.protocol])
+        return found
+
+    def _grpc(self, base: str) -> str:
+        """Where clients find gRPC: as the operator says, or at the host that they reached."""
+        if self.grpc_at is None:
+            return ""
+        host = urlsplit(base).hostname or self.grpc_at.reachable_host
+        return self._settings.grpc_url or host_port(host, self.grpc_at.port)
+
+    def base(self, scope: Scope) -> str:
+        """Where the client reached us: as the operator says, or as the request says."""
+        if self._settings.url:
+            return self._settings.url.rstrip("/")
+        scheme, host = scope.get("scheme", "http"), header(scope, b"host")
+        if self._settings.trust_proxy:
+            scheme = (header(scope, b"x-forwarded-proto") or scheme).partition(",")[0].strip()
+            host = (header(scope, b"x-forwarded-host") or host or "").partition(",")[0].strip()
+        if not _plain_host(host):
+            server = scope.get("server") or ("localhost", 80)
+            host = f"{server[0]}:{server[1]}"
+        return f"{scheme if scheme in ('http', 'https') else 'http'}://{host}{scope.get('root_path', '')}"
+
+    async def serve(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        """GET of the well-known paths."""
+        card = self.encoded(self.base(scope))
+        if card.known(scope):
+            await send({"type": "http.response.start", "status": 304, "headers": list(card.headers)})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await respond(send, 200, card.body, headers=card.headers, head=scope["method"] == "HEAD")
+
+
+async def serve_jwks(send: Send, key: CardKey) -> None:
+    """GET of the key set that verifies the card."""
+    await respond(send, 200, to_json(key.jwks()), headers=((b"cache-control", b"public, max-age=300"),))
+
+
+def _with_resume(config: AgentCardConfig) -> AgentCardConfig:
+    """Streams can be continued: the card says so."""
+    if not config.capabilities.streaming or any(item.uri == RESUME_EXTENSION for item in config.all_extensions):
+        return config
+    resume = ExtensionConfig(uri=RESUME_EXTENSION, description="Streams can be continued after any event.")
+    return config.model_copy(update={"extensions": (*config.extensions, resume)})
+
+
+_HOST = re.compile(r"[A-Za-z0-9._:\[\]-]+")
+
+
+@lru_cache(maxsize=256)  # most clients ask for the same one
+def _plain_host(host: str | None) -> bool:
+    """Whether this is a host and nothing else: it goes into the card."""
+    if not host or len(host) > 255 or not _HOST.fullmatch(host):
+        return False
+    try:
+        parts = urlsplit(f"//{host}")
+        return parts.netloc == host and bool(parts.hostname) and parts.username is None and (parts.port or 1) > 0
+    except ValueError:
+        return False

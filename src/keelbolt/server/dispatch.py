@@ -1,0 +1,108 @@
+"""From a request to its answer, in the words of one codec: what JSON-RPC and REST share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+from typing import cast
+
+from keelbolt.errors import UnsupportedOperationError
+from keelbolt.protocol import v1
+from keelbolt.protocol.codec import Codec
+from keelbolt.protocol.operations import Operation
+from keelbolt.protocol.requests import (
+    CancelTaskRequest,
+    CreatePushConfigRequest,
+    DeletePushConfigRequest,
+    GetPushConfigRequest,
+    GetTaskRequest,
+    ListPushConfigsRequest,
+    ListTasksRequest,
+    Request,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+)
+from keelbolt.protocol.types import PAUSED, TaskState
+from keelbolt.protocol.versions import Version
+from keelbolt.server.caller import Caller
+from keelbolt.server.cards import Cards
+from keelbolt.server.service import AgentService
+
+logger = logging.getLogger("keelbolt.server")
+
+NAMELESS_CONFIG = "default"
+
+
+class Dispatcher:
+    """Runs operations for callers, and writes what they answer."""
+
+    def __init__(self, service: AgentService, cards: Cards) -> None:
+        self.service = service
+        self.cards = cards
+
+    async def answer(self, operation: Operation, request: Request, caller: Caller, codec: Codec, base: str) -> bytes:
+        """The answer of an operation that does not stream; ``base`` is where the caller reached us."""
+        logger.debug("%s in A2A %s", operation, caller.version)
+        caller = caller.in_tenant(request.tenant)
+        service = self.service
+        match request:
+            case SendMessageRequest():
+                answer = await service.send(request, caller)
+                return codec.sent_message(answer.json) if answer.message else codec.sent_task(answer.json)
+            case GetTaskRequest():
+                return codec.task(await service.get(request, caller))
+            case ListTasksRequest():
+                return codec.task_list(await service.list(request, caller))
+            case CancelTaskRequest():
+                return codec.task(await service.cancel(request, caller))
+            case CreatePushConfigRequest():
+                partition = await service.push_task(request.task_id, caller)
+                config = request.config
+                if codec is not v1 and not config.id:  # in 0.3 a task has one config without a name, which is replaced
+                    config = config.model_copy(update={"id": NAMELESS_CONFIG})
+                return codec.push_config(await service.push.create(partition, request.task_id, config, caller.version))
+            case GetPushConfigRequest():
+                partition = await service.push_task(request.task_id, caller)
+                return codec.push_config(await service.push.get(partition, request.task_id, request.id))
+            case ListPushConfigsRequest():
+                partition = await service.push_task(request.task_id, caller)
+                page = await service.push.list(
+                    partition, request.task_id, page_size=request.page_size, page_token=request.page_token
+                )
+                return codec.push_config_list(page)
+            case DeletePushConfigRequest():
+                partition = await service.push_task(request.task_id, caller)
+                await service.push.delete(partition, request.task_id, request.id)
+                return codec.deleted()
+            case _:
+                if operation is Operation.get_extended_card:
+                    return await self.cards.extended(caller, base, Version.v1_0 if codec is v1 else Version.v0_3)
+                raise UnsupportedOperationError
+
+    async def events(
+        self, request: Request, caller: Caller, codec: Codec
+    ) -> AsyncGenerator[tuple[bytes, int | None], None]:
+        """The events of a stream, each with the seq that it can be continued after; an empty one is a beat."""
+        sends = isinstance(request, SendMessageRequest)
+        operation = Operation.send_streaming_message if sends else Operation.subscribe_to_task
+        logger.debug("%s in A2A %s", operation, caller.version)
+        caller = caller.in_tenant(request.tenant)
+        # While its user authenticates elsewhere, a task may go on by itself: in 1.0 the stream stays open for that.
+        ends_at = (TaskState.input_required,) if codec is v1 else PAUSED
+        if isinstance(request, SendMessageRequest):
+            items = self.service.stream(request, caller, ends_at)
+        else:
+            items = self.service.subscribe(cast("SubscribeToTaskRequest", request), caller, ends_at)
+        try:
+            splice = None
+            async for item in items:
+                if item.kind == "beat":
+                    yield b"", None
+                elif item.kind == "task":
+                    yield codec.sent_task(item.json), item.seq
+                else:
+                    splice = splice or codec.Splice(item.task_id, item.context_id)
+                    write = splice.artifact_update if item.kind == "artifact" else splice.status_update
+                    yield write(item.json), item.seq
+        finally:
+            await items.aclose()

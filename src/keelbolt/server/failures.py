@@ -1,0 +1,33 @@
+"""Failures on the wire: described once, logged when they are ours, written by the binding."""
+
+from __future__ import annotations
+
+import logging
+
+from keelbolt.errors import BusyError
+from keelbolt.protocol.errors import INTERNAL, Failure, describe
+from keelbolt.server.http import Header
+
+logger = logging.getLogger("keelbolt.server")
+
+
+def explain(error: Exception) -> Failure:
+    """What the caller is told; what it is not told goes into the log."""
+    failure = describe(error)
+    if failure.row is INTERNAL:
+        logger.error("a request failed", exc_info=error)
+    elif failure.row.http >= 500:
+        logger.warning("a request can't be answered now: %s", error)
+    return failure
+
+
+def failure_headers(error: Exception) -> tuple[Header, ...]:
+    """What goes beside the body: how to authenticate, when to come back."""
+    challenge = getattr(error, "challenge", None)
+    if challenge:
+        return ((b"www-authenticate", challenge.encode("latin-1", "replace")),)
+    if isinstance(error, BusyError):
+        return ((b"retry-after", b"%d" % error.retry_after),)
+    if getattr(error, "retryable", False):
+        return ((b"retry-after", b"5"),)
+    return ()

@@ -1,0 +1,117 @@
+"""What every request passes before it is looked at: who calls, how often, in which version, with which extensions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.types import Scope
+
+from keelbolt.auth import ANONYMOUS, Principal, Resolver
+from keelbolt.errors import InvalidParamsError, VersionNotSupportedError
+from keelbolt.protocol import extensions
+from keelbolt.protocol.card import AgentCardConfig
+from keelbolt.protocol.versions import Version, negotiate
+from keelbolt.server.caller import Caller
+from keelbolt.server.http import Header, check_headers, header, header_list
+from keelbolt.server.rates import Rates
+
+
+class Gate:
+    """Lets requests in, as callers."""
+
+    def __init__(
+        self,
+        card: AgentCardConfig,
+        *,
+        resolver: Resolver | None,
+        rates: Rates,
+        header_bytes: int = 65_536,
+        tracing: bool = False,
+    ) -> None:
+        self._resolver = resolver
+        self._tracing = tracing
+        self._rates = rates
+        self._header_bytes = header_bytes
+        self._declared = [extensions.Declared(item.uri, item.required) for item in card.all_extensions]
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether callers have names here."""
+        return self._resolver is not None
+
+    async def principal(self, scope: Scope) -> Principal:
+        """Who calls. Raises HeadersTooLargeError, an AuthError, or RateLimitedError."""
+        check_headers(scope, self._header_bytes)
+        who = ANONYMOUS if self._resolver is None else await self._resolver.principal(scope["headers"])
+        self._rates.check(who)
+        return who
+
+    def caller(
+        self, principal: Principal, scope: Scope, query: Mapping[str, str], version: Version = Version.v1_0
+    ) -> Caller:
+        """How they call. Raises ExtensionSupportRequiredError, or InvalidParamsError."""
+        asked = extensions.parse(header_list(scope, b"a2a-extensions"), header_list(scope, b"x-a2a-extensions"))
+        active = extensions.activate(asked, self._declared) if self._declared else ()
+        after = header(scope, b"last-event-id") or query.get("afterSeq")
+        trace = _trace(scope) if self._tracing else None
+        return Caller(principal, active, _seq(after), version, trace=trace)
+
+
+def resumed(caller: Caller, params: Mapping[str, Any]) -> Caller:
+    """The caller with the place that its parameters name, unless a header or the query did. Raises InvalidParamsError.
+
+    It stands in their metadata, under the extension: ``{"metadata": {"https://…/resume/v1": {"afterSeq": 17}}}``.
+    """
+    metadata = params.get("metadata")
+    place = metadata.get(extensions.RESUME) if isinstance(metadata, Mapping) else None
+    if caller.after is not None or not isinstance(place, Mapping) or place.get("afterSeq") is None:
+        return caller
+    after = place["afterSeq"]
+    if isinstance(after, bool) or not isinstance(after, int | float | str):
+        raise InvalidParamsError("afterSeq is the id of an event of this stream: a number")
+    whole = int(after) if isinstance(after, float) and after.is_integer() else after
+    return replace(caller, after=_seq(str(whole)))
+
+
+def query_of(scope: Scope) -> dict[str, str]:
+    raw = scope.get("query_string", b"")
+    return dict(parse_qsl(raw.decode("latin-1"), keep_blank_values=True)) if raw else {}
+
+
+def version_of(scope: Scope, query: Mapping[str, str]) -> Version | None:
+    """The version that the request asks for; None: it does not say."""
+    asked, param = header(scope, b"a2a-version"), query.get("A2A-Version")
+    if not (asked or "").strip() and not (param or "").strip():
+        return None
+    return negotiate(asked, param)
+
+
+def agreed(asked: Version | None, named: Version) -> Version:
+    """The version of a method or path, which the request may also have asked for by name."""
+    if asked is not None and asked is not named:
+        raise VersionNotSupportedError(f"this is asked for in A2A {asked}, but is an operation of {named}")
+    return named
+
+
+def echoed(scope: Scope, caller: Caller) -> tuple[Header, ...]:
+    """The extensions that are in use, under the name that the client used."""
+    if not caller.extensions:
+        return ()
+    old = header(scope, b"a2a-extensions") is None
+    return ((b"x-a2a-extensions" if old else b"a2a-extensions", extensions.echo(caller.extensions).encode()),)
+
+
+def _trace(scope: Scope) -> dict[str, str]:
+    found = {name: header(scope, name.encode()) for name in ("traceparent", "tracestate", "baggage")}
+    return {name: value for name, value in found.items() if value}
+
+
+def _seq(text: str | None) -> int | None:
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise InvalidParamsError("Last-Event-ID is the id of an event of this stream: a number")
+    return int(text)

@@ -1,0 +1,163 @@
+"""The little of HTTP that the bindings need: a body in, an answer out, without a framework between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from keelbolt.errors import (
+    HeadersTooLargeError,
+    RequestTimeoutError,
+    RequestTooLargeError,
+    UnsupportedMediaTypeError,
+)
+from keelbolt.protocol.limits import DEFAULT
+
+Header = tuple[bytes, bytes]
+
+JSON = b"application/json"
+A2A_JSON = b"application/a2a+json"
+
+
+PATIENCE_SECONDS = 1.0  # after so long without an answer, the server looks whether the client is still there
+
+
+class ClientGone(Exception):
+    """The client went away before its request was complete, or before it was answered."""
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int, seconds: float = DEFAULT.body_seconds) -> bytes:
+    """The body, at most ``limit`` bytes of it, if it is here after so many seconds."""
+    announced = header(scope, b"content-length") or ""
+    if announced.isascii() and announced.isdigit() and (len(announced) > 18 or int(announced) > limit):
+        raise RequestTooLargeError(f"the body has {announced[:30]} bytes; at most {limit} are taken")
+    try:
+        async with asyncio.timeout(seconds):
+            return await _read(receive, limit)
+    except TimeoutError:
+        raise RequestTimeoutError from None
+
+
+async def _read(receive: Receive, limit: int) -> bytes:
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientGone
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body"):
+        return _checked(body, limit)
+    gathered = bytearray(body)  # not a list: a client may send its bytes one by one
+    while message.get("more_body"):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        gathered += message.get("body", b"")
+        if len(gathered) > limit:
+            raise RequestTooLargeError(f"the body has more than {limit} bytes")
+    return bytes(gathered)
+
+
+async def until_gone(receive: Receive) -> None:
+    """Return when the client is gone; its request is read already."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def while_there(receive: Receive, answering: Coroutine[Any, Any, bytes]) -> bytes:
+    """The answer, if its client waits for it. Raises ClientGone.
+
+    Most answers come at once; only for those that do not, somebody looks whether the client is there.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    watching: asyncio.Future[None] | None = None
+    there, left = True, False
+
+    def watch() -> None:
+        nonlocal watching
+        watching = asyncio.ensure_future(until_gone(receive))
+        watching.add_done_callback(leave)
+
+    def leave(gone: asyncio.Future[None]) -> None:
+        nonlocal left
+        if there and not gone.cancelled():
+            left = True
+            task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, watch)
+    try:
+        return await answering
+    except asyncio.CancelledError:
+        if left and task.uncancel() == 0:  # else somebody else stops us
+            raise ClientGone from None
+        raise
+    finally:
+        there = False
+        timer.cancel()
+        if watching is not None:
+            watching.cancel()
+
+
+def _checked(body: bytes, limit: int) -> bytes:
+    if len(body) > limit:
+        raise RequestTooLargeError(f"the body has {len(body)} bytes; at most {limit} are taken")
+    return body
+
+
+def check_headers(scope: Scope, limit: int) -> None:
+    """Raise if there is more before the body than is taken."""
+    size = len(scope["path"]) + len(scope.get("query_string", b""))
+    for name, value in scope["headers"]:
+        size += len(name) + len(value)
+    if size > limit:
+        raise HeadersTooLargeError(f"path, query and headers have {size} bytes; at most {limit} are taken")
+
+
+def check_content_type(scope: Scope, accepted: Sequence[str] = ("application/json", "application/a2a+json")) -> None:
+    """Raise unless the body is said to be JSON; a client that says nothing is believed to send it.
+
+    A page of another origin is not: browsers let it send a body without a type to everybody, unasked.
+    """
+    value = header(scope, b"content-type")
+    if not value and not same_origin(scope):
+        raise UnsupportedMediaTypeError(f"send Content-Type: {accepted[0]}")
+    if value and value.partition(";")[0].strip().lower() not in accepted:
+        raise UnsupportedMediaTypeError(f"send {accepted[0]}, not {value[:100]!r}")
+
+
+def same_origin(scope: Scope) -> bool:
+    """Whether the request comes from no page in a browser, or from one of our own."""
+    origin = header(scope, b"origin")
+    return origin is None or origin.partition("://")[2] == header(scope, b"host")
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """The first header with this (lower-case) name."""
+    for key, value in scope["headers"]:
+        if key == name:
+            text: str = value.decode("latin-1")
+            return text
+    return None
+
+
+def header_list(scope: Scope, name: bytes) -> str | None:
+    """A header that is a list; a client may send it in several lines, which are one list."""
+    lines: list[bytes] = [value for key, value in scope["headers"] if key == name]
+    return b", ".join(lines).decode("latin-1") if lines else None
+
+
+async def respond(
+    send: Send,
+    status: int,
+    body: bytes,
+    *,
+    content_type: bytes = JSON,
+    headers: Iterable[Header] = (),
+    head: bool = False,
+) -> None:
+    """Send a whole answer; of ``head``, all but the body."""
+    start = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": start})
+    await send({"type": "http.response.body", "body": b"" if head else body})

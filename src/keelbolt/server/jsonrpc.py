@@ -1,0 +1,109 @@
+"""The JSON-RPC binding: one endpoint for both versions; the method's name tells which is meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from keelbolt.protocol import dialect, jsonrpc, v1
+from keelbolt.protocol.codec import CODECS
+from keelbolt.protocol.errors import jsonrpc_v03, jsonrpc_v1
+from keelbolt.protocol.operations import Operation
+from keelbolt.protocol.requests import Request
+from keelbolt.protocol.versions import Version
+from keelbolt.server.caller import Caller
+from keelbolt.server.dispatch import Dispatcher
+from keelbolt.server.failures import explain, failure_headers
+from keelbolt.server.gate import Gate, agreed, echoed, query_of, resumed, version_of
+from keelbolt.server.http import ClientGone, check_content_type, header_list, read_body, respond, while_there
+from keelbolt.server.sse import Streams, respond_event
+from keelbolt.storage import new_id
+
+HTTP_FAILURES = frozenset({401, 408, 413, 415, 429, 431, 503})
+"""What is told by the HTTP status too; every other error of JSON-RPC is an answer, with status 200."""
+
+
+class JsonRpc:
+    """POST /."""
+
+    def __init__(self, gate: Gate, dispatcher: Dispatcher, streams: Streams) -> None:
+        self._gate = gate
+        self._dispatcher = dispatcher
+        self._streams = streams
+        self._limits = dispatcher.service.settings.limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call: jsonrpc.Call | None = None
+        version: Version | None = None
+        try:
+            query = query_of(scope)
+            check_content_type(scope)
+            principal = await self._gate.principal(scope)
+            body = await read_body(scope, receive, self._limits.body_bytes, self._limits.body_seconds)
+            version = version_of(scope, query)
+            call = jsonrpc.parse(body, limits=self._limits)
+            operation, named = call.resolve()
+            version = agreed(version, named)
+            caller = self._gate.caller(principal, scope, query, version)
+            request = self._decode(operation, version, call)
+            if operation.streams:
+                caller = resumed(caller, call.params)
+                await self._stream(scope, receive, send, call, request, caller, version)
+                return
+            codec = _DIALECT if operation is Operation.list_tasks and version is Version.v0_3 else CODECS[version]
+            base = self._dispatcher.cards.base(scope)
+            answer = await while_there(receive, self._dispatcher.answer(operation, request, caller, codec, base))
+            await respond(send, 200, jsonrpc.result(call.id, answer), headers=echoed(scope, caller))
+        except ClientGone:
+            return
+        except Exception as error:  # noqa: BLE001 - every failure has an answer
+            await self._fail(scope, send, error, call, version)
+
+    def _decode(self, operation: Operation, version: Version, call: jsonrpc.Call) -> Request:
+        if version is Version.v1_0:
+            return v1.decode(operation, call.params, limits=self._limits)
+        return dialect.decode(operation, call.params, limits=self._limits, new_id=new_id)
+
+    async def _stream(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        call: jsonrpc.Call,
+        request: Request,
+        caller: Caller,
+        version: Version,
+    ) -> None:
+        failed = jsonrpc_v1 if version is Version.v1_0 else jsonrpc_v03
+        await self._streams.serve(
+            receive,
+            send,
+            self._dispatcher.events(request, caller, CODECS[version]),
+            frame=lambda data: jsonrpc.result(call.id, data),
+            failed=lambda error: jsonrpc.error(call.id, failed(explain(error))),
+            headers=echoed(scope, caller),
+            who=caller.principal,
+        )
+
+    async def _fail(
+        self, scope: Scope, send: Send, error: Exception, call: jsonrpc.Call | None, version: Version | None
+    ) -> None:
+        failure = explain(error)
+        request_id = call.id if call is not None else getattr(error, "request_id", b"null")
+        write = jsonrpc_v03 if version is Version.v0_3 else jsonrpc_v1
+        status = failure.row.http if failure.row.http in HTTP_FAILURES else 200
+        body = jsonrpc.error(request_id, write(failure))
+        if status == 200 and version is Version.v0_3 and "text/event-stream" in (header_list(scope, b"accept") or ""):
+            await respond_event(send, body)  # clients of 0.3 that asked for a stream can't read anything else
+        else:
+            await respond(send, status, body, headers=failure_headers(error))
+
+
+class _Dialect:
+    """0.3 has no tasks/list of its own: see `dialect.task_list`."""
+
+    task_list = staticmethod(dialect.task_list)
+
+
+_DIALECT: Any = _Dialect

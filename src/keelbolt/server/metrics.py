@@ -1,0 +1,52 @@
+"""GET /metrics: for Prometheus as text, and on request as nine plain numbers in JSON."""
+
+from __future__ import annotations
+
+from pydantic_core import to_json
+from starlette.types import Scope, Send
+
+from keelbolt.observability.metrics import Metrics
+from keelbolt.protocol.types import TaskState
+from keelbolt.server.gate import query_of
+from keelbolt.server.health import Health
+from keelbolt.server.http import header, respond
+
+
+class MetricsPage:
+    """What this process did; nothing of anybody's tasks is in it, so that it needs no authentication."""
+
+    def __init__(self, metrics: Metrics, health: Health) -> None:
+        self._metrics = metrics
+        self._health = health
+        self.json_first = False  # JSON for who asks for nothing in particular, text for who asks for text
+        metrics.gauge("tasks_running", "Tasks that run in this process now", self._running)
+        metrics.gauge("streams_open", "Streams that are open in this process now", lambda: health.streams.open)
+        metrics.gauge("uptime_seconds", "How long this process has been serving", health.uptime)
+
+    def _running(self) -> int:
+        runner = self._health.engine.runner
+        return len(runner.runs) if runner is not None else 0
+
+    async def __call__(self, scope: Scope, send: Send) -> None:
+        accept = header(scope, b"accept") or ""
+        wants_json = "application/json" in accept or query_of(scope).get("format") == "json"
+        wants_text = "text/plain" in accept or "openmetrics" in accept
+        if wants_json or (self.json_first and not wants_text):
+            await respond(send, 200, to_json(self.numbers()))
+        else:
+            text = self._metrics.text().encode()
+            await respond(send, 200, text, content_type=b"text/plain; version=0.0.4; charset=utf-8")
+
+    def numbers(self) -> dict[str, float]:
+        tasks = self._metrics.tasks
+        return {
+            "active_tasks": self._running(),
+            "completed_tasks": tasks[TaskState.completed.name],
+            "failed_tasks": tasks[TaskState.failed.name],
+            "canceled_tasks": tasks[TaskState.canceled.name],
+            "total_requests": sum(self._metrics.requests.values()),
+            "uptime_seconds": self._health.uptime(),
+            "sse_active_streams": self._health.streams.open,
+            "push_notifications_sent": self._metrics.webhooks["sent"],
+            "push_notifications_failed": self._metrics.webhooks["failed"],
+        }

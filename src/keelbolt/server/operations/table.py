@@ -1,0 +1,133 @@
+"""The routes of the operations API: the one table from which it is served, described and tested."""
+
+from __future__ import annotations
+
+from keelbolt.server.operations.kept_routes import KEPT_ROUTES
+from keelbolt.server.operations.route import PAGE, PREFIX, OpsRoute
+
+__all__ = ["PREFIX", "ROUTES", "OpsRoute"]
+
+_WHOSE = (
+    ("tenant", "act in this tenant (operators)"),
+    ("owner", "act for this owner (operators)"),
+    ("askedTenant", "what was sent under this tenant, for which nobody vouches"),
+)
+
+ROUTES: tuple[OpsRoute, ...] = (
+    OpsRoute("openapi", "GET", "/openapi.json", "This API, described by OpenAPI 3.1"),
+    OpsRoute("whoami", "GET", "/whoami", "Who the caller is here, and whether it is an operator"),
+    OpsRoute(
+        "list_tasks",
+        "GET",
+        "/tasks",
+        "Tasks, newest status first, with totals by state",
+        (
+            ("state", "for example working"),
+            ("context", "a context id"),
+            ("skill", "the skill that was asked for (metadata.skillId)"),
+            ("text", "words in how it began, in its last status, or in an id"),
+            ("since", "a timestamp"),
+            ("until", "a timestamp"),
+            *PAGE,
+            *_WHOSE,
+        ),
+    ),
+    OpsRoute("watch_tasks", "GET", "/events", "Each task whose status changes, as it changes", _WHOSE, stream=True),
+    OpsRoute(
+        "show_task",
+        "GET",
+        "/tasks/{task_id}",
+        "A task with its turns, attempts, steps and work item",
+        (("brief", "true: without history and artifacts"), *_WHOSE),
+    ),
+    OpsRoute(
+        "read_log",
+        "GET",
+        "/tasks/{task_id}/log",
+        "The entries of a task's log",
+        (("after", "the last seq known"), ("limit", "1 to 500 (default 100)"), *_WHOSE),
+    ),
+    OpsRoute(
+        "follow_log",
+        "GET",
+        "/tasks/{task_id}/events",
+        "The log, and then each new entry; Last-Event-ID continues",
+        (("after", "the last seq known"), *_WHOSE),
+        stream=True,
+    ),
+    OpsRoute("read_inbox", "GET", "/tasks/{task_id}/inbox", "What others sent to the task while it ran", _WHOSE),
+    OpsRoute(
+        "cancel_task", "POST", "/tasks/{task_id}/cancel", "Cancel a task", _WHOSE, (("reason", "kept in the log"),)
+    ),
+    OpsRoute(
+        "steer_task",
+        "POST",
+        "/tasks/{task_id}/steer",
+        "Inject, redirect, pause, resume or prioritise a running task",
+        _WHOSE,
+        (("kind", "inject, redirect, pause, resume or prioritise"), ("reason", "kept in the log"), ("payload", "JSON")),
+    ),
+    OpsRoute("requeue_task", "POST", "/tasks/{task_id}/requeue", "Try a failed task anew, as a new task", _WHOSE),
+    OpsRoute(
+        "fork_task",
+        "POST",
+        "/tasks/{task_id}/fork",
+        "A new task that goes on from a point of this one's log",
+        _WHOSE,
+        (("seq", "the last entry that goes along"),),
+    ),
+    OpsRoute(
+        "read_file",
+        "GET",
+        "/tasks/{task_id}/files/{digest}",
+        "A file of a task, which an artifact refers to; Range and If-None-Match are understood",
+        _WHOSE,
+        file=True,
+    ),
+    OpsRoute("erase_task", "DELETE", "/tasks/{task_id}", "Erase a task with everything that belongs to it", _WHOSE),
+    OpsRoute(
+        "erase_context",
+        "DELETE",
+        "/tasks",
+        "Erase every task of a context, and what the worker kept about it",
+        (("context", "a context id"), *_WHOSE),
+    ),
+    OpsRoute("list_dead", "GET", "/dead", "Tasks that were given up after their last attempt", (*PAGE, *_WHOSE)),
+    OpsRoute("drop_dead", "DELETE", "/dead/{task_id}", "Forget a dead letter; its task stays failed", _WHOSE),
+    OpsRoute(
+        "list_webhooks",
+        "GET",
+        "/webhooks",
+        "The webhooks of all tasks, and how each stands",
+        (("state", "active or failed; without it, all"), ("limit", "1 to 500 (default 100)"), *_WHOSE),
+    ),
+    OpsRoute("list_push", "GET", "/tasks/{task_id}/webhooks", "The webhooks of a task, and how each stands", _WHOSE),
+    OpsRoute(
+        "replay_push",
+        "POST",
+        "/tasks/{task_id}/webhooks/{config_id}/replay",
+        "Deliver to a webhook again, also to one that was given up",
+        _WHOSE,
+        (("after", "the last seq that is not repeated; without it, go on where the webhook stands"),),
+    ),
+    OpsRoute("system", "GET", "/system", "Engine, health, queues, workers and storage statistics", operator=True),
+    OpsRoute(
+        "watch_system",
+        "GET",
+        "/system/events",
+        "Queues, dead letters and workers, whenever their numbers change",
+        operator=True,
+        stream=True,
+    ),
+    OpsRoute(
+        "list_work",
+        "GET",
+        "/work",
+        "Work items: waiting, held (by whom) or dead",
+        (("queue", "tasks (default) or webhooks"), ("state", "waiting, held or dead"), *PAGE, *_WHOSE),
+    ),
+    OpsRoute(
+        "partitions", "GET", "/partitions", "Whose tasks are kept here", (("after", "from this one on"),), operator=True
+    ),
+    *KEPT_ROUTES,
+)

@@ -1,0 +1,263 @@
+"""What the operations API does with tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from pydantic_core import to_json
+
+from keelbolt.errors import InvalidParamsError, LogTrimmed, TaskNotFoundError
+from keelbolt.protocol.types import TaskState, timestamp
+from keelbolt.server.operations.call import OpsCall
+from keelbolt.server.operations.summaries import Summaries, Wanted
+from keelbolt.server.operations.watching import WATCH_SECONDS, Watching
+from keelbolt.server.service import AgentService
+from keelbolt.storage import Entry, Query
+from keelbolt.tasks.dead import dead_letters, drop
+from keelbolt.tasks.erase import erase_context, erase_task
+from keelbolt.tasks.events import Snapshot
+from keelbolt.tasks.families import EVENTS, INBOX, QUEUE, TASKS
+from keelbolt.tasks.intake import MAX_CONTEXT_ID
+from keelbolt.tasks.listing import record_json
+from keelbolt.tasks.queries import ListTasksQuery
+from keelbolt.webhooks.overview import webhooks
+
+Frames = AsyncGenerator[tuple[bytes, int | None], None]
+
+
+class TaskOperations:
+    """The handlers of the table that are about tasks. Each answers JSON, as bytes."""
+
+    def __init__(self, service: AgentService) -> None:
+        self._service = service
+        self._tasks = service.tasks
+        self._store = service.engine.store
+        self._kernel = service.engine.kernel
+        self._watching = Watching(service.engine.store)
+        self._summaries = Summaries(service.engine.store)
+
+    # -------------------------------------------------------------------------------------------------------- look
+
+    async def list_tasks(self, call: OpsCall) -> bytes:
+        state = call.query.get("state")
+        query = ListTasksQuery(
+            context_id=call.query.get("context"),
+            status=_state(state) if state else None,
+            status_timestamp_after=call.query.get("since"),
+            page_size=call.number("pageSize", 50, low=1, high=100),
+            page_token=call.query.get("pageToken"),
+        )
+        partition = call.principal.partition
+        wanted = Wanted(call.query.get("text", ""), call.query.get("skill", ""), call.query.get("until"))
+        page, counts = await asyncio.gather(self._summaries.search(partition, query, wanted), self._counts(partition))
+        tasks = await asyncio.gather(*(self._summaries.json(partition, record) for record in page.records))
+        return b'{"tasks":[%b],"nextPageToken":%b,"total":%d,"exact":%b,"states":%b}' % (
+            b",".join(tasks),
+            to_json(page.next_page_token),
+            page.total.value,
+            b"true" if page.total.exact else b"false",
+            to_json(counts),
+        )
+
+    async def _counts(self, partition: str) -> dict[str, int]:
+        queries = [Query(TASKS, {"state": state.name}, order="updated") for state in TaskState]
+        counts = await asyncio.gather(*(self._kernel.count(partition, query) for query in queries))
+        return {state.name: count.value for state, count in zip(TaskState, counts, strict=True)}
+
+    async def show_task(self, call: OpsCall) -> bytes:
+        task = await self._tasks.load(call.task_id, call.principal)
+        item = await self._kernel.work(task.partition, QUEUE, call.task_id)
+        page = await self._kernel.read_log(task.partition, EVENTS, call.task_id, limit=1)
+        view, record = task.view, task.record
+        about = {
+            "version": task.version,
+            "floor": page.floor,
+            "created": timestamp(record.created),
+            "turn": record.turn.json(),
+            "runs": view.run,
+            "cancelRequested": view.cancel is not None,
+            "pendingMessages": len(view.pending),
+            "steps": {
+                name: {"state": _step_state(step.state, step.run, view.run), "result": step.result}
+                for name, step in view.steps.items()
+            },
+            "work": None
+            if item is None
+            else {
+                "state": item.state,
+                "holder": item.holder,
+                "attempt": item.attempt,
+                "maxAttempts": item.max_attempts,
+                "priority": item.priority,
+                "readyIn": round(item.ready_in, 3),
+                "reason": item.reason,
+            },
+        }
+        brief = call.query.get("brief") == "true"
+        json = record_json(record) if brief else await self._store.task_json(task)
+        return b'{"task":%b,%b' % (json, to_json(about)[1:])
+
+    async def read_log(self, call: OpsCall) -> bytes:
+        partition = await self._partition(call)
+        after = call.number("after", 0, low=0, high=2**53) if "after" in call.query else None
+        limit = call.number("limit", 100, low=1, high=500)
+        gap = False
+        try:
+            page = await self._kernel.read_log(partition, EVENTS, call.task_id, after=after, limit=limit)
+        except LogTrimmed:  # what was asked for is gone; this is what there is
+            gap = True
+            page = await self._kernel.read_log(partition, EVENTS, call.task_id, limit=limit)
+        return b'{"entries":[%b],"head":%d,"floor":%d,"gap":%b}' % (
+            b",".join(map(entry_json, page.entries)),
+            page.head,
+            page.floor,
+            b"true" if gap else b"false",
+        )
+
+    async def read_inbox(self, call: OpsCall) -> bytes:
+        partition = await self._partition(call)
+        page = await self._kernel.read_log(partition, INBOX, call.task_id)
+        return b'{"entries":[%b],"head":%d}' % (b",".join(map(entry_json, page.entries)), page.head)
+
+    async def _partition(self, call: OpsCall) -> str:
+        partition = call.principal.partition
+        if await self._store.record(partition, call.task_id) is None:
+            raise TaskNotFoundError(call.task_id)
+        return partition
+
+    async def list_push(self, call: OpsCall) -> bytes:
+        found = webhooks(self._store, await self._partition(call), call.task_id)
+        return to_json({"webhooks": [webhook.json() async for webhook in found]})
+
+    async def list_webhooks(self, call: OpsCall) -> bytes:
+        state, limit = call.query.get("state"), call.number("limit", 100, low=1, high=500)
+        if state not in (None, "active", "failed"):
+            raise InvalidParamsError("state is active or failed")
+        found: list[Any] = []
+        async with contextlib.aclosing(webhooks(self._store, call.principal.partition)) as listed:
+            async for webhook in listed:
+                if state is None or webhook.cursor.status == state:
+                    found.append(webhook.json())
+                if len(found) > limit:
+                    break
+        return to_json({"webhooks": found[:limit], "more": len(found) > limit})
+
+    # ---------------------------------------------------------------------------------------------------------- do
+
+    async def cancel_task(self, call: OpsCall) -> bytes:
+        reason = call.text("reason")
+        task = await self._tasks.cancel(call.task_id, call.principal, source=call.by, reason=reason)
+        return await self._store.task_json(task)
+
+    async def steer_task(self, call: OpsCall) -> bytes:
+        payload = call.body.get("payload") or {}
+        if not isinstance(payload, Mapping):
+            raise InvalidParamsError("payload is an object")
+        kind: Any = call.text("kind")
+        reason = call.text("reason")
+        await self._tasks.steer(call.task_id, kind, call.principal, source=call.by, reason=reason, payload=payload)
+        return b"{}"
+
+    async def replay_push(self, call: OpsCall) -> bytes:
+        partition = await self._partition(call)
+        after = call.number("after", 0, low=0, high=2**53) if "after" in {*call.body, *call.query} else None
+        await self._service.push.replay(partition, call.task_id, call.names["config_id"], after=after)
+        return b"{}"
+
+    async def requeue_task(self, call: OpsCall) -> bytes:
+        sent = await self._tasks.requeue(call.task_id, call.principal)
+        return to_json({"taskId": sent.task.record.task_id})
+
+    async def fork_task(self, call: OpsCall) -> bytes:
+        sent = await self._tasks.fork(call.task_id, call.number("seq", 0, low=1, high=2**53), call.principal)
+        return to_json({"taskId": sent.task.record.task_id})
+
+    async def erase_task(self, call: OpsCall) -> bytes:
+        if not await erase_task(self._store, call.principal.partition, call.task_id):
+            raise TaskNotFoundError(call.task_id)
+        return b"{}"
+
+    async def erase_context(self, call: OpsCall) -> bytes:
+        context = call.text("context")
+        if not context or len(context) > MAX_CONTEXT_ID or "\0" in context:
+            raise InvalidParamsError("context is the id of a context")
+        return to_json({"erased": await erase_context(self._store, call.principal.partition, context)})
+
+    async def list_dead(self, call: OpsCall) -> bytes:
+        limit = call.number("pageSize", 50, low=1, high=100)
+        cursor = call.query.get("pageToken") or None
+        page = await dead_letters(self._store, call.principal.partition, limit=limit, cursor=cursor)
+        found = [
+            {"taskId": letter.task_id, "attempts": letter.attempts, "reason": letter.reason} for letter in page.letters
+        ]
+        return to_json({"dead": found, "nextPageToken": page.cursor or ""})
+
+    async def drop_dead(self, call: OpsCall) -> bytes:
+        if not await drop(self._store, call.principal.partition, call.task_id):
+            raise TaskNotFoundError(call.task_id)
+        return b"{}"
+
+    # ----------------------------------------------------------------------------------------------------- streams
+
+    async def follow_log(self, call: OpsCall) -> Frames:
+        after = call.after
+        if after is None:
+            after = call.number("after", 0, low=0, high=2**53)
+        await self._partition(call)  # what is not there is told before the stream begins
+        yield b"", None
+        beat = self._service.settings.heartbeat_stream_seconds
+        events = self._service.engine.events.follow(
+            call.principal.partition, call.task_id, after=after, beat_seconds=beat
+        )
+        try:
+            async for event in events:
+                if isinstance(event, Snapshot):
+                    json = await self._store.task_json(event.task)
+                    yield b'{"snapshot":%b,"seq":%d}' % (json, event.seq), event.seq
+                elif event.kind == "beat":
+                    yield b"", None
+                else:
+                    yield entry_json(event), event.seq
+        finally:
+            await events.aclose()
+
+    async def watch_tasks(self, call: OpsCall) -> Frames:
+        """A reader that can't keep up is let go, and comes back."""
+        async with self._watching.reader(call.principal.partition) as reader:
+            quiet = 0.0
+            yield b"", None
+            while not self._service.engine.events.closing and not (reader.lost and reader.news.empty()):
+                record = await reader.next(WATCH_SECONDS)
+                if record is not None:
+                    quiet = 0.0
+                    yield await self._summaries.json(call.principal.partition, record), None
+                    continue
+                quiet += WATCH_SECONDS
+                if quiet >= self._service.settings.heartbeat_stream_seconds:
+                    yield b"", None
+                    quiet = 0.0
+
+
+def entry_json(entry: Entry) -> bytes:
+    """An entry of a log; its data is JSON as it was stored."""
+    return b'{"seq":%d,"kind":%b,"at":"%b","data":%b}' % (
+        entry.seq,
+        to_json(entry.kind),
+        timestamp(entry.at).encode(),
+        entry.data or b"null",
+    )
+
+
+def _step_state(state: str, run: int, current: int) -> str:
+    """A step that began in an earlier run and never reported is in doubt."""
+    return "in doubt" if state in ("started", "asked") and run < current else state
+
+
+def _state(text: str) -> TaskState:
+    try:
+        return TaskState(text)
+    except ValueError:
+        raise InvalidParamsError(f"state is one of {', '.join(state.name for state in TaskState)}") from None

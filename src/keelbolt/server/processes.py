@@ -1,0 +1,214 @@
+"""Serves an agent by uvicorn: in this process, or in several that share one socket.
+
+Several processes are forked before anything is opened. The parent only watches: it starts a child that died again, and
+passes on the signal to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from keelbolt.errors import KeelboltError
+from keelbolt.grpc.address import reserved
+from keelbolt.server.connections import connections
+from keelbolt.server.tuning import settle_memory
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from keelbolt.server.app import A2AServer
+
+logger = logging.getLogger("keelbolt.server")
+
+RESTART_SECONDS = 1.0  # a child that dies at once is not started more often than this
+STOP_SECONDS = 5  # after the drain, until connections are cut
+START_FAILED = 3  # the exit code of a process whose agent could not start
+
+
+def serve(
+    server: A2AServer, *, host: str, port: int, processes: int = 1, ready: Callable[[str], None] | None = None
+) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    if processes < 1:
+        raise KeelboltError("processes is at least 1")
+    with contextlib.closing(_bind(host, port)) as bound, contextlib.ExitStack() as stack:
+        shown = "localhost" if host in ("127.0.0.1", "::1", "0.0.0.0", "::") else host  # noqa: S104
+        server.address = f"http://{shown}:{bound.getsockname()[1]}"
+        if server.grpc_at is not None:
+            address = reserved(server.grpc_host or host, server.grpc_at.port, shared=processes > 1)
+            server.grpc_at = stack.enter_context(address)
+        tell = functools.partial(ready or functools.partial(_announce, server), server.address)
+        if processes == 1:
+            _serve(server, bound, tell)
+        else:
+            _Pool(server, bound, processes).run(tell)
+
+
+def _announce(server: A2AServer, address: str) -> None:
+    """For who runs a program and has set up no logging: else it would serve in silence."""
+    if not logger.isEnabledFor(logging.INFO):
+        page = "" if server.settings.explorer is False else f", with a page at {server.settings.explorer_prefix}"
+        sys.stderr.write(f"The agent listens at {address}{page}; stop it with Ctrl-C\n")
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # without it asyncio keeps Nagle
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise KeelboltError(f"port {port} of {host} can't be used: {error.strerror}; choose another port") from None
+    bound.set_inheritable(True)
+    return bound
+
+
+class _Uvicorn(uvicorn.Server):
+    """Tells when the agent has started; ends its streams before it waits for its connections."""
+
+    def __init__(self, config: uvicorn.Config, agent: A2AServer, tell: Callable[[], object]) -> None:
+        super().__init__(config)
+        self._agent = agent
+        self._tell = tell
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            settle_memory()
+            name, engine = self._agent.agent_card.name, self._agent.routes.service.engine.kernel.engine
+            logger.info("agent %s serves at %s, on %s, as process %d", name, self._agent.address, engine, os.getpid())
+            self._tell()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        logger.info("agent %s is stopping", self._agent.agent_card.name)
+        await self._hand_over()
+        await super().shutdown(sockets)
+        self._captured_signals.clear()  # uvicorn would raise them anew: an agent that was told to stop ends with 0
+        logger.info("agent %s has stopped", self._agent.agent_card.name)
+
+    async def _hand_over(self) -> None:
+        """Before connections are closed: a client that waits for a task is told how it ended, or how it stands.
+
+        Meanwhile others are still answered; a second Ctrl-C ends it at once.
+        """
+        runner = self._agent.routes.service.engine.runner
+        if runner is not None and runner.runs:
+            said = "%d running: given some seconds to end, and else handed over (Ctrl-C again: at once)"
+            logger.info(said, len(runner.runs))
+        handing_over = asyncio.ensure_future(self._agent.hand_over())
+        while not handing_over.done() and not self.force_exit:
+            await asyncio.wait([handing_over], timeout=0.1)
+        if handing_over.done():
+            await handing_over
+
+
+def _serve(server: A2AServer, bound: socket.socket, tell: Callable[[], object]) -> None:
+    config = uvicorn.Config(
+        server.app,
+        http=connections(server.settings),
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,  # whom to believe is our own setting, trust_proxy
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
+    uvicorn_server = _Uvicorn(config, server, tell)
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn_server.run(sockets=[bound])
+    if not uvicorn_server.started:
+        raise SystemExit(START_FAILED)
+
+
+class _Pool:
+    """Children that serve one socket, and their parent."""
+
+    def __init__(self, server: A2AServer, bound: socket.socket, count: int) -> None:
+        self._server = server
+        self._bound = bound
+        self._count = count
+        self._children: dict[int, float] = {}
+        self._stopping = self._failed = False
+
+    def run(self, tell: Callable[[], object]) -> None:
+        """Serve until a signal comes. What keeps the first children from starting would keep all from it."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        started, write = os.pipe()
+        for _ in range(self._count):
+            self._fork(lambda: os.write(write, b"1"))
+        os.close(write)
+        first = frozenset(self._children)
+        if os.read(started, 1):  # nothing: they all have ended
+            tell()
+        os.close(started)
+        while self._children:
+            self._wait(first)
+        if self._failed:
+            raise SystemExit(START_FAILED)
+
+    def _wait(self, first: frozenset[int]) -> None:
+        pid, status = _waited()
+        if pid not in self._children:
+            return
+        began = self._children.pop(pid)
+        code = os.waitstatus_to_exitcode(status)
+        if pid in first and code == START_FAILED:
+            self._failed = True
+            self._stop()
+        elif not self._stopping:
+            logger.error("process %d ended with %d; another takes its place", pid, code)
+            time.sleep(max(0.0, began + RESTART_SECONDS - time.monotonic()))
+            self._fork(lambda: None)
+
+    def _fork(self, tell: Callable[[], object]) -> None:
+        if self._stopping:
+            return
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    signal.signal(number, signal.SIG_DFL)
+                _serve(self._server, self._bound, tell)
+                code = 0
+            except SystemExit as error:
+                code = error.code if isinstance(error.code, int) else 1
+            finally:
+                os._exit(code)
+        self._children[pid] = time.monotonic()
+        if self._stopping:  # the signal came between
+            _terminate(pid)
+
+    def _stop(self, _number: int = 0, _frame: FrameType | None = None) -> None:
+        if not self._stopping:
+            self._stopping = True
+            for pid in self._children:
+                _terminate(pid)
+
+
+def _terminate(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+
+
+def _waited() -> tuple[int, int]:
+    try:
+        return os.wait()
+    except InterruptedError:
+        return 0, 0

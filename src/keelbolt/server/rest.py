@@ -1,0 +1,192 @@
+"""The HTTP+JSON binding: 1.0 at the root (also under a tenant), 0.3 under /v1."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from keelbolt.errors import InvalidRequestError, MethodNotFoundError
+from keelbolt.protocol import dialect, strict_json, v03_proto, v1
+from keelbolt.protocol import v03 as plain_v03
+from keelbolt.protocol.codec import Codec
+from keelbolt.protocol.errors import rest_v03, rest_v1
+from keelbolt.protocol.operations import Operation
+from keelbolt.protocol.requests import Request
+from keelbolt.protocol.versions import Version
+from keelbolt.server.caller import Caller
+from keelbolt.server.dispatch import Dispatcher
+from keelbolt.server.failures import explain, failure_headers
+from keelbolt.server.gate import Gate, agreed, echoed, query_of, resumed, version_of
+from keelbolt.server.http import (
+    A2A_JSON,
+    JSON,
+    ClientGone,
+    check_content_type,
+    header_list,
+    read_body,
+    respond,
+    while_there,
+)
+from keelbolt.server.sse import Streams
+
+_TASK = r"/tasks/(?P<id>[^/:]+)"
+_CONFIGS = r"/tasks/(?P<task>[^/:]+)/pushNotificationConfigs"
+
+ROUTES: tuple[tuple[str, str, Operation], ...] = (
+    ("POST", r"/message:send", Operation.send_message),
+    ("POST", r"/message:stream", Operation.send_streaming_message),
+    ("GET", r"/tasks", Operation.list_tasks),
+    ("GET", _TASK, Operation.get_task),
+    ("POST", _TASK + ":cancel", Operation.cancel_task),
+    ("GET POST", _TASK + ":(?:subscribe|resubscribe)", Operation.subscribe_to_task),
+    ("POST", _CONFIGS, Operation.create_push_config),
+    ("GET", _CONFIGS, Operation.list_push_configs),
+    ("GET", _CONFIGS + r"/(?P<config>[^/]+)", Operation.get_push_config),
+    ("DELETE", _CONFIGS + r"/(?P<config>[^/]+)", Operation.delete_push_config),
+    ("GET", r"/(?:extendedAgentCard|card)", Operation.get_extended_card),
+)
+"""Method, path and operation; 0.3 has the same under /v1."""
+
+_COMPILED = [(methods.split(), re.compile(path), operation) for methods, path, operation in ROUTES]
+_OLD_CARD = "/card"  # only 0.3 calls it so
+OLDER_CARD = "/agent/authenticatedExtendedCard"  # as it was before 0.3, and as apcore agents are asked
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What a path asks for."""
+
+    operation: Operation
+    version: Version
+    params: Mapping[str, Any]
+
+
+def route(method: str, path: str) -> Route | None:
+    """The route of a request, or None; the path is decoded already. Raises MethodNotFoundError for a wrong method."""
+    if path.startswith("/v1/"):
+        return _found(method, path[3:], Version.v0_3, {})
+    if path == OLDER_CARD:
+        return _found(method, _OLD_CARD, Version.v0_3, {})
+    tenant, slash, rest = path[1:].partition("/")
+    found = _found(method, path, Version.v1_0, {})
+    if found is None and tenant and slash:
+        found = _found(method, f"/{rest}", Version.v1_0, {"tenant": tenant})
+    return found
+
+
+def _found(method: str, path: str, version: Version, params: dict[str, Any]) -> Route | None:
+    if version is Version.v1_0 and path == _OLD_CARD:
+        return None
+    for methods, pattern, operation in _COMPILED:
+        if match := pattern.fullmatch(path):
+            if method not in methods:
+                continue
+            return Route(operation, version, params | _names(operation, version, match))
+    if any(pattern.fullmatch(path) for _, pattern, _ in _COMPILED):
+        raise MethodNotFoundError(f"this path does not take {method}")
+    return None
+
+
+def _names(operation: Operation, version: Version, match: re.Match[str]) -> dict[str, Any]:
+    found: dict[str, Any] = match.groupdict()
+    if "task" not in found:
+        return found
+    task, config = found["task"], found.get("config")
+    if version is Version.v1_0 or operation is Operation.create_push_config:
+        named: dict[str, Any] = {"taskId": task}
+        if config is not None:
+            named["id"] = config
+        return named
+    return {"id": task, **({"pushNotificationConfigId": config} if config is not None else {})}
+
+
+class Rest:
+    """The routes above."""
+
+    def __init__(self, gate: Gate, dispatcher: Dispatcher, streams: Streams) -> None:
+        self._gate = gate
+        self._dispatcher = dispatcher
+        self._streams = streams
+        self._limits = dispatcher.service.settings.limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, found: Route) -> None:
+        version = found.version
+        try:
+            query = query_of(scope)
+            principal = await self._gate.principal(scope)
+            agreed(version_of(scope, query), version)
+            params = await self._params(scope, receive, found, query)
+            caller = self._gate.caller(principal, scope, query, version)
+            codec, request = self._decode(found, params)
+            if found.operation.streams:
+                caller = resumed(caller, params)
+                await self._stream(scope, receive, send, request, caller, codec, version)
+                return
+            base = self._dispatcher.cards.base(scope)
+            answering = self._dispatcher.answer(found.operation, request, caller, codec, base)
+            answer = await while_there(receive, answering)
+            status = 204 if answer == b"null" else 200
+            body = b"" if status == 204 else answer
+            await respond(send, status, body, content_type=_content_type(scope, version), headers=echoed(scope, caller))
+        except ClientGone:
+            return
+        except Exception as error:  # noqa: BLE001 - every failure has an answer
+            await self.fail(scope, send, error, version)
+
+    async def _params(self, scope: Scope, receive: Receive, found: Route, query: Mapping[str, str]) -> dict[str, Any]:
+        given: dict[str, Any] = {name: value for name, value in query.items() if name != "A2A-Version"}
+        if scope["method"] == "POST":
+            check_content_type(scope)
+            body = await read_body(scope, receive, self._limits.body_bytes, self._limits.body_seconds)
+            value = strict_json.read(body, limits=self._limits) if body.strip() else {}
+            if not isinstance(value, dict):
+                raise InvalidRequestError("the body is an object")
+            given.update(value)
+        return given | dict(found.params)
+
+    def _decode(self, found: Route, params: dict[str, Any]) -> tuple[Codec, Request]:
+        if found.version is Version.v1_0:
+            return v1, v1.decode(found.operation, params, limits=self._limits)
+        request = dialect.decode(found.operation, params, limits=self._limits)
+        message = params.get("message", params.get("request"))
+        plain = isinstance(message, dict) and "parts" in message
+        return (plain_v03 if plain else v03_proto), request
+
+    async def _stream(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        request: Request,
+        caller: Caller,
+        codec: Codec,
+        version: Version,
+    ) -> None:
+        failed = rest_v1 if version is Version.v1_0 else rest_v03
+        await self._streams.serve(
+            receive,
+            send,
+            self._dispatcher.events(request, caller, codec),
+            frame=lambda data: data,
+            failed=lambda error: failed(explain(error)),
+            headers=echoed(scope, caller),
+            who=caller.principal,
+        )
+
+    async def fail(self, scope: Scope, send: Send, error: Exception, version: Version = Version.v1_0) -> None:
+        """Answer a failure."""
+        failure = explain(error)
+        write = rest_v1 if version is Version.v1_0 else rest_v03
+        content_type = _content_type(scope, version)
+        await respond(send, failure.row.http, write(failure), content_type=content_type, headers=failure_headers(error))
+
+
+def _content_type(scope: Scope, version: Version) -> bytes:
+    """1.0 has a media type of its own; a client that asks for plain JSON by name gets that."""
+    if version is Version.v0_3 or "application/json" in (header_list(scope, b"accept") or ""):
+        return JSON
+    return A2A_JSON

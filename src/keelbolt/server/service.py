@@ -1,0 +1,320 @@
+"""The operations of A2A, without a wire: requests in, stored bytes out. JSON-RPC, REST and gRPC all end here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from keelbolt.errors import (
+    ContentTypeNotSupportedError,
+    InvalidTaskRequest,
+    KeelboltError,
+    ProtocolError,
+    PushNotificationNotSupportedError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from keelbolt.protocol import extensions
+from keelbolt.protocol.card import AgentCardConfig
+from keelbolt.protocol.requests import (
+    DEFAULT_PAGE_SIZE,
+    CancelTaskRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    TaskPage,
+)
+from keelbolt.protocol.types import PAUSED, Part, TaskState
+from keelbolt.protocol.versions import Version
+from keelbolt.server.admission import Admission, Admitted
+from keelbolt.server.caller import Caller
+from keelbolt.server.settings import ServerSettings
+from keelbolt.storage import Entry
+from keelbolt.tasks.engine import TaskEngine
+from keelbolt.tasks.envelope import Envelope, Sent
+from keelbolt.tasks.events import Snapshot
+from keelbolt.tasks.families import INBOX
+from keelbolt.tasks.notes import WIRE_KINDS
+from keelbolt.tasks.queries import ListTasksQuery
+from keelbolt.tasks.record import EXTENSIONS, REQUEST_METADATA
+from keelbolt.tasks.store import StoredTask
+from keelbolt.webhooks.configs import PushConfigs
+
+RESUME_EXTENSION = extensions.RESUME
+"""A stream can be continued after any event: see docs/reference/streams.md."""
+
+MAX_METADATA_BYTES = 256 * 1024  # of a request: they are written anew whenever the task's status changes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A task or a message, as its JSON in 1.0."""
+
+    json: bytes
+    message: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An event of a stream: a task (JSON in 1.0), a stored status or artifact, or a beat."""
+
+    kind: str  # task, status, artifact, beat
+    json: bytes
+    seq: int | None = None
+    task_id: str = ""
+    context_id: str = ""
+
+
+BEAT = Item("beat", b"")
+
+
+class AgentService:
+    """One agent: its engine, its card, and what its clients may ask for."""
+
+    def __init__(
+        self,
+        engine: TaskEngine,
+        card: AgentCardConfig,
+        settings: ServerSettings,
+        admission: Admission | None = None,
+    ) -> None:
+        self.engine = engine
+        self._admission = admission
+        self.tasks = engine.tasks
+        self.card = card
+        self.settings = settings
+        self.push = PushConfigs(engine.kernel, loopback=settings.webhook_loopback)
+        engine.store.tell_transitions = card.capabilities.state_transition_history
+        self._abandoned: set[asyncio.Task[None]] = set()
+
+    # -------------------------------------------------------------------------------------------------------- send
+
+    async def send(self, request: SendMessageRequest, caller: Caller) -> Answer:
+        """SendMessage: waits until the turn is over, unless the client wants to be answered at once."""
+        sent = await self._send(request, caller)
+        configuration = request.configuration
+        task = sent.task
+        if configuration is not None and configuration.return_immediately:
+            if not sent.opening:  # a run of this task here may have written on in the other copy
+                task = await self.engine.store.load(task.partition, task.record.task_id)
+        else:
+            task = await self.tasks.settled(sent, seconds=self.settings.blocking_seconds or None)
+            if task.record.direct and task.view.state.terminal:
+                return Answer(to_json(from_json(task.view.status)["message"]), message=True)
+        length = configuration.history_length if configuration is not None else None
+        return Answer(await self.engine.store.task_json(task, history_length=length))
+
+    async def _send(self, request: SendMessageRequest, caller: Caller) -> Sent:
+        configuration = request.configuration
+        task_id = request.message.task_id
+        metadata: Mapping[str, Any] = {}
+        if self._admission is None:
+            self._check_modes(request.message.parts)
+        else:
+            admitted = await self._admit(self._admission, request, caller)
+            task_id, metadata = admitted.task_id or task_id, admitted.metadata
+        config = configuration.task_push_notification_config if configuration is not None else None
+        push = None
+        if config is not None:
+            self._check_push()
+            push = self.push.new(config, caller.version)
+        envelope = Envelope(
+            caller.principal,
+            configuration.accepted_output_modes if configuration is not None else (),
+            _beside(request, caller),
+            metadata,
+            push=push,
+        )
+        message = request.message
+        if config is None or task_id is None:
+            return await self.tasks.send(message, envelope, task_id=task_id)
+        # A config that comes with a further message is told everything of its turn; the same message makes it once.
+        head = (await self.tasks.load(task_id, caller.principal)).version
+        sent = await self.tasks.send(message, envelope, task_id=task_id)
+        if not config.id:
+            config = config.model_copy(update={"id": f"message-{sha256(message.message_id.encode()).hexdigest()[:24]}"})
+        await self.push.create(sent.task.partition, task_id, config, caller.version, after=head)
+        return sent
+
+    async def _admit(self, admission: Admission, request: SendMessageRequest, caller: Caller) -> Admitted:
+        """What was let in once is answered again, whatever became of the agent since."""
+        try:
+            return await admission.admit(request, caller, self.tasks)
+        except ProtocolError:
+            if not await self.tasks.knows(request.message, caller.principal):
+                raise
+            return Admitted()
+
+    def _check_modes(self, parts: Sequence[Part]) -> None:
+        modes = self.card.input_modes
+        for part in parts:
+            media_type = part.media_type or _MEDIA_TYPES.get(part.kind)
+            if media_type is None:
+                continue
+            plain = media_type.partition(";")[0].strip().lower()
+            if not any(fnmatchcase(plain, mode.lower()) for mode in modes):
+                raise ContentTypeNotSupportedError(
+                    f"this agent does not take {plain[:100]}; it takes {', '.join(modes)}"
+                )
+
+    # ----------------------------------------------------------------------------------------------------- streams
+
+    async def stream(
+        self, request: SendMessageRequest, caller: Caller, ends_at: Collection[TaskState] = PAUSED
+    ) -> AsyncGenerator[Item, None]:
+        """SendStreamingMessage: the task first, at once, then every event until it is over, or waits for its user."""
+        self._check_streaming()
+        sent = await self._send(request, caller)
+        task, opening = sent.task, sent.submitted()
+        if opening is not None:
+            json, seq = opening
+        else:  # a copy of our own: a run in this process writes on in the other
+            task = await self.engine.store.load(task.partition, task.record.task_id)
+            configuration = request.configuration
+            length = configuration.history_length if configuration is not None else None
+            json, seq = await self.engine.store.task_json(task, history_length=length), task.version
+        try:
+            yield Item("task", json, seq)
+            if opening is not None or not await self._rests(task, ends_at):
+                async with contextlib.aclosing(self._events(task, seq, ends_at)) as events:
+                    async for item in events:
+                        yield item
+        except (GeneratorExit, asyncio.CancelledError):  # the client went away
+            if self.settings.cancel_on_disconnect and not self.engine.events.closing:
+                self._abandon(task.record.task_id, caller)
+            raise
+
+    async def _rests(self, task: StoredTask, ends_at: Collection[TaskState]) -> bool:
+        """Whether nothing comes of this task by itself: it is over, or waits for its user and has no message left."""
+        view = task.view
+        if view.state.terminal or view.state not in ends_at:
+            return view.state.terminal
+        inbox = await self.engine.kernel.read_log(task.partition, INBOX, task.record.task_id, limit=1)
+        return not view.pending and inbox.head <= view.inbox
+
+    def _abandon(self, task_id: str, caller: Caller) -> None:
+        task = asyncio.create_task(self._cancel_quietly(task_id, caller))
+        self._abandoned.add(task)
+        task.add_done_callback(self._abandoned.discard)
+
+    async def _cancel_quietly(self, task_id: str, caller: Caller) -> None:
+        with contextlib.suppress(KeelboltError):
+            await self.tasks.cancel(task_id, caller.principal, reason="its client went away")
+
+    async def subscribe(
+        self, request: SubscribeToTaskRequest, caller: Caller, ends_at: Collection[TaskState] = PAUSED
+    ) -> AsyncGenerator[Item, None]:
+        """SubscribeToTask: the task as it is, then every event; or every event after the one that the caller has."""
+        self._check_streaming()
+        task = await self.tasks.load(request.id, caller.principal)
+        if caller.after is not None and caller.after <= task.version:
+            async with contextlib.aclosing(self._events(task, caller.after, ends_at)) as events:
+                async for item in events:
+                    yield item
+            return
+        if task.view.state.terminal and caller.version is not Version.v0_3:
+            raise UnsupportedOperationError("the task is over; get it instead")
+        yield Item("task", await self.engine.store.task_json(task), task.version)
+        if task.view.state.terminal:  # 0.3 shows it, and closes the stream
+            return
+        async with contextlib.aclosing(self._events(task, task.version, ends_at)) as events:
+            async for item in events:
+                yield item
+
+    async def _events(self, task: StoredTask, after: int, ends_at: Collection[TaskState]) -> AsyncGenerator[Item, None]:
+        endings = tuple([_BEGINNING % state.encode() for state in ends_at])
+        ids = task.record.task_id, task.record.context_id
+        follow = self.engine.events.follow(
+            task.partition,
+            ids[0],
+            after=after,
+            beat_seconds=self.settings.heartbeat_stream_seconds,
+        )
+        async with contextlib.aclosing(follow) as events:
+            async for event in events:
+                if isinstance(event, Snapshot):  # what the caller asked for was trimmed: it gets what there is
+                    if event.gap:
+                        event.task.view.metadata |= {RESUME_EXTENSION: {"gap": True}}
+                    yield Item("task", await self.engine.store.task_json(event.task), event.seq)
+                elif event.kind in WIRE_KINDS:
+                    yield Item(_kind(event), event.data, event.seq, *ids)
+                    if event.data.startswith(endings):
+                        return
+                elif event.kind == "beat":
+                    yield BEAT
+
+    def _check_streaming(self) -> None:
+        if not self.card.capabilities.streaming:
+            raise UnsupportedOperationError("this agent does not stream; its card says so")
+
+    # ------------------------------------------------------------------------------------------------------- tasks
+
+    async def get(self, request: GetTaskRequest, caller: Caller) -> bytes:
+        task = await self.tasks.load(request.id, caller.principal)
+        return await self.engine.store.task_json(task, history_length=request.history_length)
+
+    async def list(self, request: ListTasksRequest, caller: Caller) -> TaskPage:
+        after = request.status_timestamp_after
+        length = request.history_length
+        query = ListTasksQuery(
+            context_id=request.context_id,
+            status=request.status,
+            page_size=request.page_size or DEFAULT_PAGE_SIZE,
+            page_token=request.page_token,
+            history_length=0 if length is None else length,
+            status_timestamp_after=None if after is None else after.isoformat(),
+            include_artifacts=request.include_artifacts,
+        )
+        return await self.tasks.list(query, caller.principal)
+
+    async def cancel(self, request: CancelTaskRequest, caller: Caller) -> bytes:
+        metadata, words = _bounded(request.metadata), self.settings.cancel_words
+        task = await self.tasks.cancel(request.id, caller.principal, metadata=metadata, words=words)
+        return await self.engine.store.task_json(task)
+
+    # -------------------------------------------------------------------------------------------------------- push
+
+    def _check_push(self) -> None:
+        if not self.card.capabilities.push_notifications:
+            raise PushNotificationNotSupportedError
+
+    async def push_task(self, task_id: str, caller: Caller) -> str:
+        """The partition of a task whose webhooks the caller may see. Raises TaskNotFoundError."""
+        self._check_push()
+        partition = caller.principal.partition
+        store = self.engine.store  # of a mirrored one, `find` also looks where tasks of earlier processes are
+        if await store.record(partition, task_id) is None and await store.find(partition, task_id) is None:
+            raise TaskNotFoundError(task_id)
+        return partition
+
+
+def _beside(request: SendMessageRequest, caller: Caller) -> dict[str, Any]:
+    """What the worker is told about the request, beside its message. It is kept with the turn."""
+    told = dict(caller.request)
+    if metadata := _bounded(request.metadata):
+        told[REQUEST_METADATA] = metadata
+    if caller.extensions:
+        told[EXTENSIONS] = list(caller.extensions)
+    return told
+
+
+def _bounded(metadata: dict[str, Any] | None) -> dict[str, Any]:
+    if metadata and len(to_json(metadata)) > MAX_METADATA_BYTES:
+        raise InvalidTaskRequest(f"the metadata of a request has at most {MAX_METADATA_BYTES} bytes")
+    return metadata or {}
+
+
+_BEGINNING = b'{"status":{"state":"%b"'  # of a stored status
+_MEDIA_TYPES = {"text": "text/plain", "data": "application/json"}
+
+
+def _kind(entry: Entry) -> str:
+    return "artifact" if entry.kind == "artifact" else "status"

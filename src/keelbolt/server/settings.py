@@ -1,0 +1,83 @@
+"""The settings of the server: arguments first, then ``KEELBOLT_*`` in the environment, then these defaults."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Self, get_args
+
+from keelbolt.errors import InvalidValue
+from keelbolt.explorer import checked_prefix
+from keelbolt.protocol.limits import Limits
+
+Operators = Literal["none", "loopback"]
+
+_TRUE = ("1", "true", "yes", "on")
+_FALSE = ("0", "false", "no", "off", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """How the agent is served. Every field can be given as ``KEELBOLT_<FIELD>`` in the environment."""
+
+    url: str = ""  # where clients reach the agent; empty: as the request says
+    grpc_url: str = ""  # where they reach it by gRPC, host:port; empty: the same host, at the port of gRPC
+    trust_proxy: bool = False  # believe X-Forwarded-Proto and X-Forwarded-Host
+    body_bytes: int = 10 * 1024 * 1024
+    body_seconds: float = 60.0  # until the whole body is here
+    header_bytes: int = 65_536  # path, query and headers together
+    header_seconds: float = 15.0  # until all headers are here
+    blocking_seconds: float = 0.0  # a blocking send is answered after so long at the latest; 0: when the turn is over
+    heartbeat_stream_seconds: float = 15.0
+    streams: int = 10_000  # open at once in this process; more are answered with 503
+    streams_each: int = 1_000  # of them, those of one owner; 0: all. Callers without a name share the whole
+    requests_per_second: float = 0.0  # of one principal; 0: as many as it likes
+    request_burst: int = 100
+    cancel_on_disconnect: bool = False
+    cancel_words: str = ""  # the message of a status that a client's cancel leads to
+    cors_origins: Sequence[str] = ()
+    metrics: bool = False
+    explorer: bool | None = None  # serve the explorer; None: to who is authenticated, or else sits at this machine
+    explorer_prefix: str = "/explorer"
+    operators: Operators = "none"  # who is one where there is no authentication; loopback: who sits at this machine
+    webhook_loopback: bool = False  # allow webhooks into this machine: for development
+    webhook_secret: str = field(default="", repr=False)  # signs deliveries to webhooks, beside their own token
+    webhook_give_up_seconds: float = 3 * 86400.0  # a webhook that failed for so long is told nothing more
+
+    def __post_init__(self) -> None:
+        checked_prefix(self.explorer_prefix)
+        if self.operators not in get_args(Operators):
+            raise InvalidValue(f"operators is one of {', '.join(get_args(Operators))}, not {self.operators!r}")
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(body_bytes=self.body_bytes, body_seconds=self.body_seconds)
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str] | None = None, **given: Any) -> Self:
+        """The settings from arguments (None: not given) and the environment."""
+        environment = os.environ if environment is None else environment
+        chosen: dict[str, Any] = {}
+        for each in fields(cls):
+            name = f"KEELBOLT_{each.name.upper()}"
+            if given.get(each.name) is not None:
+                chosen[each.name] = given[each.name]
+            elif name in environment:
+                chosen[each.name] = _read(name, environment[name], each.default)
+        if unknown := set(given) - {each.name for each in fields(cls)}:
+            raise InvalidValue(f"there is no setting {', '.join(sorted(unknown))}")
+        return cls(**chosen)
+
+
+def _read(name: str, text: str, default: Any) -> Any:
+    if default is None or isinstance(default, bool):
+        if text.lower() in _TRUE + _FALSE:
+            return text.lower() in _TRUE
+        raise InvalidValue(f"{name} must be true or false, not {text!r}")
+    if isinstance(default, tuple):
+        return tuple(item.strip() for item in text.split(",") if item.strip())
+    try:
+        return type(default)(text)
+    except ValueError:
+        raise InvalidValue(f"{name} must be a number, not {text!r}") from None

@@ -1,0 +1,92 @@
+"""The state of agents: events, bindings, pauses, memory, tasks, updates, steering, trajectories and artifacts.
+
+    store = StateStore("sqlite:///state.db")
+    flow = create(a.to(b), state_store=store)
+
+`StateStore` is what PenguiFlow calls one, and works without PenguiFlow too.
+"""
+
+from __future__ import annotations
+
+from keelbolt.state.artifacts import ArtifactStore, ScopedArtifacts, discover_artifact_store
+from keelbolt.state.factory import create_store
+from keelbolt.state.health import StateHealth
+from keelbolt.state.hybrid import HybridStateStore
+from keelbolt.state.policy import Counters
+from keelbolt.state.protocols import (
+    SupportsArtifacts,
+    SupportsConversationBindings,
+    SupportsEvents,
+    SupportsMemoryState,
+    SupportsPlannerEvents,
+    SupportsPlannerState,
+    SupportsSteering,
+    SupportsTasks,
+    SupportsTrajectories,
+    missing_capabilities,
+    require_capabilities,
+)
+from keelbolt.state.retention import StateRetention, StateSwept
+from keelbolt.state.session_adapter import StateStoreSessionAdapter
+from keelbolt.state.store import StateStore
+from keelbolt.state.types import (
+    ArtifactRef,
+    ArtifactRetentionConfig,
+    ArtifactScope,
+    FlowEvent,
+    PlannerEvent,
+    RemoteBinding,
+    StateUpdate,
+    SteeringEvent,
+    SteeringEventType,
+    StoredEvent,
+    TaskContextSnapshot,
+    TaskState,
+    TaskStateModel,
+    TaskStatus,
+    TaskType,
+    Trajectory,
+    UpdateType,
+)
+
+__all__ = [
+    "ArtifactRef",
+    "ArtifactRetentionConfig",
+    "ArtifactScope",
+    "ArtifactStore",
+    "Counters",
+    "FlowEvent",
+    "HybridStateStore",
+    "PlannerEvent",
+    "RemoteBinding",
+    "ScopedArtifacts",
+    "StateHealth",
+    "StateRetention",
+    "StateStore",
+    "StateStoreSessionAdapter",
+    "StateSwept",
+    "StateUpdate",
+    "SteeringEvent",
+    "SteeringEventType",
+    "StoredEvent",
+    "SupportsArtifacts",
+    "SupportsConversationBindings",
+    "SupportsEvents",
+    "SupportsMemoryState",
+    "SupportsPlannerEvents",
+    "SupportsPlannerState",
+    "SupportsSteering",
+    "SupportsTasks",
+    "SupportsTrajectories",
+    "TaskContextSnapshot",
+    "TaskState",
+    "TaskStateModel",
+    "TaskStatus",
+    "TaskType",
+    "Trajectory",
+    "UpdateType",
+    "create_store",
+    "discover_artifact_store",
+    "missing_capabilities",
+    "require_capabilities",
+]

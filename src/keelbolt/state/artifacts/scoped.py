@@ -1,0 +1,90 @@
+"""The artifacts of one session: what a tool is given, so that it can't reach those of another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keelbolt.state.artifacts.protocol import SupportsArtifactStore
+from keelbolt.state.types import ArtifactScope
+
+_GUARDED = ("tenant_id", "user_id", "session_id")
+
+
+class ScopedArtifacts:
+    """Writes with a fixed scope, and refuses what has another: then it answers as if there were nothing.
+
+    An artifact is reached when tenant, user and session are the same wherever both name one. Traces are not compared,
+    so that a session sees what its earlier traces made.
+    """
+
+    __slots__ = ("_scope", "_store")
+
+    _scope: ArtifactScope
+    _store: SupportsArtifactStore
+
+    def __init__(
+        self,
+        store: SupportsArtifactStore,
+        *,
+        tenant_id: str | None,
+        user_id: str | None,
+        session_id: str | None,
+        trace_id: str | None,
+    ) -> None:
+        scope = ArtifactScope(tenant_id=tenant_id, user_id=user_id, session_id=session_id, trace_id=trace_id)
+        object.__setattr__(self, "_store", store)
+        object.__setattr__(self, "_scope", scope)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        message = "ScopedArtifacts is immutable"
+        raise AttributeError(message)
+
+    @property
+    def scope(self) -> ArtifactScope:
+        """The fixed scope."""
+        return self._scope.model_copy()
+
+    async def upload(
+        self,
+        data: bytes | str,
+        *,
+        mime_type: str | None = None,
+        filename: str | None = None,
+        namespace: str | None = None,
+        meta: dict[str, Any] | None = None,
+    ) -> Any:
+        """Keep bytes or a text; answers an ArtifactRef."""
+        named: dict[str, Any] = {"filename": filename, "namespace": namespace, "scope": self.scope, "meta": meta}
+        if isinstance(data, str):
+            return await self._store.put_text(data, mime_type=mime_type or "text/plain", **named)
+        return await self._store.put_bytes(data, mime_type=mime_type, **named)
+
+    async def download(self, artifact_id: str) -> bytes | None:
+        """The bytes, or None."""
+        return None if await self.get_metadata(artifact_id) is None else await self._store.get(artifact_id)
+
+    async def get_metadata(self, artifact_id: str) -> Any | None:
+        """The reference, or None."""
+        ref = await self._store.get_ref(artifact_id)
+        return ref if ref is not None and self._reaches(ref.scope) else None
+
+    async def list(self) -> list[Any]:
+        """The references of this tenant, user and session."""
+        return await self._store.list(scope=self._scope.model_copy(update={"trace_id": None}))
+
+    async def exists(self, artifact_id: str) -> bool:
+        """Whether there is one."""
+        return await self.get_metadata(artifact_id) is not None
+
+    async def delete(self, artifact_id: str) -> bool:
+        """Whether there was one to delete."""
+        return await self.get_metadata(artifact_id) is not None and await self._store.delete(artifact_id)
+
+    def _reaches(self, scope: Any | None) -> bool:
+        if scope is None:
+            return True
+        for field in _GUARDED:
+            mine, its = getattr(self._scope, field), getattr(scope, field)
+            if mine is not None and its is not None and mine != its:
+                return False
+        return True

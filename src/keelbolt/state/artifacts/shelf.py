@@ -1,0 +1,281 @@
+"""Artifacts in a partition of the kernel: what is put there, found, and removed to make room.
+
+Every change is one commit of the artifact, its blob and the totals of its session and trace, so that no limit is ever
+passed, whoever else writes at the same time: then one of both is refused and looks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from keelbolt.errors import ArtifactLimitExceeded, BlobNotFound, CommitRefused, StorageBusy, StorageCorrupt
+from keelbolt.state.artifacts.ids import Owner, artifact_ids
+from keelbolt.state.artifacts.order import Order
+from keelbolt.state.artifacts.record import NEVER, Kept, key
+from keelbolt.state.artifacts.totals import Group, Retention, Total, check_size, limit, surplus
+from keelbolt.state.families import ARTIFACT_TOTALS, ARTIFACTS
+from keelbolt.state.names import name
+from keelbolt.storage.blobs import BlobReader, BlobSource
+from keelbolt.storage.commits import Operation
+from keelbolt.storage.records import Delete, Insert, Patch, Query, Record, Replace
+from keelbolt.storage.scope import Scope
+
+ATTEMPTS = 100
+PAGE = 200
+
+
+class Shelf:
+    """The artifacts of one partition."""
+
+    def __init__(self, room: Scope, retention: Retention, order: Order) -> None:
+        self._room = room
+        self._retention = retention
+        self._order = order
+        self._now = order.now
+
+    # ---------------------------------------------------------------------------------------------------------- put
+
+    async def put(
+        self,
+        source: BlobSource,
+        *,
+        mime_type: str | None,
+        filename: str | None,
+        namespace: str | None,
+        scope: Any | None,
+        meta: dict[str, Any],
+    ) -> Kept:
+        """Keep these bytes. Raises ArtifactTooLarge or ArtifactLimitExceeded."""
+        owner = Owner.of(scope)
+        if isinstance(source, str):
+            source = source.encode()
+        if isinstance(source, (bytes, bytearray, memoryview)):
+            self._check(memoryview(source).nbytes, owner)
+        elif isinstance(source, AsyncIterator):
+            source = self._measured(source, owner)
+        blob = await self._room.stage_blob(source)
+        self._check(blob.size, owner)
+        now = self._now()
+        kept = Kept(
+            id="",
+            sha256=blob.digest,
+            size=blob.size,
+            owner=owner,
+            scoped=scope is not None,
+            namespace=namespace,
+            mime_type=mime_type,
+            filename=filename,
+            source=meta,
+            created=now,
+            rank=0,
+            expires=NEVER,
+        )
+        async with self._order.lock(owner.session):
+            kept = await self._keep(kept)
+        if self._order.sweeping():
+            await self.sweep(max_artifacts=PAGE)
+        return kept
+
+    async def restore(self, kept: Kept, source: BlobSource) -> bool:
+        """Put back what was kept somewhere else, as it was; whether it was not there."""
+        blob = await self._room.stage_blob(source)
+        if blob.digest != kept.sha256:
+            raise StorageCorrupt
+        for _ in range(ATTEMPTS):
+            if await self._find(kept.id) is not None:
+                return False
+            try:
+                await self._change(added=[kept])
+            except CommitRefused:
+                continue
+            return True
+        raise StorageBusy
+
+    async def _keep(self, wanted: Kept) -> Kept:
+        for _ in range(ATTEMPTS):
+            try:
+                found = await self._place(wanted)
+                if found.version:
+                    fields = {"rank": found.rank, "expires": found.expires}
+                    await self._room.commit(Patch(ARTIFACTS, key(found.id), fields, version=found.version))
+                else:
+                    victims = await self._victims(found)
+                    await self._change(added=[found], removed=victims)
+            except CommitRefused:
+                continue  # somebody else was faster; look again
+            return found
+        raise StorageBusy
+
+    async def _place(self, wanted: Kept) -> Kept:
+        """It with its id; with the version of its record, where the same artifact is there already."""
+        for artifact_id in artifact_ids(wanted.sha256, wanted.namespace, wanted.owner):
+            there = await self._find(artifact_id)
+            if there is None or there.same(wanted):
+                if there is not None and there.expires <= self._now():
+                    await self._change(removed=[there])
+                    there = None
+                kept = there or replace(wanted, id=artifact_id)
+                ttl = self._retention.ttl_seconds
+                lasting = kept.pinned or ttl <= 0
+                rank = self._order.rank() + (NEVER if kept.pinned else 0)
+                return replace(kept, rank=rank, expires=NEVER if lasting else self._now() + ttl * 1_000_000)
+        raise StorageBusy  # three different hashes, all taken: never
+
+    def _check(self, size: int, owner: Owner) -> None:
+        groups: tuple[Group, ...] = ("session",) if owner.trace is None else ("session", "trace")
+        check_size(self._retention, size, groups)
+
+    async def _measured(self, source: AsyncIterator[bytes], owner: Owner) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in source:
+            size += len(chunk)
+            self._check(size, owner)
+            yield chunk
+
+    # --------------------------------------------------------------------------------------------------- make room
+
+    async def _victims(self, kept: Kept) -> list[Kept]:
+        """What must go so that it fits. Raises ArtifactLimitExceeded."""
+        needed = await self._surplus(kept)
+        if any(needed.values()) and await self.sweep():  # what has expired goes first
+            needed = await self._surplus(kept)
+        victims: dict[str, Kept] = {}
+        for group, need in needed.items():
+            name_ = kept.groups[group]
+            for victim in victims.values():
+                if victim.groups.get(group) == name_:
+                    need -= victim.total  # noqa: PLW2901
+            if need:
+                await self._choose(group, name_, need, victims)
+        return list(victims.values())
+
+    async def _surplus(self, kept: Kept) -> dict[Group, Total]:
+        held = await self._totals(kept.groups.values())
+        return {
+            group: surplus(held[name_][1], kept.size, limit(self._retention, group))
+            for group, name_ in kept.groups.items()
+        }
+
+    async def _choose(self, group: Group, name_: str, need: Total, victims: dict[str, Kept]) -> None:
+        if self._retention.cleanup_strategy != "none":
+            query = Query(ARTIFACTS, {f"{group}_group": name_}, order="rank", until=NEVER)
+            async for record in self._all(query):
+                kept = Kept.of(record)
+                if kept.id not in victims:
+                    victims[kept.id] = kept
+                    need -= kept.total
+                    if not need:
+                        return
+        allowed = limit(self._retention, group)
+        raise ArtifactLimitExceeded(f"this {group} holds all it may: {allowed.count} artifacts, {allowed.size} bytes")
+
+    async def sweep(self, *, max_artifacts: int = 1000) -> int:
+        """Remove what has expired, the longest expired first; answers how many."""
+        gone = 0
+        while gone < max_artifacts:
+            page = await self._room.find(Query(ARTIFACTS, order="expires", until=self._now() + 1), limit=20)
+            if not page.records:
+                break
+            try:
+                await self._change(removed=[Kept.of(record) for record in page.records])
+                gone += len(page.records)
+            except CommitRefused:
+                continue
+        return gone
+
+    # --------------------------------------------------------------------------------------------------------- read
+
+    async def find(self, artifact_id: str) -> Kept | None:
+        """The artifact, unless it has expired."""
+        kept = await self._find(artifact_id)
+        return kept if kept is not None and kept.expires > self._now() else None
+
+    async def open(self, kept: Kept) -> BlobReader | None:
+        """A reader of its bytes; being read is being used."""
+        if self._retention.cleanup_strategy == "lru" and not kept.pinned:
+            self._touch(kept)
+        try:
+            return await self._room.open_blob(kept.sha256)
+        except BlobNotFound:
+            return None  # it was deleted meanwhile
+
+    async def list(self, wanted: Owner) -> list[Kept]:
+        """The artifacts of this owner, as they came."""
+        query = Query(ARTIFACTS, order="expires")
+        if wanted.session_id is not None:
+            query = Query(ARTIFACTS, {"session": name(wanted.session_id)}, order="rank")
+        now = self._now()
+        found = [kept async for record in self._all(query) if (kept := Kept.of(record)).owner.matches(wanted)]
+        return sorted((kept for kept in found if kept.expires > now), key=lambda kept: (kept.created, kept.id))
+
+    async def delete(self, artifact_id: str) -> bool:
+        """Whether there was one to delete."""
+        for _ in range(ATTEMPTS):
+            kept = await self._find(artifact_id)
+            if kept is None:
+                return False
+            try:
+                await self._change(removed=[kept])
+            except CommitRefused:
+                continue
+            return kept.expires > self._now()
+        raise StorageBusy
+
+    def _touch(self, kept: Kept) -> None:
+        """Note the use, without making the reader wait for it."""
+        touched = asyncio.ensure_future(self._room.commit(Patch(ARTIFACTS, key(kept.id), {"rank": self._order.rank()})))
+        touched.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    # -------------------------------------------------------------------------------------------------------- store
+
+    async def _change(self, *, added: Sequence[Kept] = (), removed: Sequence[Kept] = ()) -> None:
+        """One commit. Raises CommitRefused when something of it was changed meanwhile."""
+        changes: dict[str, Total] = {}
+        for sign, kept in itertools.chain(((1, kept) for kept in added), ((-1, kept) for kept in removed)):
+            for group in kept.groups.values():
+                before = changes.get(group, Total())
+                changes[group] = before + kept.total if sign == 1 else before - kept.total
+        held = await self._totals(changes)
+        operations: list[Operation] = []
+        for kept in removed:
+            operations += [Delete(ARTIFACTS, key(kept.id), version=kept.version), kept.detach()]
+        for kept in added:
+            operations += kept.insert()
+        for group, change in changes.items():
+            version, total = held[group]
+            operations.append(_total(group, version, total + change))
+        await self._room.commit(*operations)
+
+    async def _totals(self, groups: Iterable[str]) -> dict[str, tuple[int, Total]]:
+        names = list(groups)
+        records = await self._room.get_many(ARTIFACT_TOTALS, names)
+        return {
+            group: (0, Total()) if record is None else (record.version, Total.load(record.body))
+            for group, record in zip(names, records, strict=True)
+        }
+
+    async def _find(self, artifact_id: str) -> Kept | None:
+        record = await self._room.get(ARTIFACTS, key(artifact_id))
+        return None if record is None else Kept.of(record)
+
+    async def _all(self, query: Query) -> AsyncIterator[Record]:
+        cursor: str | None = None
+        while True:
+            page = await self._room.find(query, limit=PAGE, cursor=cursor)
+            for record in page.records:
+                yield record
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+
+def _total(group: str, version: int, total: Total) -> Insert | Replace | Delete:
+    if not version:
+        return Insert(ARTIFACT_TOTALS, group, total.dump())
+    if not total:
+        return Delete(ARTIFACT_TOTALS, group, version=version)
+    return Replace(ARTIFACT_TOTALS, group, version, total.dump())

@@ -1,0 +1,250 @@
+"""The artifact store of a StateStore: the seven methods that penguiflow asks for, and streams for what is large."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from os import PathLike
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+from keelbolt.errors import (
+    ArtifactTooLarge,
+    BlobNotFound,
+    InvalidState,
+    StateNotLoaded,
+    StateNotSaved,
+    StateTimeout,
+    StorageError,
+)
+from keelbolt.state.artifacts.ids import Owner
+from keelbolt.state.artifacts.order import Order
+from keelbolt.state.artifacts.record import Kept
+from keelbolt.state.artifacts.shelf import Shelf
+from keelbolt.state.artifacts.totals import Retention
+from keelbolt.state.policy import tell_load_failed, tell_save_failed
+from keelbolt.state.types import ArtifactRetentionConfig
+from keelbolt.storage.blobs import BlobReader, BlobSource
+from keelbolt.storage.scope import Scope
+
+if TYPE_CHECKING:
+    from keelbolt.state.desk import Desk
+    from keelbolt.storage.contract import Kernel
+
+T = TypeVar("T")
+
+SLOWEST = 1_000_000  # bytes in a second: an artifact may take as long as this, and as any other save
+
+Stream = AsyncIterable[bytes] | BinaryIO | PathLike[str]
+
+
+class ArtifactReader(BlobReader):
+    """Reads one artifact, chunk by chunk, whatever its size."""
+
+    def __init__(self, ref: Any, inner: BlobReader, desk: Desk) -> None:
+        super().__init__(inner.blob)
+        self.ref = ref
+        self._inner = inner
+        self._desk = desk
+
+    async def chunk(self, number: int) -> bytes:
+        """The chunk with this number, from 0, checked. Raises StateTimeout when that takes too long."""
+        async with _limited(self._desk.timeout_seconds):
+            return await self._desk.host.ask(lambda _kernel: self._inner.chunk(number))
+
+
+class ArtifactStore:
+    """The artifacts of a state store. Every limit of ``retention`` holds, whoever else writes.
+
+    What can't be kept raises, under every policy: ArtifactTooLarge, ArtifactLimitExceeded, or StateNotSaved when the
+    storage fails. ``clock`` is Unix time in seconds.
+    """
+
+    def __init__(
+        self, desk: Desk, *, retention: Retention | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._desk = desk
+        self._order = Order(clock)
+        self.retention: Retention = retention or ArtifactRetentionConfig()
+
+    # ---------------------------------------------------------------------------------------------------------- put
+
+    async def put_bytes(
+        self,
+        data: bytes,
+        *,
+        mime_type: str | None = None,
+        filename: str | None = None,
+        namespace: str | None = None,
+        scope: Any | None = None,
+        meta: dict[str, Any] | None = None,
+    ) -> Any:
+        """Keep bytes; answers an ArtifactRef. The same bytes of the same session are kept once, from now on."""
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise InvalidState(f"put_bytes takes bytes, not a {type(data).__name__}")
+        return await self._put(bytes(data), mime_type, filename, namespace, scope, meta)
+
+    async def put_text(
+        self,
+        text: str,
+        *,
+        mime_type: str = "text/plain",
+        filename: str | None = None,
+        namespace: str | None = None,
+        scope: Any | None = None,
+        meta: dict[str, Any] | None = None,
+    ) -> Any:
+        """Keep a text as UTF-8; answers an ArtifactRef."""
+        if not isinstance(text, str):
+            raise InvalidState(f"put_text takes a string, not a {type(text).__name__}")
+        try:
+            data = text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidState(f"put_text takes text that can be written as UTF-8: {error.reason}") from error
+        return await self._put(data, mime_type, filename, namespace, scope, meta)
+
+    async def put_stream(
+        self,
+        source: Stream,
+        *,
+        mime_type: str | None = None,
+        filename: str | None = None,
+        namespace: str | None = None,
+        scope: Any | None = None,
+        meta: dict[str, Any] | None = None,
+    ) -> Any:
+        """Keep what a stream, an open file or the file of this path holds, without holding it in memory."""
+        if isinstance(source, PathLike):
+            size = os.stat(source).st_size  # noqa: PTH116  (a look, so that nothing is copied in vain)
+            if size > self.retention.max_artifact_bytes:
+                raise ArtifactTooLarge(f"a file of {size} bytes; one may have {self.retention.max_artifact_bytes}")
+        elif not isinstance(source, AsyncIterable) and not hasattr(source, "read"):
+            kind = type(source).__name__
+            raise InvalidState(f"put_stream takes an async iterator, a binary file or a Path, not a {kind}")
+        given: BlobSource = _brought(source) if isinstance(source, AsyncIterable) else source
+        return await self._put(given, mime_type, filename, namespace, scope, meta)
+
+    async def _put(
+        self,
+        source: BlobSource,
+        mime_type: str | None,
+        filename: str | None,
+        namespace: str | None,
+        scope: Any | None,
+        meta: dict[str, Any] | None,
+    ) -> Any:
+        named = {"mime_type": mime_type, "filename": filename, "namespace": namespace, "scope": scope}
+
+        async def put(kernel: Kernel) -> Kept:
+            return await self._on(kernel.scoped(self._desk.partition)).put(source, **named, meta=dict(meta or {}))
+
+        seconds = self._desk.timeout_seconds + len(source) / SLOWEST if isinstance(source, bytes) else None
+        try:
+            async with _limited(seconds):
+                return self._ref(await self._desk.host.ask(put))
+        except (StorageError, StateTimeout) as error:
+            tell_save_failed("put_artifact", None, error)
+            raise StateNotSaved("put_artifact", error) from error
+
+    # --------------------------------------------------------------------------------------------------------- read
+
+    async def get(self, artifact_id: str) -> bytes | None:
+        """The bytes, or None."""
+        reader = await self.open(artifact_id)
+        if reader is None:
+            return None
+        try:
+            return await reader.read()
+        except BlobNotFound:
+            return None  # it was deleted meanwhile
+        except (StorageError, StateTimeout) as error:
+            tell_load_failed("get_artifact", None, error)
+            if self._desk.policy == "strict":
+                raise StateNotLoaded("get_artifact", error) from error
+            return None
+
+    async def open(self, artifact_id: str) -> ArtifactReader | None:
+        """A reader of its bytes, or None. They can be read as long as the artifact is not deleted."""
+
+        async def opened(shelf: Shelf) -> tuple[Kept, BlobReader] | None:
+            kept = await shelf.find(artifact_id)
+            reader = None if kept is None else await shelf.open(kept)
+            return None if kept is None or reader is None else (kept, reader)
+
+        found = await self._load("open_artifact", opened, None)
+        return None if found is None else ArtifactReader(self._ref(found[0]), found[1], self._desk)
+
+    async def get_ref(self, artifact_id: str) -> Any | None:
+        """The reference, or None."""
+        kept = await self._find(artifact_id)
+        return None if kept is None else self._ref(kept)
+
+    async def get_with_session_check(self, artifact_id: str, session_id: str) -> bytes | None:
+        """The bytes, or None: also where they belong to another session. Those of no session belong to ``default``."""
+        kept = await self._find(artifact_id)
+        owner = None if kept is None else kept.owner.session_id or "default"
+        return await self.get(artifact_id) if owner == session_id else None
+
+    async def exists(self, artifact_id: str) -> bool:
+        """Whether there is one."""
+        return await self._find(artifact_id) is not None
+
+    async def list(self, *, scope: Any | None = None) -> list[Any]:
+        """The references whose scope has these fields, as they came; a field that is None matches all."""
+        wanted = Owner.of(scope)
+        nothing: list[Kept] = []
+        found = await self._load("list_artifacts", lambda shelf: shelf.list(wanted), nothing)
+        return [self._ref(kept) for kept in found]
+
+    async def delete(self, artifact_id: str) -> bool:
+        """Whether there was one to delete."""
+        return await self._load("delete_artifact", lambda shelf: shelf.delete(artifact_id), default=False)
+
+    async def sweep(self) -> int:
+        """Remove what has expired; answers how many. Nobody sees them any more before that either."""
+        return await self._load("sweep_artifacts", lambda shelf: shelf.sweep(), 0)
+
+    # ------------------------------------------------------------------------------------------------------ plumbing
+
+    async def _find(self, artifact_id: str) -> Kept | None:
+        return await self._load("get_artifact_ref", lambda shelf: shelf.find(artifact_id), None)
+
+    async def _load(self, method: str, function: Callable[[Shelf], Awaitable[T]], default: T) -> T:
+        return await self._desk.load(method, lambda room: function(self._on(room)), default)
+
+    def _on(self, room: Scope) -> Shelf:
+        return Shelf(room, self.retention, self._order)
+
+    def _ref(self, kept: Kept) -> Any:
+        return self._desk.types.make("ArtifactRef", kept.described())
+
+
+@asynccontextmanager
+async def _limited(seconds: float | None) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise StateTimeout(f"the storage did not answer within {seconds:g} seconds") from None
+
+
+def _brought(source: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """The stream, which belongs to the caller's loop, for the loop of the kernel: each chunk is fetched over there."""
+    home, iterator = asyncio.get_running_loop(), aiter(source)
+
+    async def following() -> bytes | None:
+        return await anext(iterator, None)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        while True:
+            here = asyncio.get_running_loop() is home
+            chunk = await (
+                following() if here else asyncio.wrap_future(asyncio.run_coroutine_threadsafe(following(), home))
+            )
+            if chunk is None:
+                return
+            yield chunk
+
+    return chunks()

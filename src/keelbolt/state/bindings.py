@@ -1,0 +1,99 @@
+"""Bindings of traces to remote tasks, and the conversations that go on in them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from keelbolt.errors import CommitRefused
+from keelbolt.state.codec import decode, dump_fields
+from keelbolt.state.desk import Desk, wanted
+from keelbolt.state.families import BINDINGS
+from keelbolt.state.names import digest, joined, name
+from keelbolt.state.saving import Saved
+from keelbolt.storage import Put, Query, Replace, Scope
+from keelbolt.storage.records import Fields
+
+PAGE = 1000
+
+
+class Bindings:
+    """``save_remote_binding``, ``find_binding``, ``list_bindings`` and ``mark_binding_terminal``."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def save(self, binding: Any) -> Saved:
+        """Keep a binding, over an older one of the same trace, context and task."""
+        wanted(binding, "RemoteBinding", "trace_id", "context_id", "task_id", "agent_url", "__dataclass_fields__")
+        fields = dump_fields(binding)
+        body = self._desk.encode(fields)
+        key = joined(binding.trace_id, binding.context_id, binding.task_id)
+        kept = Put(BINDINGS, key, body, binding_fields(fields, self._desk.tick()))
+        notes = self._desk.note(session_id=fields.get("router_session_id"), trace_id=binding.trace_id)
+        return self._desk.save("save_remote_binding", (kept, *notes), len(body), trace_id=binding.trace_id)
+
+    async def find(self, session: str, agent_url: str, skill: str, tenant: str | None, user: str | None) -> Any | None:
+        """The binding of this conversation that was saved last and is still open, or None."""
+        mark = _conversation(session, agent_url, skill, tenant, user)
+        query = Query(BINDINGS, {"conversation": mark}, order="saved", newest_first=True)
+
+        async def read(scope: Scope) -> Any | None:
+            page = await scope.find(query, limit=1)
+            return decode(page.records[0].body) if page.records else None
+
+        stored = await self._desk.load("find_binding", read, None)
+        return self._desk.types.make("RemoteBinding", stored) if stored is not None else None
+
+    async def list(self, session: str) -> list[Any]:
+        """The bindings of a session, in the order in which they were saved."""
+        query = Query(BINDINGS, {"session": name(session)}, order="saved")
+
+        async def read(scope: Scope) -> list[Any]:
+            found: list[Any] = []
+            cursor: str | None = None
+            while True:
+                page = await scope.find(query, limit=PAGE, cursor=cursor)
+                found += [decode(record.body) for record in page.records]
+                cursor = page.cursor
+                if cursor is None:
+                    return found
+
+        none: list[Any] = []
+        stored = await self._desk.load("list_bindings", read, none)
+        return [self._desk.types.make("RemoteBinding", fields) for fields in stored]
+
+    async def end(self, trace_id: str, context_id: str | None, task_id: str) -> None:
+        """The binding, if there is one, takes no further turn."""
+        key = joined(trace_id, context_id, task_id)
+
+        async def write(scope: Scope) -> None:
+            while (record := await scope.get(BINDINGS, key)) is not None:
+                fields = {**decode(record.body), "is_terminal": True}
+                body = self._desk.encode(fields)
+                try:
+                    await scope.commit(
+                        Replace(BINDINGS, key, record.version, body, binding_fields(fields, self._desk.tick()))
+                    )
+                except CommitRefused:  # somebody saved it meanwhile
+                    continue
+                return
+
+        await self._desk.load("mark_binding_terminal", write, None, trace_id=trace_id, changes=True)
+
+
+def binding_fields(stored: dict[str, Any], saved: int) -> Fields:
+    """By what a binding is found; ``saved`` is when, in microseconds since 1970."""
+    session, skill = stored.get("router_session_id"), stored.get("remote_skill")
+    fields: dict[str, Any] = {"trace": name(stored["trace_id"]), "saved": saved}
+    if session is not None:
+        fields["session"] = name(session)
+    if session is not None and skill is not None and not stored.get("is_terminal"):
+        fields["conversation"] = _conversation(
+            session, stored["agent_url"], skill, stored.get("tenant_id"), stored.get("user_id")
+        )
+    return fields
+
+
+def _conversation(*ids: str | None) -> str:
+    return digest(json.dumps(ids).encode())

@@ -1,0 +1,184 @@
+"""What the capabilities of one store share: the host, the partition, the classes, and the policy at their edge."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from keelbolt.errors import (
+    InvalidState,
+    KeelboltError,
+    StateNotLoaded,
+    StateNotSaved,
+    StateStoreError,
+    StateTimeout,
+    StorageClosed,
+)
+from keelbolt.state.binding import Types
+from keelbolt.state.codec import Fallback, encode
+from keelbolt.state.families import SESSIONS, TRACES
+from keelbolt.state.host import Host, claimed
+from keelbolt.state.names import name
+from keelbolt.state.policy import Counters, PolicyName, tell_load_failed, tell_save_failed
+from keelbolt.state.saving import SAVED, Saved, Saving, outcome
+from keelbolt.state.writes import Write
+from keelbolt.storage import Kernel, Operation, Put, Scope
+
+T = TypeVar("T")
+
+PATIENCE = 6  # so many time-outs an answer that must not be lost is waited for after its caller has gone
+KNOWN = 4096  # sessions and traces that this process has noted, so that each is noted once in a while
+NOTE_SECONDS = 3600.0  # that while: which of them are in use can be told from when they were noted
+
+
+class Desk:
+    """One for each store. ``behind``: saves that may return before they are committed do so."""
+
+    def __init__(
+        self,
+        host: Host,
+        partition: str,
+        types: Types,
+        *,
+        policy: PolicyName,
+        timeout_seconds: float,
+        behind: bool,
+        fallback: Fallback,
+        max_waiting: int,
+    ) -> None:
+        self.host = host
+        self.partition = partition
+        self.types = types
+        self.policy = policy
+        self.counters = Counters()
+        self.timeout_seconds = timeout_seconds
+        self._behind = behind
+        self._fallback = fallback
+        self._max_waiting = max_waiting
+        self._known: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._lost = 0  # writes that were lost when it was last looked at: with them went what they noted
+        self._last_tick = 0
+
+    def encode(self, value: Any) -> bytes:
+        """A copy of the value as it is now."""
+        return encode(value, self._fallback)
+
+    def tick(self) -> int:
+        """Microseconds since 1970, each larger than the one before."""
+        self._last_tick = max(self._last_tick + 1, time.time_ns() // 1000)
+        return self._last_tick
+
+    def save(
+        self,
+        method: str,
+        operations: tuple[Operation, ...],
+        size: int,
+        *,
+        trace_id: str | None = None,
+        behind: bool = False,
+        vital: bool = False,
+        alternative: tuple[Operation, ...] | None = None,
+    ) -> Saved:
+        """Hand a write over. Answers at once if it may be behind, else something to await until it is committed.
+
+        Behind may be what consists of Put and Append.
+        """
+        write = Write(self.partition, method, operations, size, trace_id, None, alternative, vital, behind)
+        if not (behind and self._behind) or self._crowded():
+            write.outcome = outcome()
+        try:
+            self.host.post(write)
+        except StorageClosed as error:
+            tell_save_failed(method, trace_id, error)
+            if self.policy == "resilient" and not vital:
+                return SAVED
+            raise StateNotSaved(method, error) from error
+        return SAVED if write.outcome is None else Saving(write.outcome)
+
+    async def load(
+        self,
+        method: str,
+        read: Callable[[Scope], Awaitable[T]],
+        default: T,
+        *,
+        trace_id: str | None = None,
+        unclaimed: Callable[[T], None] | None = None,
+        changes: bool = False,
+    ) -> T:
+        """What the function reads, after everything saved before; under ``resilient`` the default if that fails.
+
+        ``unclaimed`` is given what it read when that came after the caller had gone. ``changes``: it reads in order to
+        write, and fails as a save does.
+        """
+        writer = self.host.writer
+        error: BaseException
+        if self.policy == "resilient" and writer is not None and not writer.breaker.admits():
+            error = StateTimeout("the storage did not answer lately; it is not asked again yet")
+        else:
+            try:
+                async with asyncio.timeout(self.timeout_seconds):
+                    found = await self._asked(read, unclaimed)
+            except StateStoreError:
+                raise
+            except TimeoutError:
+                error = StateTimeout(f"the storage did not answer within {self.timeout_seconds:g} seconds")
+            except Exception as refusal:
+                if self.policy == "strict" and not isinstance(refusal, KeelboltError):
+                    raise  # a fault of this program, which resilient callers find in the log
+                error = refusal
+            else:
+                self.counters.loaded += 1
+                if (writer := self.host.writer) is not None and not writer.recovery.active:
+                    writer.breaker.succeeded()
+                return found
+            if (writer := self.host.writer) is not None:
+                writer.breaker.failed()
+        self.counters.load_failures += 1
+        (tell_save_failed if changes else tell_load_failed)(method, trace_id, error)
+        if self.policy == "strict":
+            raise (StateNotSaved if changes else StateNotLoaded)(method, error) from error
+        return default
+
+    async def _asked(self, read: Callable[[Scope], Awaitable[T]], unclaimed: Callable[[T], None] | None) -> T:
+        def call(kernel: Kernel) -> Awaitable[T]:
+            return read(kernel.scoped(self.partition))
+
+        if unclaimed is None:
+            return await self.host.ask(call)
+        return await claimed(self.host, call, unclaimed, seconds=PATIENCE * self.timeout_seconds)
+
+    def note(self, *, session_id: str | None = None, trace_id: str | None = None) -> tuple[Put, ...]:
+        """What to write so that the session or trace can be listed; nothing when this process has noted it lately."""
+        notes: tuple[Put, ...] = ()
+        if session_id is not None:
+            notes += self._noted(SESSIONS, session_id)
+        if trace_id is not None:
+            notes += self._noted(TRACES, trace_id)
+        return notes
+
+    def _noted(self, collection: str, text: str) -> tuple[Put, ...]:
+        known, writer, now = self._known, self.host.writer, time.monotonic()
+        if writer is not None and writer.counters.lost != self._lost:
+            self._lost = writer.counters.lost
+            known.clear()
+        if known.get((collection, text), -math.inf) > now - NOTE_SECONDS:
+            return ()
+        known[collection, text] = now
+        if len(known) > KNOWN:
+            known.popitem(last=False)
+        return (Put(collection, name(text), self.encode(text), {"seen": self.tick()}),)
+
+    def _crowded(self) -> bool:
+        writer = self.host.writer
+        return writer is not None and writer.waiting > self._max_waiting
+
+
+def wanted(value: Any, kind: str, *attributes: str) -> None:
+    """Refuse what has not the attributes of such an object."""
+    for attribute in attributes:
+        if not hasattr(value, attribute):
+            raise InvalidState(f"a {kind} is wanted, not a {type(value).__name__}: it has no {attribute}")

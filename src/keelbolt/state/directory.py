@@ -1,0 +1,42 @@
+"""Which sessions and traces there are, for people who look for one."""
+
+from __future__ import annotations
+
+from keelbolt.state.codec import decode
+from keelbolt.state.desk import Desk
+from keelbolt.state.families import SESSIONS, TRACES
+from keelbolt.storage import Query, Scope
+
+PAGE = 1000
+
+
+class Directory:
+    """Each process notes a session or trace when it first saves something of it."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def sessions(self, limit: int) -> list[str]:
+        """The sessions that were noted last, the newest first."""
+        return await self._newest("list_sessions", SESSIONS, limit)
+
+    async def traces(self, limit: int) -> list[str]:
+        """The traces that were noted last, the newest first."""
+        return await self._newest("list_all_traces", TRACES, limit)
+
+    async def _newest(self, method: str, collection: str, limit: int) -> list[str]:
+        query = Query(collection, order="seen", newest_first=True)
+
+        async def read(scope: Scope) -> list[str]:
+            found: list[str] = []
+            cursor: str | None = None
+            while len(found) < limit:
+                page = await scope.find(query, limit=min(PAGE, limit - len(found)), cursor=cursor)
+                found += [decode(record.body) for record in page.records]
+                cursor = page.cursor
+                if cursor is None:
+                    break
+            return found
+
+        none: list[str] = []
+        return await self._desk.load(method, read, none)

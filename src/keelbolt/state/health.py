@@ -1,0 +1,60 @@
+"""How a store is."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from keelbolt.state.breaker import BreakerState
+from keelbolt.state.desk import Desk
+from keelbolt.state.policy import Counters, PolicyName
+from keelbolt.storage import Health, Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class StateHealth:
+    """How a store is. ``waiting``: handed over and not committed yet; ``in_spool``: to be replayed. ``detail`` is for
+    people.
+    """
+
+    engine: str
+    policy: PolicyName
+    reads: bool
+    writes: bool
+    detail: str
+    breaker: BreakerState
+    waiting: int
+    in_spool: int
+    counters: Counters
+
+
+async def health_of(desk: Desk) -> StateHealth:
+    """Look, for as long as a load may take; never raises."""
+
+    async def look(kernel: Kernel) -> Health:
+        return await kernel.health()
+
+    try:
+        async with asyncio.timeout(desk.timeout_seconds):
+            found = await desk.host.ask(look)
+        engine, reads, writes, detail = found.engine, found.reads, found.writes, found.detail
+    except Exception as error:  # noqa: BLE001  (health is an answer, whatever is wrong)
+        engine, reads, writes, detail = "", False, False, str(error) or repr(error)
+    writer = desk.host.writer
+    return StateHealth(
+        engine=engine,
+        policy=desk.policy,
+        reads=reads,
+        writes=writes,
+        detail=detail,
+        breaker=writer.breaker.state if writer is not None else "closed",
+        waiting=writer.waiting if writer is not None else 0,
+        in_spool=len(writer.recovery.spool) if writer is not None else 0,
+        counters=counters_of(desk),
+    )
+
+
+def counters_of(desk: Desk) -> Counters:
+    """What the writer and the reads of this store have counted."""
+    saves = desk.host.writer.counters if desk.host.writer is not None else Counters()
+    return replace(saves, loaded=desk.counters.loaded, load_failures=desk.counters.load_failures)

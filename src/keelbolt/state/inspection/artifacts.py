@@ -1,0 +1,86 @@
+"""Artifacts: what is known of each, how it begins, and its bytes. Looking at one is no use of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from keelbolt.errors import BlobNotFound
+from keelbolt.state.artifacts.record import NEVER, Kept
+from keelbolt.state.families import ARTIFACTS
+from keelbolt.state.inspection.shown import plain, reference, when
+from keelbolt.storage import BlobReader, Query, Record, Scope
+
+PREVIEW_BYTES = 4096
+
+
+class ArtifactInspection:
+    """The artifacts of one tenant. ``clock`` is Unix time in seconds."""
+
+    def __init__(self, scope: Scope, *, clock: Callable[[], float] = time.time) -> None:
+        self._scope = scope
+        self._clock = clock
+
+    async def list(self, *, session: str | None = None, limit: int = 50, cursor: str | None = None) -> dict[str, Any]:
+        """A session's artifacts, the last used first; or those of all, what stays longest first."""
+        query = Query(ARTIFACTS, order="expires", since=self._now() + 1, newest_first=True)
+        if session is not None:
+            query = Query(ARTIFACTS, {"session": reference(session)}, order="rank", newest_first=True)
+        page = await self._scope.find(query, limit=limit, cursor=cursor)
+        found = [described(record) for record in page.records if self._lasts(record)]
+        return {"artifacts": found, "nextPageToken": page.cursor or ""}
+
+    async def show(self, artifact_id: str) -> dict[str, Any] | None:
+        """What is known of an artifact, and how it begins where that is text; or None."""
+        found = await self.open(artifact_id)
+        if found is None:
+            return None
+        record, reader = found
+        return {**described(record), "preview": _preview(await reader.range(0, PREVIEW_BYTES), reader.size)}
+
+    async def open(self, artifact_id: str) -> tuple[Record, BlobReader] | None:
+        """Its record, and a reader of its bytes; or None."""
+        record = await self._scope.get(ARTIFACTS, reference(artifact_id))
+        if record is None or not self._lasts(record):
+            return None
+        try:
+            return record, await self._scope.open_blob(Kept.of(record).sha256)
+        except BlobNotFound:  # it was deleted meanwhile
+            return None
+
+    def _lasts(self, record: Record) -> bool:
+        return Kept.of(record).expires > self._now()
+
+    def _now(self) -> int:
+        return int(self._clock() * 1_000_000)
+
+
+def described(record: Record) -> dict[str, Any]:
+    """What is known of an artifact."""
+    kept = Kept.of(record)
+    known = kept.described()
+    return {
+        "id": kept.id,
+        "ref": record.key,
+        "filename": kept.filename,
+        "mediaType": kept.mime_type,
+        "size": kept.size,
+        "sha256": kept.sha256,
+        "namespace": kept.namespace,
+        "scope": known["scope"],
+        "source": plain(kept.source, large=True),
+        "created": when(kept.created),
+        "expires": None if kept.expires >= NEVER else when(kept.expires),
+    }
+
+
+def _preview(start: bytes, size: int) -> dict[str, Any] | None:
+    """How a text begins; None: it is none."""
+    text = start.decode(errors="replace")
+    whole = len(start) == size
+    if not whole:
+        text = text.rstrip("\ufffd")  # half a character
+    if "\0" in text or "\ufffd" in text:
+        return None
+    return {"text": text, "whole": whole}

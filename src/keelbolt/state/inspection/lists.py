@@ -1,0 +1,73 @@
+"""Sessions, traces and memory states, page by page."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from keelbolt.state.codec import decode
+from keelbolt.state.families import MEMORY, SESSIONS, STEERING, TASK_ORDER, TRACES, UPDATES
+from keelbolt.state.inspection.shown import original, reference, shown, when
+from keelbolt.storage import Kernel, Page, Query, Record, Scope
+
+STATE = "~state/"
+
+
+async def tenants(kernel: Kernel, *, after: str = "", limit: int = 1000) -> list[str]:
+    """The tenants whose state is kept here, in the order of their names; of one with a long name, its digest."""
+    found = await kernel.partitions(after=STATE + after, limit=limit)
+    return [original(partition.removeprefix(STATE)) for partition in found if partition.startswith(STATE)]
+
+
+class Lists:
+    """What there is. Each answers a dict with its list and ``nextPageToken``, which is empty after the last page."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    async def sessions(self, *, limit: int = 50, cursor: str | None = None) -> dict[str, Any]:
+        """Sessions, the last noted first, with how much each has."""
+        page = await self._page(SESSIONS, "seen", limit, cursor)
+        return _listed("sessions", await asyncio.gather(*map(self._session, page.records)), page)
+
+    async def traces(self, *, limit: int = 50, cursor: str | None = None) -> dict[str, Any]:
+        """Traces, the last noted first."""
+        page = await self._page(TRACES, "seen", limit, cursor)
+        return _listed("traces", [noted(record) for record in page.records], page)
+
+    async def memories(self, *, limit: int = 50, cursor: str | None = None) -> dict[str, Any]:
+        """The keys of memory states, the last saved first."""
+        page = await self._page(MEMORY, "saved", limit, cursor)
+        return _listed("memory", [_memory(record) for record in page.records], page)
+
+    async def memory(self, key: str) -> dict[str, Any] | None:
+        """The memory state of this key, or None."""
+        record = await self._scope.get(MEMORY, reference(key))
+        return None if record is None else {**_memory(record), "state": shown(record.body)["state"]}
+
+    async def _session(self, record: Record) -> dict[str, Any]:
+        logs = (TASK_ORDER, UPDATES, STEERING)
+        tasks, updates, steering = await asyncio.gather(*(self._scope.log_state(log, record.key) for log in logs))
+        counts = {
+            "tasks": tasks.head - tasks.floor,
+            "updates": updates.head - updates.floor,
+            "steering": steering.head - steering.floor,
+        }
+        return {**noted(record), "counts": counts}
+
+    async def _page(self, collection: str, order: str, limit: int, cursor: str | None) -> Page:
+        return await self._scope.find(Query(collection, order=order, newest_first=True), limit=limit, cursor=cursor)
+
+
+def noted(record: Record) -> dict[str, Any]:
+    """A session or trace: its id, the name that stands in paths, and when it was in use, within an hour."""
+    return {"id": decode(record.body), "ref": record.key, "seen": when(record.fields.get("seen"))}
+
+
+def _memory(record: Record) -> dict[str, Any]:
+    key = decode(record.body)["key"]
+    return {"key": key, "ref": record.key, "saved": when(record.fields.get("saved")), "size": len(record.body)}
+
+
+def _listed(name: str, items: list[dict[str, Any]], page: Page) -> dict[str, Any]:
+    return {name: items, "nextPageToken": page.cursor or ""}

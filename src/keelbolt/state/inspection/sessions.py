@@ -1,0 +1,116 @@
+"""One session with everything that belongs to it, in brief."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from keelbolt.state.codec import decode
+from keelbolt.state.families import (
+    ARTIFACTS,
+    BINDINGS,
+    CONTEXTS,
+    CONTROLS,
+    PATCHES,
+    RUNS,
+    SESSIONS,
+    SNAPSHOTS,
+    STEERING,
+    TASK_ORDER,
+    TASKS,
+    TRAJECTORIES,
+    UPDATES,
+)
+from keelbolt.state.inspection.artifacts import described
+from keelbolt.state.inspection.entries import page_of
+from keelbolt.state.inspection.shown import original, reference, shown, when
+from keelbolt.storage import Query, Record, Scope
+
+SOME = 50  # of each list
+
+
+class SessionInspection:
+    """The sessions of one tenant."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    async def show(self, session: str) -> dict[str, Any] | None:
+        """The session, or None. ``more`` names the lists that hold only the last of what there is."""
+        ref = reference(session)
+        noted, context, tasks, updates, steering = await asyncio.gather(
+            self._scope.get(SESSIONS, ref),
+            self._scope.get(CONTEXTS, ref),
+            self._tasks(ref),
+            self.updates(ref, limit=SOME),
+            self.steering(ref, limit=SOME),
+        )
+        traces, bindings, artifacts, patches, controls = await asyncio.gather(
+            self._of(TRAJECTORIES, ref, "saved"),
+            self._of(BINDINGS, ref, "saved"),
+            self._of(ARTIFACTS, ref, "rank"),
+            self._of(PATCHES, ref, "arrived"),
+            self._of(CONTROLS, ref, "arrived"),
+        )
+        lists: dict[str, tuple[list[Any], bool]] = {
+            "tasks": tasks,
+            "updates": (updates["entries"], updates["more"]),
+            "steering": (steering["entries"], steering["more"]),
+            "traces": ([_trace(record) for record in traces[:SOME]], len(traces) > SOME),
+            "bindings": _bodies(bindings),
+            "artifacts": ([described(record) for record in artifacts[:SOME]], len(artifacts) > SOME),
+            "patches": _bodies(patches),
+            "controls": _bodies(controls),
+        }
+        if noted is None and context is None and not any(found for found, _ in lists.values()):
+            return None
+        return {
+            "id": decode(noted.body) if noted is not None else original(ref),
+            "ref": ref,
+            "seen": when(noted.fields.get("seen")) if noted is not None else None,
+            "context": shown(context.body) if context is not None else None,
+            **{name: found for name, (found, _) in lists.items()},
+            "more": [name for name, (_, more) in lists.items() if more],
+        }
+
+    async def task(self, session: str, task: str) -> dict[str, Any] | None:
+        """One task with the context that it was started with, or None."""
+        key = f"{reference(session)}/{reference(task)}"
+        found, context = await asyncio.gather(self._scope.get(TASKS, key), self._scope.get(SNAPSHOTS, key))
+        if found is None:
+            return None
+        return {**shown(found.body), "context_snapshot": shown(context.body) if context is not None else None}
+
+    async def updates(self, session: str, *, after: int | None = None, limit: int = 100) -> dict[str, Any]:
+        """The updates after this seq; without one, the last."""
+        return await page_of(self._scope, UPDATES, reference(session), after=after, limit=limit, last=True)
+
+    async def steering(self, session: str, *, after: int | None = None, limit: int = 100) -> dict[str, Any]:
+        """The steering events after this seq; without one, the last."""
+        return await page_of(self._scope, STEERING, reference(session), after=after, limit=limit, last=True)
+
+    async def _tasks(self, ref: str) -> tuple[list[dict[str, Any]], bool]:
+        """The tasks that came last, the oldest of them first, and who runs each."""
+        came = await self._scope.read_log(TASK_ORDER, ref, limit=SOME, backward=True)
+        keys = [f"{ref}/{entry.data.decode()}" for entry in reversed(came.entries)]
+        tasks, runs = await asyncio.gather(self._scope.get_many(TASKS, keys), self._scope.get_many(RUNS, keys))
+        found = [
+            {**shown(task.body), "ref": task.key.rpartition("/")[2], "holder": run.fields["owner"] if run else None}
+            for task, run in zip(tasks, runs, strict=True)
+            if task is not None
+        ]
+        return found, came.head - came.floor > SOME
+
+    async def _of(self, collection: str, ref: str, order: str) -> tuple[Record, ...]:
+        query = Query(collection, {"session": ref}, order=order, newest_first=True)
+        return (await self._scope.find(query, limit=SOME + 1)).records
+
+
+def _trace(record: Record) -> dict[str, Any]:
+    ref = record.key.partition("/")[0]
+    trace = original(ref) if not ref.startswith("~") else decode(record.body)["trace_id"]
+    return {"id": trace, "ref": ref, "saved": when(record.fields.get("saved")), "size": len(record.body)}
+
+
+def _bodies(records: tuple[Record, ...]) -> tuple[list[Any], bool]:
+    return [shown(record.body) for record in records[:SOME]], len(records) > SOME

@@ -1,0 +1,82 @@
+"""One trace: its events, its planner's, its trajectories and its bindings."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from keelbolt.state.codec import decode
+from keelbolt.state.families import BINDINGS, EVENTS, PLANNER_EVENTS, TRACES, TRAJECTORIES
+from keelbolt.state.inspection.entries import page_of
+from keelbolt.state.inspection.shown import original, reference, shown, when
+from keelbolt.storage import Query, Record, Scope
+
+SOME = 50  # bindings, and entries of events
+TRAJECTORIES_SHOWN = 5
+LARGE_TRAJECTORY = 1024 * 1024
+
+
+class TraceInspection:
+    """The traces of one tenant."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    async def show(self, trace: str, *, session: str | None = None) -> dict[str, Any] | None:
+        """The trace, or None; with a session, its trajectory of that session alone.
+
+        ``more`` names the lists that hold only the first of what there is, of trajectories and bindings the last.
+        """
+        ref = reference(trace)
+        noted, events, planner, trajectories, bindings = await asyncio.gather(
+            self._scope.get(TRACES, ref),
+            self.events(ref, limit=SOME),
+            self.planner_events(ref, limit=SOME),
+            self._trajectories(ref, session),
+            self._of(BINDINGS, ref, SOME),
+        )
+        lists: dict[str, tuple[list[Any], bool]] = {
+            "events": (events["entries"], events["more"]),
+            "plannerEvents": (planner["entries"], planner["more"]),
+            "trajectories": trajectories,
+            "bindings": ([shown(record.body) for record in bindings[:SOME]], len(bindings) > SOME),
+        }
+        if noted is None and not any(found for found, _ in lists.values()):
+            return None
+        return {
+            "id": decode(noted.body) if noted is not None else original(ref),
+            "ref": ref,
+            "seen": when(noted.fields.get("seen")) if noted is not None else None,
+            **{name: found for name, (found, _) in lists.items()},
+            "more": [name for name, (_, more) in lists.items() if more],
+        }
+
+    async def events(self, trace: str, *, after: int | None = None, limit: int = 100) -> dict[str, Any]:
+        """The events of the flow after this seq, as they came."""
+        return await page_of(self._scope, EVENTS, reference(trace), after=after, limit=limit)
+
+    async def planner_events(self, trace: str, *, after: int | None = None, limit: int = 100) -> dict[str, Any]:
+        """The events of the planner after this seq, as they came."""
+        return await page_of(self._scope, PLANNER_EVENTS, reference(trace), after=after, limit=limit)
+
+    async def _trajectories(self, ref: str, session: str | None) -> tuple[list[Any], bool]:
+        if session is not None:
+            record = await self._scope.get(TRAJECTORIES, f"{ref}/{reference(session)}")
+            return [_trajectory(record)] if record is not None else [], False
+        found = await self._of(TRAJECTORIES, ref, TRAJECTORIES_SHOWN)
+        return [_trajectory(record) for record in found[:TRAJECTORIES_SHOWN]], len(found) > TRAJECTORIES_SHOWN
+
+    async def _of(self, collection: str, ref: str, limit: int) -> tuple[Record, ...]:
+        query = Query(collection, {"trace": ref}, order="saved", newest_first=True)
+        return (await self._scope.find(query, limit=limit + 1)).records
+
+
+def _trajectory(record: Record) -> dict[str, Any]:
+    stored = shown(record.body, large_bytes=LARGE_TRAJECTORY)
+    return {
+        "session": stored["session_id"],
+        "sessionRef": record.key.rpartition("/")[2],
+        "saved": when(record.fields.get("saved")),
+        "size": len(record.body),
+        "trajectory": stored["trajectory"],
+    }

@@ -1,0 +1,67 @@
+"""The way to the storage: opened when it is first needed, and anew when it broke."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from keelbolt.errors import CannotOpen, KeelboltError, StorageBroken, StorageClosed
+from keelbolt.state.families import FAMILIES
+from keelbolt.storage import Kernel
+
+CLOSED = "this state store is closed; make a new one"
+
+
+class Link:
+    """``opening`` makes a kernel to be opened; ``given`` is one that somebody else opened and closes."""
+
+    def __init__(self, opening: Callable[[], Kernel] | None = None, *, given: Kernel | None = None) -> None:
+        self._opening = opening
+        self._given = given is not None
+        self._lock = asyncio.Lock()
+        self._closed = False
+        self._ready = False
+        self.kernel: Kernel | None = given
+        """The kernel while it is open."""
+
+    @property
+    def open(self) -> Kernel | None:
+        """The kernel if it can be used right now, without waiting."""
+        return self.kernel if self._ready else None
+
+    async def opened(self) -> Kernel:
+        """The kernel; opened now if it is not."""
+        if self._ready and self.kernel is not None:
+            return self.kernel
+        async with self._lock:
+            if self._closed:
+                raise StorageClosed(CLOSED)
+            if not self._ready:
+                if self.kernel is None:
+                    assert self._opening is not None
+                    kernel = self._opening()
+                    await kernel.open()
+                    self.kernel = kernel
+                await self.kernel.declare(*FAMILIES)
+                self._ready = True
+            assert self.kernel is not None
+            return self.kernel
+
+    async def broke(self, error: BaseException) -> None:
+        """After this error: let go of a kernel that is of no use any more, so that the next use opens it anew."""
+        if self._given or not isinstance(error, StorageBroken | CannotOpen):
+            return
+        async with self._lock:
+            kernel, self.kernel, self._ready = self.kernel, None, False
+            if kernel is not None:
+                with contextlib.suppress(KeelboltError):
+                    await kernel.close()
+
+    async def close(self) -> None:
+        """Let go of the kernel, unless it is somebody else's."""
+        async with self._lock:
+            self._closed = True
+            kernel, self.kernel, self._ready = self.kernel, None, False
+            if kernel is not None and not self._given:
+                await kernel.close()

@@ -1,0 +1,32 @@
+"""Short-term memory of conversations: recent turns in full, older ones as a summary that, once made, is kept."""
+
+from __future__ import annotations
+
+from keelbolt.state.memory.config import (
+    MemoryBudget,
+    MemoryIsolation,
+    ShortTermMemoryConfig,
+    default_token_estimator,
+)
+from keelbolt.state.memory.conversation import Conversation, Summarizer
+from keelbolt.state.memory.health import MemoryHealth
+from keelbolt.state.memory.keys import MemoryKey, resolve_key
+from keelbolt.state.memory.memory import ShortTermMemory
+from keelbolt.state.memory.summarizers import summarizer_of
+from keelbolt.state.memory.turns import ConversationTurn, TrajectoryDigest
+
+__all__ = [
+    "Conversation",
+    "ConversationTurn",
+    "MemoryBudget",
+    "MemoryHealth",
+    "MemoryIsolation",
+    "MemoryKey",
+    "ShortTermMemory",
+    "ShortTermMemoryConfig",
+    "Summarizer",
+    "TrajectoryDigest",
+    "default_token_estimator",
+    "resolve_key",
+    "summarizer_of",
+]

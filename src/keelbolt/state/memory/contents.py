@@ -1,0 +1,175 @@
+"""What a memory holds, and how it is kept within its budget. Pure: no I/O, no clock.
+
+turns (the latest, in full)  ──▶  pending (to be summarised)  ──▶  summary
+                                  backlog (to be summarised when the summariser works again)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from typing import Any, Self
+
+from keelbolt.errors import InvalidMemoryState, MemoryBudgetExceeded
+from keelbolt.state.memory.config import ShortTermMemoryConfig, default_token_estimator
+from keelbolt.state.memory.health import MemoryHealth
+from keelbolt.state.memory.turns import ConversationTurn, dump, load, shown
+
+STATE_VERSION = 1
+
+
+class Contents:
+    """The summary and the turns of one conversation."""
+
+    __slots__ = ("backlog", "config", "pending", "summary", "turns")
+
+    def __init__(self, config: ShortTermMemoryConfig) -> None:
+        self.config = config
+        self.summary = ""
+        self.turns: list[ConversationTurn] = []
+        self.pending: list[ConversationTurn] = []
+        self.backlog: list[ConversationTurn] = []
+
+    def everything(self) -> list[ConversationTurn]:
+        """Every turn, the oldest first."""
+        return [*self.backlog, *self.pending, *self.turns]
+
+    # ------------------------------------------------------------------------------------------------------ changes
+
+    def add(self, turn: ConversationTurn, health: MemoryHealth) -> None:
+        """Take a turn in. Raises MemoryBudgetExceeded, and is then as it was, when the policy is "error"."""
+        before = copy(self.turns), copy(self.pending), copy(self.backlog)
+        self.turns.append(turn)
+        fallen = self._beyond_the_full_zone()
+        if self.config.strategy == "rolling_summary":
+            if health is MemoryHealth.DEGRADED:
+                self._later(fallen)
+            else:
+                self.pending += fallen
+        try:
+            self._fit(health)
+        except MemoryBudgetExceeded:
+            self.turns, self.pending, self.backlog = before
+            raise
+
+    def summarised(self, summary: str, turns: Iterable[ConversationTurn]) -> None:
+        """These turns are in the summary now. Raises MemoryBudgetExceeded when the policy is "error"."""
+        self.summary, before = self._short_enough(summary), self.summary
+        zones = self.pending, self.backlog
+        self.pending, self.backlog = copy(self.pending), copy(self.backlog)
+        for turn in turns:
+            zone = self.pending if turn in self.pending else self.backlog
+            if turn in zone:
+                zone.remove(turn)
+        try:
+            self._fit(MemoryHealth.HEALTHY)
+        except MemoryBudgetExceeded:
+            self.summary, (self.pending, self.backlog) = before, zones
+            raise
+
+    def give_up(self) -> None:
+        """The summariser does not work: what is pending waits in the backlog."""
+        fallen, self.pending = self.pending, []
+        self._later(fallen)
+
+    def resume(self) -> None:
+        """The summariser works again: what is left in the backlog is pending."""
+        self.pending, self.backlog = [*self.backlog, *self.pending], []
+
+    def _beyond_the_full_zone(self) -> list[ConversationTurn]:
+        surplus = max(0, len(self.turns) - self.config.budget.full_zone_turns)
+        fallen, self.turns = self.turns[:surplus], self.turns[surplus:]
+        return fallen
+
+    def _later(self, turns: list[ConversationTurn]) -> None:
+        waiting = [*self.backlog, *turns]
+        self.backlog = waiting[max(0, len(waiting) - self.config.recovery_backlog_limit) :]
+
+    # ------------------------------------------------------------------------------------------------------- budget
+
+    def context(self, health: MemoryHealth) -> dict[str, Any]:
+        """What the model is shown."""
+        digest = self.config.include_trajectory_digest
+        payload: dict[str, Any] = {"recent_turns": [shown(turn, digest=digest) for turn in self.turns]}
+        if self.config.strategy == "rolling_summary" and health is not MemoryHealth.DEGRADED:
+            if self.pending:
+                payload["pending_turns"] = [shown(turn, digest=digest) for turn in self.pending]
+            if self.summary:
+                payload["summary"] = self.summary
+        return payload
+
+    def tokens(self, health: MemoryHealth) -> int:
+        """How many tokens that is, as estimated."""
+        shown_now = {} if self.config.strategy == "none" else self.context(health)
+        return self._estimate(json.dumps(shown_now, ensure_ascii=False, sort_keys=True))
+
+    def _estimate(self, text: str) -> int:
+        return (self.config.token_estimator or default_token_estimator)(text)
+
+    def _fit(self, health: MemoryHealth) -> None:
+        """Drop what does not fit, in the order of the policy, and only what is shown: the rest costs nothing."""
+        budget = self.config.budget
+        whole = self.config.strategy == "rolling_summary" and health is not MemoryHealth.DEGRADED
+        while budget.total_max_tokens and (tokens := self.tokens(health)) > budget.total_max_tokens:
+            if budget.overflow_policy == "error":
+                raise MemoryBudgetExceeded(f"the memory needs {tokens} tokens of {budget.total_max_tokens}")
+            if whole and self.summary and budget.overflow_policy == "truncate_summary":
+                surplus = (tokens - budget.total_max_tokens) / max(self._estimate(self.summary), 1)
+                self.summary = self.summary[max(1, int(len(self.summary) * surplus)) :]
+            elif whole and self.pending:
+                self.pending.pop(0)
+            elif self.turns:
+                self.turns.pop(0)
+            elif whole and self.summary:
+                self.summary = ""
+            else:
+                return
+
+    def _short_enough(self, summary: str) -> str:
+        budget = self.config.budget
+        if budget.summary_max_tokens == 0:
+            return ""
+        while summary and (tokens := self._estimate(summary)) > budget.summary_max_tokens:
+            if budget.overflow_policy == "error":
+                raise MemoryBudgetExceeded(f"the summary needs {tokens} tokens of {budget.summary_max_tokens}")
+            kept = min(len(summary) - 1, max(1, int(len(summary) * budget.summary_max_tokens / tokens)))
+            summary = summary[len(summary) - kept :]
+        return summary
+
+    # ------------------------------------------------------------------------------------------------------- stored
+
+    def dump(self, health: MemoryHealth) -> dict[str, Any]:
+        """As it is stored."""
+        return {
+            "version": STATE_VERSION,
+            "health": health.value,
+            "summary": self.summary,
+            "turns": [dump(turn) for turn in self.turns],
+            "pending": [dump(turn) for turn in self.pending],
+            "backlog": [dump(turn) for turn in self.backlog],
+            "config_snapshot": self.config.snapshot(),
+        }
+
+    @classmethod
+    def load(cls, config: ShortTermMemoryConfig, state: Mapping[str, Any]) -> tuple[Self, MemoryHealth]:
+        """What was stored. Raises InvalidMemoryState."""
+        if state.get("version") != STATE_VERSION:
+            raise InvalidMemoryState(f"its version is {state.get('version')!r}, known is {STATE_VERSION}")
+        try:
+            health = MemoryHealth(str(state.get("health")))
+        except ValueError as error:
+            raise InvalidMemoryState(f"{state.get('health')!r} is no health of a memory") from error
+        contents = cls(config)
+        contents.summary = str(state.get("summary") or "")
+        contents.turns = _turns(state, "turns")
+        contents.pending = _turns(state, "pending")
+        contents.backlog = _turns(state, "backlog")
+        return contents, health
+
+
+def _turns(state: Mapping[str, Any], zone: str) -> list[ConversationTurn]:
+    stored = state.get(zone) or []
+    if not isinstance(stored, Sequence) or isinstance(stored, str):
+        raise InvalidMemoryState(f"its {zone} are no list")
+    return [load(turn) for turn in stored]

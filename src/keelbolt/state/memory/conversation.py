@@ -1,0 +1,267 @@
+"""The memory of one conversation: it summarises in the background, retries, recovers, and stores what it made.
+
+Everything but the summariser and the store is done at once, without an ``await``, so nothing comes between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from keelbolt.errors import InvalidMemoryState
+from keelbolt.state.memory.config import ShortTermMemoryConfig
+from keelbolt.state.memory.contents import Contents
+from keelbolt.state.memory.health import MemoryHealth, after_failure, when_loaded
+from keelbolt.state.memory.merge import NOTHING, Known, Mine, mark, rebased
+from keelbolt.state.memory.turns import ConversationTurn, own, shown
+
+Summarizer = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+
+log = logging.getLogger("keelbolt.state.memory")
+
+
+class Conversation:
+    """One conversation. ``clock`` is in seconds and only compared with itself."""
+
+    def __init__(
+        self,
+        config: ShortTermMemoryConfig,
+        summarizer: Summarizer | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._config = config
+        self._summarizer = summarizer
+        self._clock = clock
+        self._sleep = sleep
+        self._contents = Contents(config)
+        self._health = MemoryHealth.HEALTHY
+        self._failures = 0
+        self._next_recovery = 0.0
+        self._home: tuple[Any, str] | None = None
+        self._known: Known = NOTHING
+        self._absorbed: list[ConversationTurn] = []
+        self._work: asyncio.Task[None] | None = None
+        self._recovery: asyncio.Task[None] | None = None
+        self._told: set[asyncio.Task[None]] = set()
+        self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+
+    @property
+    def health(self) -> MemoryHealth:
+        """How summarising goes."""
+        return self._health
+
+    @property
+    def summary(self) -> str:
+        """The summary of what is no longer kept in full."""
+        return self._contents.summary
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything it did is stored, so that it can be forgotten here."""
+        return self._home is not None and not _runs(self._work) and not _runs(self._recovery)
+
+    # -------------------------------------------------------------------------------------------------------- turns
+
+    async def add_turn(self, turn: ConversationTurn) -> None:
+        """Take a turn in. Raises MemoryBudgetExceeded, and forgets the turn, when the policy is "error"."""
+        if self._config.strategy == "none":
+            return
+        self._contents.add(own(turn), self._health)
+        if self._config.on_turn_added is not None:
+            self._tell(self._config.on_turn_added(turn))
+        self._start()
+
+    async def get_llm_context(self) -> Mapping[str, Any]:
+        """What is laid into the context of the model: ``conversation_memory``, or nothing."""
+        if self._config.strategy == "none":
+            return {}
+        return {"conversation_memory": self._contents.context(self._health)}
+
+    def estimate_tokens(self) -> int:
+        """How many tokens that is, roughly."""
+        return self._contents.tokens(self._health)
+
+    # -------------------------------------------------------------------------------------------------- summarising
+
+    async def flush(self) -> None:
+        """Return when all that is pending is summarised and stored, or when summarising has been given up for now."""
+        while self._contents.pending and self._health in (MemoryHealth.HEALTHY, MemoryHealth.RETRY):
+            self._start()
+            await _ended(self._work)
+        await _ended(self._work)  # it may be storing the last summary
+        if self._absorbed:  # the loop in which it was to be stored has ended
+            await self._store_again()
+
+    async def close(self) -> None:
+        """Stop what runs in the background. What is pending stays so, in the store as well."""
+        for task in (self._work, self._recovery):
+            if task is not None and _runs(task):
+                task.cancel()
+                await _ended(task)
+
+    def _start(self) -> None:
+        """See to it that what is pending is summarised, once at a time."""
+        if self._config.strategy != "rolling_summary":
+            return
+        if self._health is MemoryHealth.RECOVERING:
+            if _runs(self._recovery):
+                return
+            self._become(MemoryHealth.DEGRADED)  # the loop in which it recovered has ended
+        if self._health is MemoryHealth.DEGRADED:
+            if not _runs(self._recovery):
+                self._recovery = asyncio.create_task(self._recover())
+        elif self._contents.pending and not _runs(self._work):
+            self._work = asyncio.create_task(self._summarise())
+
+    async def _summarise(self) -> None:
+        while self._contents.pending and self._health is not MemoryHealth.DEGRADED:
+            await self._attempt(list(self._contents.pending))
+            if self._health is MemoryHealth.RETRY:
+                await self._sleep(self._config.retry_backoff_base_s * 2 ** (self._failures - 1))
+        self._start()  # the recovery, when it was given up
+
+    async def _recover(self) -> None:
+        while self._health is MemoryHealth.DEGRADED:
+            if (wait := self._next_recovery - self._clock()) > 0:
+                await self._sleep(wait)
+            if self._contents.backlog:
+                self._become(MemoryHealth.RECOVERING)
+                await self._attempt(list(self._contents.backlog))
+            else:
+                self._become(MemoryHealth.HEALTHY)  # nothing waits: the next turns will show whether it works again
+        self._start()  # for what came in meanwhile
+
+    async def _attempt(self, turns: Sequence[ConversationTurn]) -> None:
+        previous = self._contents.summary
+        digest = self._config.include_trajectory_digest
+        request = {"previous_summary": previous, "turns": [shown(turn, digest=digest) for turn in turns]}
+        try:
+            summary = _summary_of(await self._ask(request))
+            if self._contents.summary != previous:
+                return  # another process was faster, and what it stored has been read meanwhile
+            self._contents.summarised(summary, turns)
+            self._absorbed += turns
+        except Exception as error:  # noqa: BLE001  (whatever a summariser raises, the conversation goes on)
+            log.warning("memory_summarize_failed", extra={"exception": repr(error), "turns": len(turns)})
+            self._failed()
+        else:
+            self._failures = 0
+            if self._health is MemoryHealth.RECOVERING:
+                self._contents.resume()
+            if self._config.on_summary_updated is not None:
+                self._tell(self._config.on_summary_updated(previous, summary))
+            self._become(MemoryHealth.HEALTHY)
+        await self._store_again()
+
+    async def _ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        assert self._summarizer is not None
+        return await self._summarizer(request)
+
+    def _failed(self) -> None:
+        self._failures += 1
+        health = after_failure(self._health, failures=self._failures, attempts=self._config.retry_attempts)
+        if health is MemoryHealth.DEGRADED:
+            self._contents.give_up()
+            self._failures = 0
+            self._next_recovery = self._clock() + self._config.degraded_retry_interval_s
+        self._become(health)
+
+    def _become(self, health: MemoryHealth) -> None:
+        before, self._health = self._health, health
+        if before is not health and self._config.on_health_changed is not None:
+            self._tell(self._config.on_health_changed(before, health))
+
+    def _tell(self, call: Awaitable[None]) -> None:
+        task = asyncio.create_task(_told(call))
+        self._told.add(task)
+        task.add_done_callback(self._told.discard)
+
+    # ------------------------------------------------------------------------------------------------------ storing
+
+    async def persist(self, store: Any, key: str) -> None:
+        """Store it, and from now on each summary as soon as it is made. Raises what the store raises."""
+        self._home = (store, key)
+        if not hasattr(store, "save_memory_state"):
+            return
+        async with self._turnstile():
+            await self._read(store, key)
+            state = self._contents.dump(self._health)
+            known, absorbed = Known.of(state, self._contents), len(self._absorbed)
+            await store.save_memory_state(key, state)
+            self._known = known
+            del self._absorbed[:absorbed]
+
+    async def hydrate(self, store: Any, key: str) -> None:
+        """Take in what is stored, unless it is what this memory stored itself: then it knows as much, or more."""
+        self._home = (store, key)
+        async with self._turnstile():
+            await self._read(store, key)
+        self._start()
+
+    async def _read(self, store: Any, key: str) -> None:
+        if not hasattr(store, "load_memory_state"):
+            return
+        state = await store.load_memory_state(key)
+        if state is None:
+            if self._known is not NOTHING:  # somebody has erased it
+                self._contents, self._health = Contents(self._config), MemoryHealth.HEALTHY
+                self._known, self._absorbed = NOTHING, []
+        elif mark(state) != self._known.mark:
+            theirs, health = Contents.load(self._config, state)
+            known = Known.of(state, theirs)
+            mine = rebased(Mine(self._contents, self._health, self._absorbed), theirs, health, self._known)
+            self._contents, self._absorbed, self._known = mine.contents, mine.absorbed, known
+            self._become(mine.health)
+
+    async def _store_again(self) -> None:
+        if self._home is None:
+            return
+        try:
+            await self.persist(*self._home)
+        except Exception as error:  # noqa: BLE001  (the next persist stores it too)
+            log.warning("memory_persist_failed", extra={"exception": repr(error), "key": self._home[1]})
+
+    def _turnstile(self) -> asyncio.Lock:
+        """One at a time. A lock belongs to a loop; a memory may outlive some."""
+        loop = asyncio.get_running_loop()
+        if self._lock is None or self._lock[0] is not loop:
+            self._lock = (loop, asyncio.Lock())
+        return self._lock[1]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it is stored."""
+        return self._contents.dump(self._health)
+
+    def from_dict(self, state: Mapping[str, Any]) -> None:
+        """Be what was stored. Raises InvalidMemoryState, and is then as it was."""
+        self._contents, health = Contents.load(self._config, state)
+        self._health = when_loaded(health)
+        self._failures, self._next_recovery, self._known, self._absorbed = 0, 0.0, NOTHING, []
+
+
+def _summary_of(answer: object) -> str:
+    summary = answer.get("summary") if isinstance(answer, Mapping) else None
+    if not isinstance(summary, str):
+        raise InvalidMemoryState("a summariser must answer a mapping with a string 'summary'")
+    return summary
+
+
+def _runs(task: asyncio.Task[None] | None) -> bool:
+    return task is not None and not task.done() and not task.get_loop().is_closed()
+
+
+async def _ended(task: asyncio.Task[None] | None) -> None:
+    if task is not None and _runs(task):
+        await asyncio.wait({task})
+
+
+async def _told(call: Awaitable[None]) -> None:
+    try:
+        await call
+    except Exception as error:  # noqa: BLE001  (a callback breaks nothing)
+        log.warning("memory_callback_failed", extra={"exception": repr(error)})

@@ -1,0 +1,41 @@
+"""Events of planners, in the order in which they came: their times are monotonic and compare with nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keelbolt.state.codec import dump_fields
+from keelbolt.state.desk import Desk, wanted
+from keelbolt.state.families import PLANNER_EVENTS
+from keelbolt.state.names import name
+from keelbolt.state.saving import Saved
+from keelbolt.state.streams import once, read_items
+from keelbolt.state.writes import ONE
+from keelbolt.storage import Append, Draft, Operation, Scope
+
+
+class PlannerEvents:
+    """``save_planner_event`` and ``list_planner_events``."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def save(self, trace_id: str, event: Any) -> Saved:
+        """Keep one event; a repeat of it is the same event."""
+        wanted(event, "PlannerEvent", "event_type", "ts", "__dataclass_fields__")
+        fields = dump_fields(event)
+        fields["extra"] = dict(event.extra)
+        body = self._desk.encode(fields)
+        operations: tuple[Operation, ...] = (Append(PLANNER_EVENTS, name(trace_id), (Draft(ONE, body),)),)
+        operations += self._desk.note(trace_id=trace_id)
+        return self._desk.save("save_planner_event", operations, len(body), trace_id=trace_id, behind=True)
+
+    async def load(self, trace_id: str) -> list[Any]:
+        """All events of a trace."""
+
+        async def read(scope: Scope) -> list[Any]:
+            return once(await read_items(scope, PLANNER_EVENTS, name(trace_id)))
+
+        none: list[Any] = []
+        stored = await self._desk.load("list_planner_events", read, none, trace_id=trace_id)
+        return [self._desk.types.make("PlannerEvent", fields) for fields in stored]

@@ -1,0 +1,53 @@
+"""Up to where a log may be forgotten: by a search that reads a few entries, however long the log is."""
+
+from __future__ import annotations
+
+from keelbolt.state.streams import items_of
+from keelbolt.storage import Scope, Trim
+
+PAGE = 500
+
+
+async def trim(scope: Scope, log: str, stream: str, *, before: int | None, keep: int | None, bundles: bool) -> int:
+    """Forget the entries from before this moment (microseconds since 1970), and all but the last ``keep`` items.
+
+    ``bundles``: an entry may hold several items. Answers how many entries went.
+    """
+    state = await scope.log_state(log, stream)
+    through = state.floor
+    if before is not None and state.head > state.floor:
+        through = await _last_before(scope, log, stream, before, state.floor, state.head)
+    if keep is not None and state.head - through > 0:
+        last = await _before_last(scope, log, stream, keep) if bundles else state.head - keep
+        through = max(through, last)
+    if through <= state.floor:
+        return 0
+    await scope.commit(Trim(log, stream, through))
+    return through - state.floor
+
+
+async def _last_before(scope: Scope, log: str, stream: str, moment: int, floor: int, head: int) -> int:
+    """The last entry from before this moment; the floor if there is none."""
+    oldest, newest = floor, head
+    while oldest < newest:
+        middle = (oldest + newest + 1) // 2
+        page = await scope.read_log(log, stream, before=middle + 1, limit=1, max_bytes=1, backward=True)
+        if page.entries and page.entries[0].at < moment:
+            oldest = middle
+        else:
+            newest = middle - 1
+    return oldest
+
+
+async def _before_last(scope: Scope, log: str, stream: str, keep: int) -> int:
+    """The entry before the one that holds the first of the last ``keep`` items."""
+    found, before = 0, None
+    while True:
+        page = await scope.read_log(log, stream, before=before, limit=PAGE, backward=True)
+        for entry in page.entries:
+            if found >= keep:
+                return entry.seq
+            found += len(items_of(entry))
+        if not page.entries or page.entries[-1].seq <= page.floor + 1:
+            return page.floor
+        before = page.entries[-1].seq

@@ -1,0 +1,273 @@
+"""Removes what a policy lets go, page by page: memory stays flat, and a sweep that was interrupted goes on.
+
+Others may use the store meanwhile. What somebody saves while it would be removed stays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import Any
+
+from keelbolt.errors import CommitRefused, LogTrimmed
+from keelbolt.state.artifacts.ids import Owner
+from keelbolt.state.artifacts.order import Order
+from keelbolt.state.artifacts.record import NEVER, Kept
+from keelbolt.state.artifacts.shelf import Shelf
+from keelbolt.state.codec import decode, encode
+from keelbolt.state.families import (
+    ARTIFACTS,
+    BINDINGS,
+    EVENTS,
+    MEMORY,
+    PLANNER_EVENTS,
+    SESSIONS,
+    SNAPSHOTS,
+    STEERING,
+    SWEEPS,
+    TASK_ORDER,
+    TASKS,
+    TRACES,
+    TRAJECTORIES,
+    UPDATES,
+)
+from keelbolt.state.retention.forget import forget_session, forget_trace
+from keelbolt.state.retention.logs import trim
+from keelbolt.state.retention.policy import StateRetention
+from keelbolt.state.types import ArtifactRetentionConfig
+from keelbolt.storage import Delete, Put, Query, Record, Scope, Trim
+
+PAGE = 100
+UNUSED_SECONDS = 3 * 3600.0  # what was noted later may be in use by a process that does not note it again yet
+
+_OVER = ("COMPLETE", "FAILED", "CANCELLED")
+_KV = "kv:v1:"  # values that tools keep have no time
+
+Tell = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class StateSwept:
+    """What a sweep removed; of logs, how many entries (events that came together are one)."""
+
+    events: int = 0
+    planner_events: int = 0
+    updates: int = 0
+    steering: int = 0
+    tasks: int = 0
+    trajectories: int = 0
+    bindings: int = 0
+    memory: int = 0
+    artifacts: int = 0
+    traces: int = 0
+    sessions: int = 0
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, field.name) for field in fields(self))
+
+
+async def sweep_state(
+    scope: Scope, policy: StateRetention, *, clock: Callable[[], float] = time.time, tell: Tell | None = None
+) -> StateSwept:
+    """Remove what the policy lets go, and what has expired; answers what went. ``clock`` is Unix time in seconds."""
+    sweep = _Sweep(scope, policy, clock, tell or (lambda _text: None))
+    await sweep.traces()
+    await sweep.sessions()
+    await sweep.records()
+    return sweep.swept
+
+
+class _Sweep:
+    def __init__(self, scope: Scope, policy: StateRetention, clock: Callable[[], float], tell: Tell) -> None:
+        self._scope = scope
+        self._policy = policy
+        self._now = int(clock() * 1_000_000)
+        self._shelf = Shelf(scope, ArtifactRetentionConfig(), Order(clock))
+        self._tell = tell
+        self.swept = StateSwept()
+
+    # ------------------------------------------------------------------------------------------------------- traces
+
+    async def traces(self) -> None:
+        """The logs of every trace; a trace of which nothing is left is forgotten."""
+        policy = self._policy
+        limits = (policy.events, policy.planner_events, policy.max_events, policy.max_planner_events)
+        if any(limit is not None for limit in limits):
+            await self._each(TRACES, self._trace)
+
+    async def _trace(self, noted: Record) -> None:
+        await self._trim("events", EVENTS, noted.key, bundles=True)
+        await self._trim("planner_events", PLANNER_EVENTS, noted.key, bundles=True)
+        if self._unused(noted) and await forget_trace(self._scope, noted):
+            self.swept.traces += 1
+
+    # ----------------------------------------------------------------------------------------------------- sessions
+
+    async def sessions(self) -> None:
+        """What every session has."""
+        await self._each(SESSIONS, self._session)
+
+    async def _session(self, noted: Record) -> None:
+        policy, ref = self._policy, noted.key
+        if policy.sessions is not None and _seen(noted) < self._before(policy.sessions) and self._unused(noted):
+            unused = Query(ARTIFACTS, {"session": ref}, order="rank", until=self._before(policy.sessions))
+            await self._remove_artifacts(unused)
+            if await forget_session(self._scope, noted):
+                self.swept.sessions += 1
+                return
+        await self._trim("updates", UPDATES, ref, bundles=False)
+        await self._trim("steering", STEERING, ref, bundles=False)
+        if policy.tasks is not None:
+            await self._tasks(ref, self._before(policy.tasks))
+        if policy.max_trajectories is not None:
+            query = Query(TRAJECTORIES, {"session": ref}, order="saved")
+            self.swept.trajectories += await self._oldest(query, policy.max_trajectories)
+        if policy.artifacts is not None:
+            await self._remove_artifacts(
+                Query(ARTIFACTS, {"session": ref}, order="rank", until=self._before(policy.artifacts))
+            )
+        if policy.max_artifacts is not None:
+            await self._remove_artifacts(
+                Query(ARTIFACTS, {"session": ref}, order="rank", until=NEVER), keep=policy.max_artifacts
+            )
+
+    async def _tasks(self, ref: str, before: int) -> None:
+        """Tasks that were over before this moment, with their contexts; then the order of those that are left."""
+        left: set[str] = set()
+        came = await self._scope.log_state(TASK_ORDER, ref)  # before they are looked at: later ones keep their place
+        async for record in self._found(Query(TASKS, {"session": ref})):
+            task = decode(record.body)
+            if task["status"] in _OVER and _moment(task.get("updated_at")) < before:
+                gone = (Delete(TASKS, record.key, version=record.version), Delete(SNAPSHOTS, record.key))
+                if await self._commit(*gone):
+                    self.swept.tasks += 1
+                    continue
+            left.add(record.key.rpartition("/")[2])
+        through = came.floor
+        while through < came.head:
+            page = await self._scope.read_log(TASK_ORDER, ref, after=through, before=came.head + 1, limit=PAGE)
+            kept = [entry.seq for entry in page.entries if entry.data.decode() in left]
+            through = kept[0] - 1 if kept else page.entries[-1].seq
+            if kept:
+                break
+        if through > came.floor:
+            await self._scope.commit(Trim(TASK_ORDER, ref, through))
+
+    # ------------------------------------------------------------------------------------------------------ records
+
+    async def records(self) -> None:
+        """What is found by its age alone."""
+        policy = self._policy
+        for name, collection in (("trajectories", TRAJECTORIES), ("bindings", BINDINGS), ("memory", MEMORY)):
+            age: float | None = getattr(policy, name)
+            if age is None:
+                continue
+            self._tell(name)
+            async for record in self._found(Query(collection, order="saved", until=self._before(age))):
+                if collection == MEMORY and decode(record.body)["key"].startswith(_KV):
+                    continue
+                if await self._commit(Delete(collection, record.key, version=record.version)):
+                    setattr(self.swept, name, getattr(self.swept, name) + 1)
+        self._tell("artifacts")
+        if policy.artifacts is not None:  # of no session
+            before = self._before(policy.artifacts)
+            await self._remove_artifacts(
+                Query(ARTIFACTS, {"session_group": Owner().session}, order="rank", until=before)
+            )
+        while gone := await self._shelf.sweep():
+            self.swept.artifacts += gone
+
+    async def _remove_artifacts(self, query: Query, *, keep: int = 0) -> None:
+        """The first of these, in their order, but the last ``keep``."""
+        extra = (await self._scope.count(query, cap=1_000_000)).value - keep if keep else None
+        async for record in self._found(query):
+            if extra is not None:
+                if extra <= 0:
+                    return
+                extra -= 1
+            if await self._shelf.delete(Kept.of(record).id):
+                self.swept.artifacts += 1
+
+    async def _oldest(self, query: Query, keep: int) -> int:
+        """Remove the first of these, but the last ``keep``; answers how many."""
+        extra, gone = (await self._scope.count(query, cap=1_000_000)).value - keep, 0
+        if extra <= 0:
+            return 0
+        async for record in self._found(query):
+            if extra <= 0:
+                break
+            extra -= 1
+            gone += await self._commit(Delete(query.collection, record.key, version=record.version))
+        return gone
+
+    # ------------------------------------------------------------------------------------------------------ plumbing
+
+    async def _trim(self, name: str, log: str, stream: str, *, bundles: bool) -> None:
+        age: float | None = getattr(self._policy, name)
+        keep: int | None = getattr(self._policy, f"max_{name}")
+        if age is None and keep is None:
+            return
+        before = None if age is None else self._before(age)
+        try:
+            gone = await trim(self._scope, log, stream, before=before, keep=keep, bundles=bundles)
+        except LogTrimmed:  # somebody else did it just now
+            return
+        setattr(self.swept, name, getattr(self.swept, name) + gone)
+
+    async def _each(self, collection: str, visit: Callable[[Record], Awaitable[None]]) -> None:
+        """Visit each, the longest unused first, from where an interrupted sweep stopped."""
+        kept = await self._scope.get(SWEEPS, collection)
+        since = decode(kept.body) if kept is not None else None
+        query = Query(collection, order="seen", since=since)
+        cursor: str | None = None
+        visited = 0
+        while True:
+            page = await self._scope.find(query, limit=PAGE, cursor=cursor)
+            for record in page.records:
+                await visit(record)
+            cursor = page.cursor
+            visited += len(page.records)
+            self._tell(f"{visited:,} {collection.removeprefix('state_')}")
+            if cursor is None:
+                break
+            await self._scope.commit(Put(SWEEPS, collection, encode(_seen(page.records[-1]))))
+        await self._scope.commit(Delete(SWEEPS, collection))
+
+    async def _found(self, query: Query) -> AsyncIterator[Record]:
+        """The records of a query; each may be removed while they are gone through."""
+        cursor: str | None = None
+        while True:
+            page = await self._scope.find(query, limit=PAGE, cursor=cursor)
+            for record in page.records:
+                yield record
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    async def _commit(self, *operations: Delete) -> bool:
+        try:
+            await self._scope.commit(*operations)
+        except CommitRefused:  # somebody saved it meanwhile: it stays
+            return False
+        return True
+
+    def _before(self, age: float) -> int:
+        return self._now - int(age * 1_000_000)
+
+    def _unused(self, noted: Record) -> bool:
+        return _seen(noted) < self._before(UNUSED_SECONDS)
+
+
+def _seen(noted: Record) -> int:
+    seen = noted.fields.get("seen")
+    return seen if isinstance(seen, int) else 0
+
+
+def _moment(value: Any) -> int:
+    """Microseconds since 1970; a time without zone is UTC."""
+    if not isinstance(value, datetime):
+        return 0
+    aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+    return int(aware.timestamp() * 1_000_000)

@@ -1,0 +1,116 @@
+"""Sessions on a store that has only the three methods: tasks, updates and steering as events of ``session:{id}``.
+
+What is saved twice is listed once. A list reads the whole history of its session, since the three methods allow nothing
+better; a store with `save_task` and the others needs no adapter.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel
+
+from keelbolt.state import codec
+from keelbolt.state.binding import Choice, Types
+from keelbolt.state.protocols import SupportsEvents
+from keelbolt.state.steering import checked
+
+TASK, UPDATE, STEERING = "session.task", "session.update", "session.steering"
+
+
+class StateStoreSessionAdapter:
+    """Has `SupportsTasks` and `SupportsSteering`, over any store of events."""
+
+    def __init__(
+        self, store: SupportsEvents, *, types: Choice = "auto", clock: Callable[[], float] = time.time
+    ) -> None:
+        self._store = store
+        self._types = Types(types)
+        self._clock = clock
+        self._last = 0.0
+
+    async def save_task(self, state: Any) -> None:
+        """Keep the task as it is now."""
+        await self._save(state.session_id, TASK, state.task_id, state)
+
+    async def save_update(self, update: Any) -> None:
+        """Keep an update; a repeat of its id is the same update."""
+        await self._save(update.session_id, UPDATE, update.task_id, update)
+
+    async def save_steering(self, event: Any) -> None:
+        """Keep a steering event, cut to size. Raises SteeringValidationError, and keeps nothing of it."""
+        await self._save(event.session_id, STEERING, event.task_id, checked(event))
+
+    async def list_tasks(self, session_id: str) -> Sequence[Any]:
+        """The tasks of the session, in the order in which they came."""
+        latest = {payload["task_id"]: payload for payload in await self._load(session_id, TASK)}
+        return [self._task(payload) for payload in latest.values()]
+
+    async def list_updates(
+        self, session_id: str, *, task_id: str | None = None, since_id: str | None = None, limit: int = 500
+    ) -> Sequence[Any]:
+        """Updates of the session; with ``since_id`` the first after it, otherwise the last."""
+        found = _page(await self._load(session_id, UPDATE), "update_id", task_id, since_id, limit)
+        return [self._types.make("StateUpdate", payload) for payload in found]
+
+    async def list_steering(
+        self, session_id: str, *, task_id: str | None = None, since_id: str | None = None, limit: int = 500
+    ) -> Sequence[Any]:
+        """Steering events of the session; with ``since_id`` the first after it, otherwise the last."""
+        found = _page(await self._load(session_id, STEERING), "event_id", task_id, since_id, limit)
+        return [self._types.make("SteeringEvent", payload) for payload in found]
+
+    async def _save(self, session_id: str, kind: str, task_id: str, value: Any) -> None:
+        # Histories are ordered by time; the time of an update's making may lie before that of one already listed.
+        self._last = max(self._clock(), self._last)
+        event = self._types.StoredEvent(
+            trace_id=_trace(session_id),
+            ts=self._last,
+            kind=kind,
+            node_name=None,
+            node_id=task_id,
+            payload=json.loads(codec.encode(_fields(value))),
+        )
+        await self._store.save_event(event)
+
+    async def _load(self, session_id: str, kind: str) -> list[dict[str, Any]]:
+        history = await self._store.load_history(_trace(session_id))
+        found = [event.payload for event in history if event.kind == kind and isinstance(event.payload, Mapping)]
+        return [codec.decode(json.dumps(dict(payload)).encode()) for payload in found]
+
+    def _task(self, payload: dict[str, Any]) -> Any:
+        times = {name: datetime.fromisoformat(payload[name]) for name in ("created_at", "updated_at")}
+        snapshot = self._types.make("TaskContextSnapshot", payload["context_snapshot"])
+        return self._types.make("TaskState", {**payload, **times, "context_snapshot": snapshot})
+
+
+def _trace(session_id: str) -> str:
+    return f"session:{session_id}"
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """The fields as other readers of these events expect them: times as text, models as objects."""
+    fields = codec.dump_fields(value)
+    for name, item in fields.items():
+        if isinstance(item, datetime):
+            fields[name] = item.isoformat()
+        elif isinstance(item, BaseModel):
+            fields[name] = _fields(item)
+    return fields
+
+
+def _page(
+    payloads: list[dict[str, Any]], id_field: str, task_id: str | None, since_id: str | None, limit: int
+) -> list[dict[str, Any]]:
+    once: dict[str, dict[str, Any]] = {}
+    for payload in payloads:
+        once.setdefault(payload[id_field], payload)
+    known = since_id is not None and since_id in once
+    ids = list(once)
+    rest = ids[ids.index(str(since_id)) + 1 :] if known else ids
+    found = [once[id_] for id_ in rest if task_id is None or once[id_]["task_id"] == task_id]
+    return found[:limit] if known else found[max(0, len(found) - limit) :]

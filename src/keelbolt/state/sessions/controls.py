@@ -1,0 +1,236 @@
+"""Demands on tasks: checked, stored, put before a person where the policy says so, and then acted upon.
+
+Every demand is stored before anything else happens. A repeat of it is known by the store's log, so also in another
+process and after a restart. Whoever runs the task acts; another process passes the demand on to it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from keelbolt.errors import CommitRefused, SteeringValidationError
+from keelbolt.state.codec import decode, encode
+from keelbolt.state.families import CONTROLS, STEERING
+from keelbolt.state.names import joined, name
+from keelbolt.state.sessions.policy import ControlPolicy
+from keelbolt.state.sessions.registry import is_over
+from keelbolt.state.steering import sanitize_steering_event, validate_steering_event
+from keelbolt.state.types.steering import SteeringEvent, SteeringEventType
+from keelbolt.state.types.tasks import TaskState, TaskStatus, UpdateType
+from keelbolt.storage import Kernel, Put, Query, Record, Take, new_id
+
+if TYPE_CHECKING:
+    from keelbolt.state.sessions.core import SessionCore
+    from keelbolt.state.sessions.merging import PatchDesk
+
+Look = Callable[[str], Awaitable[TaskState | None]]
+"""Takes the task as it is stored now into the registry."""
+
+DECISIONS = (SteeringEventType.APPROVE, SteeringEventType.REJECT)
+APPROVED = ":approved"
+MAX_CONTROLS = 1000
+_STATUS = {
+    SteeringEventType.PAUSE: (TaskStatus.PAUSED, "paused"),
+    SteeringEventType.RESUME: (TaskStatus.RUNNING, "resumed"),
+    SteeringEventType.CANCEL: (TaskStatus.CANCELLED, "cancel_requested"),
+}
+
+
+class Controls:
+    """The steering of one session."""
+
+    def __init__(self, core: SessionCore, patches: PatchDesk, policy: ControlPolicy, look: Look) -> None:
+        self._core = core
+        self._look = look
+        self._patches = patches
+        self._policy = policy
+        self._seen: dict[str, deque[str]] = {}
+        self.pending: dict[str, SteeringEvent] = {}
+
+    async def steer(self, event: SteeringEvent) -> bool:
+        """Take a demand; whether it was accepted."""
+        if event.session_id != self._core.session_id:
+            return False
+        event = sanitize_steering_event(event, max_payload_bytes=self._core.limits.max_steering_payload_bytes)
+        try:
+            validate_steering_event(event)
+        except SteeringValidationError:
+            return False
+        if await self._is_repeat(event):
+            return False
+        await self._core.store.save_steering(event)
+        if event.event_type in DECISIONS:
+            decided = await self._decide(event)
+            if decided is not None:
+                return decided
+        if self._policy.requires_confirmation(event):
+            await self._ask(event)
+            return False
+        return await self.act(event)
+
+    async def act(self, event: SteeringEvent) -> bool:
+        """Do what is asked, here or where the task runs."""
+        core = self._core
+        if not core.runs_here(event.task_id):
+            if await core.process.pass_on(event):
+                return True
+            await self._look(event.task_id)  # whoever ran it has stored how it ended
+        task = core.registry.get(event.task_id)
+        if task is None:
+            return False
+        if event.event_type == SteeringEventType.PRIORITIZE:
+            return await self._prioritise(event)
+        handled = False
+        if event.event_type in _STATUS and not is_over(task):
+            status, reason = _STATUS[SteeringEventType(event.event_type.value)]
+            why = str(event.payload.get("reason") or "cancelled") if status == TaskStatus.CANCELLED else None
+            if await core.change(event.task_id, status=status, error=why) is not None:
+                handled = True
+                core.report_status(task, reason)
+            if status == TaskStatus.CANCELLED:
+                self._stop(event)
+                await self._cancel_children(event)
+        return self._deliver(event) or handled
+
+    def receive(self, event: SteeringEvent) -> bool:
+        """Whether a demand that another process passed on is new here, and not a repeat of one that was passed on."""
+        return not self._note(event)
+
+    # -------------------------------------------------------------------------------------------------------- the steps
+
+    async def _is_repeat(self, event: SteeringEvent) -> bool:
+        if self._note(event):
+            return True
+        ground, stream = self._core.ground, name(self._core.session_id)
+        found = await ground.attempt(
+            lambda kernel: kernel.seq_of(ground.partition, STEERING, stream, name(event.event_id)), None, "steer"
+        )
+        return found is not None
+
+    def _note(self, event: SteeringEvent) -> bool:
+        limit = self._core.limits.max_steering_events_per_task
+        seen = self._seen.setdefault(event.task_id, deque(maxlen=limit or None))
+        if event.event_id in seen:
+            return True
+        seen.append(event.event_id)
+        return False
+
+    async def _decide(self, event: SteeringEvent) -> bool | None:
+        """Approve or reject what waits; None: nothing that the session knows of, so it is the task's matter."""
+        rejected = event.event_type == SteeringEventType.REJECT
+        patch_id = event.payload.get("patch_id")
+        if isinstance(patch_id, str):
+            if rejected and await self._patches.reject(patch_id, trace_id=event.trace_id):
+                return True
+            if not rejected and await self._patches.approve(patch_id):
+                return True
+        token = event.payload.get("resume_token") or event.payload.get("event_id")
+        if not isinstance(token, str):
+            return False
+        control = await self._take(token)
+        if control is None:
+            return None
+        if rejected:
+            body = f"Rejected {control.event_type.value.lower()} request."
+            self._core.notify(control.task_id, "warning", "Action rejected", body, trace_id=control.trace_id)
+            return False
+        # Under an id of its own: the demand itself is in the log already, and would count as a repeat.
+        confirmed = control.model_copy(
+            update={
+                "event_id": f"{control.event_id}{APPROVED}",
+                "payload": {**control.payload, "confirmed": True},
+                "source": "user",
+            }
+        )
+        return await self.steer(confirmed)
+
+    async def _ask(self, event: SteeringEvent) -> None:
+        """Put a demand before a person; it waits in the store."""
+        core = self._core
+        fields = {"session": name(core.session_id), "arrived": new_id()}
+        write = Put(CONTROLS, joined(core.session_id, event.event_id), encode(event.model_dump()), fields)
+        await core.ground.save("save_control", write)
+        self.pending[event.event_id] = event
+        content = {
+            "kind": "approval_required",
+            "resume_token": event.event_id,
+            "prompt": f"Confirm {event.event_type.value.lower()}?",
+            "options": ["approve", "reject"],
+        }
+        core.report(event.task_id, UpdateType.CHECKPOINT, content, trace_id=event.trace_id)
+
+    async def _take(self, token: str) -> SteeringEvent | None:
+        """The demand that waits under this token: of all who decide one gets it."""
+        ground, key = self._core.ground, joined(self._core.session_id, token)
+
+        async def take(kernel: Kernel) -> Record | None:
+            try:
+                return (await kernel.commit(ground.partition, Take(CONTROLS, key))).taken(CONTROLS, key)
+            except CommitRefused:
+                return None
+
+        record = await ground.call(take)
+        self.pending.pop(token, None)
+        return None if record is None else self._core.types.make("SteeringEvent", decode(record.body))
+
+    async def load(self, kernel: Kernel) -> Sequence[SteeringEvent]:
+        """The demands that wait; on the kernel's loop."""
+        query = Query(CONTROLS, {"session": name(self._core.session_id)}, order="arrived")
+        page = await kernel.find(self._core.ground.partition, query, limit=MAX_CONTROLS)
+        return [self._core.types.make("SteeringEvent", decode(record.body)) for record in page.records]
+
+    def loaded(self, waiting: Sequence[SteeringEvent]) -> None:
+        """Go on from what `load` read."""
+        self.pending = {event.event_id: event for event in waiting}
+
+    # ----------------------------------------------------------------------------------------------------------- acting
+
+    async def _prioritise(self, event: SteeringEvent) -> bool:
+        task = await self._core.change(event.task_id, priority=event.payload.get("priority"))
+        if task is not None:
+            self._core.report_status(task, "priority_changed")
+        return task is not None
+
+    def _stop(self, event: SteeringEvent) -> None:
+        """Stop a spawned task at once. One that somebody awaits is told by its inbox, unless ``hard`` is asked for."""
+        handle = self._core.handles.get(event.task_id)
+        if handle is not None and (event.task_id not in self._core.awaited or event.payload.get("hard")):
+            handle.cancel()
+
+    def _deliver(self, event: SteeringEvent) -> bool:
+        inbox = self._core.inboxes.get(event.task_id)
+        if inbox is None or not inbox.put(event):
+            return False
+        content = {
+            "status": "STEERING_RECEIVED",
+            "event_type": event.event_type.value,
+            "event_id": event.event_id,
+        }
+        self._core.report(event.task_id, UpdateType.STATUS_CHANGE, content, trace_id=event.trace_id)
+        return True
+
+    async def _cancel_children(self, event: SteeringEvent) -> None:
+        reason = str(event.payload.get("reason") or "parent_cancelled")
+        for child in self._core.registry.to_cancel(event.task_id):
+            payload = {"reason": reason, "confirmed": True, "propagated_from": event.task_id}
+            propagated = sanitize_steering_event(
+                self._core.types.SteeringEvent(
+                    session_id=self._core.session_id,
+                    task_id=child.task_id,
+                    event_type=self._core.types.SteeringEventType.CANCEL,
+                    payload=payload,
+                    source="system",
+                ),
+                max_payload_bytes=self._core.limits.max_steering_payload_bytes,
+            )
+            await self._core.store.save_steering(propagated)
+            if not self._core.runs_here(child.task_id) and await self._core.process.pass_on(propagated):
+                continue
+            inbox = self._core.inboxes.get(child.task_id)
+            if inbox is not None:
+                inbox.put(propagated)
+            if await self._core.change(child.task_id, status=TaskStatus.CANCELLED, error="cancelled") is not None:
+                self._core.report_status(child, "parent_cancelled")
+            self._stop(propagated)

@@ -1,0 +1,115 @@
+"""Updates of a session: how they get into the store's log, and how they are followed from any process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from keelbolt.state.codec import decode
+from keelbolt.state.families import UPDATES
+from keelbolt.state.names import name
+from keelbolt.state.sessions.ground import Ground
+from keelbolt.storage import Entry, Kernel
+
+if TYPE_CHECKING:
+    from keelbolt.state.store import StateStore
+
+Reader = Callable[[Entry], Any]
+
+
+class Subscription(AsyncIterator[Any]):
+    """Updates as they are committed. It may be left waiting, cancelled and taken up again: nothing is lost.
+
+    It ends when it or its session is closed.
+    """
+
+    def __init__(self, ground: Ground, session_id: str, after: int, read: Reader) -> None:
+        self._ground = ground
+        self._stream = name(session_id)
+        self._after = after
+        self._read = read
+        self._ready: deque[Any] = deque()
+        self._looking: asyncio.Task[tuple[Entry, ...]] | None = None
+        self.closed = False
+
+    async def __anext__(self) -> Any:
+        while not self._ready:
+            if self.closed:
+                raise StopAsyncIteration
+            await self._look()
+        return self._ready.popleft()
+
+    async def _look(self) -> None:
+        self._looking = asyncio.ensure_future(self._ground.next_entries(UPDATES, self._stream, self._after))
+        try:
+            entries = await self._looking
+        except asyncio.CancelledError:
+            if self.closed:
+                raise StopAsyncIteration from None
+            raise
+        self._after = entries[-1].seq
+        updates = (self._read(entry) for entry in entries)
+        self._ready.extend(update for update in updates if update is not None)
+
+    async def aclose(self) -> None:
+        """End it."""
+        self.close()
+
+    def close(self) -> None:
+        """End it, also while somebody waits for the next update."""
+        self.closed = True
+        self._ready.clear()
+        if self._looking is not None:
+            self._looking.cancel()
+
+
+class UpdateFeed:
+    """The updates of one session.
+
+    A subscription follows the log, which is the same for every process: there is no moment between what was stored and
+    what is live, so nothing is missed and nothing comes twice.
+    """
+
+    def __init__(self, session_id: str, store: StateStore, ground: Ground) -> None:
+        self._session_id = session_id
+        self._store = store
+        self._ground = ground
+        self._open: list[Subscription] = []
+
+    def publish(self, update: Any) -> None:
+        """Hand an update to the store; whoever subscribed gets it when it is committed."""
+        self._store.save_update(update)
+
+    async def subscribe(
+        self, task_ids: Iterable[str] | None, update_types: Iterable[Any] | None, since_id: str | None
+    ) -> Subscription:
+        """Follow the updates from now on, or from the one after ``since_id``."""
+        tasks = None if task_ids is None else {name(task_id) for task_id in task_ids}
+        kinds = None if update_types is None else set(update_types)
+
+        def read(entry: Entry) -> Any:
+            if tasks is not None and entry.kind not in tasks:  # an entry is kept under the name of its task
+                return None
+            update = self._store.types.make("StateUpdate", decode(entry.data))
+            return update if kinds is None or update.update_type in kinds else None
+
+        after = await self._ground.call(lambda kernel: self._start(kernel, since_id))
+        subscription = Subscription(self._ground, self._session_id, after, read)
+        self._open = [each for each in self._open if not each.closed]
+        self._open.append(subscription)
+        return subscription
+
+    def close(self) -> None:
+        """End all subscriptions."""
+        for subscription in self._open:
+            subscription.close()
+
+    async def _start(self, kernel: Kernel, since_id: str | None) -> int:
+        stream = name(self._session_id)
+        state = await kernel.log_state(self._ground.partition, UPDATES, stream)
+        if since_id is None:
+            return state.head
+        seq = await kernel.seq_of(self._ground.partition, UPDATES, stream, name(since_id))
+        return state.floor if seq is None else max(seq, state.floor)  # unknown: everything that is kept

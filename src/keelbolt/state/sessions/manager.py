@@ -1,0 +1,81 @@
+"""The sessions that this process has open."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from keelbolt.state.hybrid import HybridStateStore
+from keelbolt.state.sessions.ground import underlying
+from keelbolt.state.sessions.limits import SessionLimits
+from keelbolt.state.sessions.policy import ControlPolicy
+from keelbolt.state.sessions.recovery import Recover, fail_orphans
+from keelbolt.state.sessions.session import StreamingSession
+from keelbolt.state.sessions.telemetry import TaskTelemetrySink
+from keelbolt.state.store import StateStore
+
+
+class SessionManager:
+    """Opens each session once. All of them share one store, and the settings given here."""
+
+    def __init__(
+        self,
+        *,
+        state_store: StateStore | HybridStateStore | None = None,
+        limits: SessionLimits | None = None,
+        control_policy: ControlPolicy | None = None,
+        telemetry_sink: TaskTelemetrySink | None = None,
+        recover: Recover = fail_orphans,
+    ) -> None:
+        self._owns_store = state_store is None
+        self._store = StateStore("memory:") if state_store is None else underlying(state_store)
+        self._limits = limits
+        self._policy = control_policy
+        self._telemetry = telemetry_sink
+        self._recover = recover
+        self._sessions: dict[str, StreamingSession] = {}
+        self._lock = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def get_or_create(self, session_id: str) -> StreamingSession:
+        """The session, hydrated."""
+        async with self._lock:
+            session = self._sessions.get(session_id)
+            if session is None:
+                session = self._sessions[session_id] = StreamingSession(
+                    session_id,
+                    state_store=self._store,
+                    limits=self._limits,
+                    control_policy=self._policy,
+                    telemetry_sink=self._telemetry,
+                    recover=self._recover,
+                )
+        await session.hydrate()
+        return session
+
+    async def get(self, session_id: str) -> StreamingSession | None:
+        """The session if it is open here."""
+        async with self._lock:
+            return self._sessions.get(session_id)
+
+    async def drop(self, session_id: str) -> None:
+        """Close the session, if it is open here. What is stored stays."""
+        async with self._lock:
+            session = self._sessions.pop(session_id, None)
+        if session is not None:
+            await session.close()
+
+    async def close(self) -> None:
+        """Close all sessions."""
+        for session_id in list(self._sessions):
+            await self.drop(session_id)
+        if self._owns_store:
+            await self._store.close()

@@ -1,0 +1,258 @@
+"""The session's context in this process, what is merged into it, and the patches that wait for an approval."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from keelbolt.errors import CommitRefused, KeelboltError, SessionLimitReached
+from keelbolt.state.codec import decode, encode
+from keelbolt.state.families import PATCHES
+from keelbolt.state.names import joined, name
+from keelbolt.state.policy import tell_save_failed
+from keelbolt.state.sessions.context import SessionContext, consumed, hash_context, updated
+from keelbolt.state.sessions.ground import may_come_back
+from keelbolt.state.sessions.patches import (
+    ContextPatch,
+    MergeStrategy,
+    PendingContextPatch,
+    has_diverged,
+    judged,
+    merged,
+    result_of,
+)
+from keelbolt.state.sessions.snapshots import storable
+from keelbolt.state.sessions.stored_context import Change, Step, StoredContext
+from keelbolt.state.types.tasks import UpdateType
+from keelbolt.storage import Delete, Insert, Kernel, Query, Record, new_id
+
+if TYPE_CHECKING:
+    from keelbolt.state.sessions.core import SessionCore
+
+T = TypeVar("T")
+
+
+class PatchDesk:
+    """Keeps `context`, which may hold living objects, in step with the stored one, which can't."""
+
+    def __init__(self, core: SessionCore) -> None:
+        self._core = core
+        self._stored = StoredContext(core.ground.partition, core.session_id)
+        self._unsaved = 0
+        self._counting = threading.Lock()  # a change is done in the kernel's thread
+        self.context = SessionContext()
+        self.pending: dict[str, PendingContextPatch] = {}
+
+    # ------------------------------------------------------------------------------------------------------ the context
+
+    def update(self, **parts: Any) -> Awaitable[Any]:
+        """Replace these parts, now. The change is on its way to the store; awaiting the answer waits for it."""
+        given = {part: value for part, value in parts.items() if value is not None}
+        self.context = updated(self.context, **given)
+        kept, digest = {part: storable(value) for part, value in given.items()}, self.context.context_hash
+
+        def step(context: SessionContext, _: int) -> Step[None]:
+            new = updated(context, **kept)
+            new.context_hash = digest if "llm_context" in kept else _hash_before(context)
+            return Step(None, context=new)
+
+        return self._begin(step)
+
+    async def refresh(self) -> SessionContext:
+        """What other processes made of it meanwhile."""
+        stored = await self._core.ground.attempt(self._stored.read, None, "refresh_context")
+        return self.context if stored is None else self._adopt(stored)
+
+    async def consume(self, task_ids: Iterable[str]) -> int:
+        """Remove the results of these tasks; answers how many they were."""
+        wanted = {task_id for task_id in task_ids if task_id}
+
+        def step(context: SessionContext, _: int) -> Step[int]:
+            new, gone = consumed(context, wanted)
+            return Step(gone, context=new if gone else None)
+
+        return await self._change_or_owe(step) if wanted else 0
+
+    # ---------------------------------------------------------------------------------------------------------- patches
+
+    async def apply(
+        self, patch: ContextPatch, strategy: MergeStrategy, *, payload: Any | None = None, group_id: str | None = None
+    ) -> str | None:
+        """Merge a patch, or let it wait; then the answer is the id to approve it by."""
+        patch = ContextPatch.model_validate(patch.model_dump())  # penguiflow's is taken too
+        if strategy == MergeStrategy.HUMAN_GATED:
+            return await self._let_wait(patch, payload, group_id)
+
+        def step(context: SessionContext, _: int) -> Step[bool]:
+            marked = judged(patch, context)
+            result = result_of(marked, payload=storable(payload), group_id=group_id)
+            return Step(has_diverged(patch, context), context=merged(context, result, strategy))
+
+        if await self._change_or_owe(step):
+            self._warn(patch.task_id)
+        return None
+
+    async def approve(self, patch_id: str, strategy: MergeStrategy | None = None) -> bool:
+        """Merge a patch that waits; False when it does not (any more)."""
+        record = await self._find(patch_id)
+        if record is None:
+            return False
+        waiting = load_patch(record)
+        result = result_of(waiting.patch, payload=waiting.payload, group_id=waiting.group_id)
+
+        def step(context: SessionContext, _: int) -> Step[bool]:
+            new = merged(context, result, strategy or MergeStrategy.APPEND)
+            gone = (Delete(PATCHES, record.key, record.version),)
+            return Step(has_diverged(waiting.patch, context), context=new, pending=-1, operations=gone)
+
+        try:
+            diverged = await self._change(step)
+        except CommitRefused:  # somebody else decided first
+            return False
+        finally:
+            self.pending.pop(patch_id, None)
+        if diverged:
+            self._warn(waiting.task_id)
+        self._core.notify(waiting.task_id, "info", "Context updated", "Background results applied to the conversation.")
+        return True
+
+    async def reject(self, patch_id: str, *, trace_id: str | None = None) -> bool:
+        """Throw a patch that waits away; False when it does not (any more)."""
+        record = await self._find(patch_id)
+        if record is None:
+            return False
+        try:
+            gone = (Delete(PATCHES, record.key, record.version),)
+            await self._change(lambda _context, _pending: Step(None, pending=-1, operations=gone))
+        except CommitRefused:
+            return False
+        finally:
+            self.pending.pop(patch_id, None)
+        task_id = load_patch(record).task_id
+        body = "Background results were not applied."
+        self._core.notify(task_id, "warning", "Context patch rejected", body, trace_id=trace_id)
+        return True
+
+    async def load(self, kernel: Kernel) -> Sequence[PendingContextPatch]:
+        """Read the context and the patches that wait; on the kernel's loop."""
+        await self._stored.read(kernel)
+        query = Query(PATCHES, {"session": name(self._core.session_id)}, order="arrived")
+        page = await kernel.find(self._core.ground.partition, query, limit=max(self._stored.pending, 1))
+        return [load_patch(record) for record in page.records]
+
+    def loaded(self, waiting: Sequence[PendingContextPatch]) -> None:
+        """Go on from what `load` read."""
+        self._adopt(self._stored.context)
+        self.pending = {patch.patch_id: patch for patch in waiting}
+
+    async def _let_wait(self, patch: ContextPatch, payload: Any, group_id: str | None) -> str:
+        patch_id, limit = secrets.token_hex(8), self._core.limits.max_pending_patches
+        kept = storable(payload)
+        key, session = joined(self._core.session_id, patch_id), name(self._core.session_id)
+
+        def step(context: SessionContext, pending: int) -> Step[PendingContextPatch]:
+            if limit and pending >= limit:
+                raise SessionLimitReached("pending_patch_limit_exceeded", limit)
+            waiting = PendingContextPatch(
+                patch_id, patch.task_id, judged(patch, context), MergeStrategy.HUMAN_GATED, kept, group_id
+            )
+            write = Insert(PATCHES, key, dump_patch(waiting), {"session": session, "arrived": new_id()})
+            return Step(waiting, pending=1, operations=(write,))
+
+        waiting = self.pending[patch_id] = await self._change(step)
+        content = {
+            "kind": "context_patch",
+            "patch_id": patch_id,
+            "task_id": patch.task_id,
+            "digest": patch.digest,
+            "diverged": waiting.patch.context_diverged,
+            "prompt": "Apply background results to the conversation?",
+            "options": ["approve", "reject"],
+        }
+        self._core.report(patch.task_id, UpdateType.CHECKPOINT, content)
+        return patch_id
+
+    async def _find(self, patch_id: str) -> Record | None:
+        ground, key = self._core.ground, joined(self._core.session_id, patch_id)
+        return await ground.call(lambda kernel: kernel.get(ground.partition, PATCHES, key))
+
+    def _warn(self, task_id: str) -> None:
+        body = "Background results were produced from an older context."
+        self._core.notify(task_id, "warning", "Context changed", body)
+
+    # --------------------------------------------------------------------------------------------------- into the store
+
+    def _begin(self, change: Change[Any]) -> Awaitable[Any]:
+        with self._counting:
+            self._unsaved += 1
+        begun = self._core.ground.begin(lambda kernel: self._stored.change(kernel, change), "update_context")
+        begun.then(lambda error: self._begun(change, error))
+        return begun
+
+    def _begun(self, change: Change[Any], error: KeelboltError | None) -> None:
+        if error is not None and self._core.ground.resilient and may_come_back(error):
+            self._stored.owe(change)
+        with self._counting:
+            self._unsaved -= 1
+
+    async def _change(self, change: Change[T]) -> T:
+        """Change the stored context, and with it this one."""
+        context, answer = await self._core.ground.call(lambda kernel: self._stored.change(kernel, change))
+        self._adopt(context)
+        return answer
+
+    async def _change_or_owe(self, change: Change[T]) -> T:
+        """`_change`; where a resilient store can't be used it is done here, and there before the next change."""
+        try:
+            return await self._change(change)
+        except KeelboltError as error:
+            if not self._core.ground.resilient or not may_come_back(error):
+                raise
+            tell_save_failed("merge_context", None, error, kept=True)
+            self._stored.owe(change)
+            step = change(self.context, 0)
+            self.context = step.context or self.context
+            return step.answer
+
+    def _adopt(self, stored: SessionContext) -> SessionContext:
+        """Take over what is stored, but keep the living objects of parts that are the same."""
+        if not self._unsaved and not self._stored.owing:
+            mine = self.context
+            parts = {part: _living(getattr(mine, part), getattr(stored, part)) for part in _LIVING}
+            self.context = replace(stored, **parts)
+        return self.context
+
+
+_LIVING = ("llm_context", "tool_context", "memory", "artifacts")
+
+
+def _living(mine: Any, stored: Any) -> Any:
+    return mine if storable(mine) == stored else stored
+
+
+def _hash_before(context: SessionContext) -> str | None:
+    return context.context_hash if context.version else hash_context(context.llm_context)
+
+
+def dump_patch(waiting: PendingContextPatch) -> bytes:
+    """A patch as it is stored."""
+    parts: Mapping[str, Any] = {
+        "patch_id": waiting.patch_id,
+        "task_id": waiting.task_id,
+        "patch": {field: storable(value) for field, value in waiting.patch.model_dump().items()},
+        "strategy": waiting.strategy.value,
+        "payload": waiting.payload,
+        "group_id": waiting.group_id,
+        "created_at": waiting.created_at,
+    }
+    return encode(parts)
+
+
+def load_patch(record: Record) -> PendingContextPatch:
+    """What `dump_patch` was given."""
+    parts = decode(record.body)
+    patch, strategy = ContextPatch.model_validate(parts.pop("patch")), MergeStrategy(parts.pop("strategy"))
+    return PendingContextPatch(patch=patch, strategy=strategy, **parts)

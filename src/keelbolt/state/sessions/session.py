@@ -1,0 +1,301 @@
+"""A session: one conversation, its context and its tasks, kept in a StateStore."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from keelbolt.errors import LeaseLost, StateNotSaved, StorageClosed
+from keelbolt.state.hybrid import HybridStateStore
+from keelbolt.state.sessions.controls import Controls
+from keelbolt.state.sessions.core import SessionCore
+from keelbolt.state.sessions.feed import Subscription
+from keelbolt.state.sessions.ground import underlying
+from keelbolt.state.sessions.inbox import SteeringInbox
+from keelbolt.state.sessions.launching import Launcher, TaskOptions
+from keelbolt.state.sessions.limits import SessionLimits
+from keelbolt.state.sessions.merging import PatchDesk
+from keelbolt.state.sessions.opening import restore
+from keelbolt.state.sessions.patches import ContextPatch, MergeStrategy, PendingContextPatch
+from keelbolt.state.sessions.policy import ControlPolicy
+from keelbolt.state.sessions.recovery import Recover, Recovery, fail_orphans
+from keelbolt.state.sessions.registry import TaskRegistry, is_over
+from keelbolt.state.sessions.results import TaskPipeline, TaskResult, TaskRuntime
+from keelbolt.state.sessions.telemetry import TaskTelemetrySink, Telemetry
+from keelbolt.state.sessions.transport import SessionConnection, Transport
+from keelbolt.state.store import StateStore
+from keelbolt.state.types.planner import BackgroundTaskResult
+from keelbolt.state.types.steering import SteeringEvent, SteeringEventType
+from keelbolt.state.types.tasks import StateUpdate, TaskState, TaskStatus, TaskType, UpdateType
+
+
+class StreamingSession:
+    """One conversation. Any number of processes may have it open; each runs the tasks that it started.
+
+    Without a store it lives in memory. ``recover`` decides what becomes of tasks that a dead process left behind: it
+    answers a pipeline to run the task again with, or None, and then the task has failed.
+
+        async with StreamingSession("s1", state_store=store) as session:
+            result = await session.run_task(pipeline, query="...")
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        *,
+        state_store: StateStore | HybridStateStore | None = None,
+        limits: SessionLimits | None = None,
+        control_policy: ControlPolicy | None = None,
+        telemetry_sink: TaskTelemetrySink | None = None,
+        recover: Recover = fail_orphans,
+    ) -> None:
+        store = StateStore("memory:") if state_store is None else underlying(state_store)
+        self._owns_store = state_store is None
+        self.session_id = session_id
+        self._core = SessionCore(session_id, store, limits or SessionLimits(), Telemetry(telemetry_sink))
+        self._patches = PatchDesk(self._core)
+        self._controls = Controls(self._core, self._patches, control_policy or ControlPolicy(), self.get_task)
+        self._launcher = Launcher(self._core, self._patches, self._runtime)
+        self._recovery = Recovery(self._core, recover, self._launcher.start)
+        self._hydrating = asyncio.Lock()
+        self._hydrated = False
+        self._told: set[asyncio.Task[bool]] = set()
+
+    async def __aenter__(self) -> Self:
+        await self.hydrate()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ------------------------------------------------------------------------------------------------------ the session
+
+    async def hydrate(self) -> None:
+        """Restore what is stored: tasks, context with version and hash, patches and demands that wait.
+
+        Tasks of processes that died are recovered. A second call does nothing.
+        """
+        async with self._hydrating:
+            if self._hydrated:
+                return
+            self._core.process.enter(self)
+            opened = await restore(self._core, self._patches, self._controls)
+            self._launcher.foreground = opened.foreground
+            await self._recovery.recover(opened.orphans)
+            self._hydrated = True
+
+    async def recover(self) -> list[TaskState]:
+        """Look for tasks that processes left behind since, and recover them; answers these."""
+        await self.list_tasks()
+        return await self._recovery.recover(await self._core.process.take_over(self.session_id))
+
+    async def close(self) -> None:
+        """Cancel what runs here, end the subscriptions, and let the tasks' lease go."""
+        core = self._core
+        for task_id, handle in list(core.handles.items()):
+            with contextlib.suppress(LeaseLost, StateNotSaved, StorageClosed):
+                await core.change(task_id, status=TaskStatus.CANCELLED, error="session_closed")
+            handle.cancel()
+        await asyncio.gather(*core.handles.values(), *self._told, return_exceptions=True)
+        core.feed.close()
+        await core.telemetry.close()
+        await core.process.leave(self)
+        if self._owns_store:
+            await core.store.close()
+
+    # ------------------------------------------------------------------------------------------------------ the context
+
+    @property
+    def limits(self) -> SessionLimits:
+        """How much this session may hold."""
+        return self._core.limits
+
+    @property
+    def registry(self) -> TaskRegistry:
+        """The tasks as this process knows them."""
+        return self._core.registry
+
+    @property
+    def context_version(self) -> int:
+        """How often the context was updated."""
+        return self._patches.context.version
+
+    @property
+    def context_hash(self) -> str | None:
+        """The hash of the model's context; None before the first update, and of what is no JSON."""
+        return self._patches.context.context_hash
+
+    @property
+    def pending_patches(self) -> dict[str, PendingContextPatch]:
+        """The patches that wait for an approval, by their ids."""
+        return dict(self._patches.pending)
+
+    @property
+    def pending_controls(self) -> dict[str, SteeringEvent]:
+        """The demands that wait for an approval, by their ids."""
+        return dict(self._controls.pending)
+
+    def get_context(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Shallow copies of the model's and the tools' context."""
+        return dict(self._patches.context.llm_context), dict(self._patches.context.tool_context)
+
+    def get_background_results(self) -> dict[str, BackgroundTaskResult]:
+        """What background tasks brought back and nobody consumed yet, by task."""
+        context = self._patches.context
+        last = context.background_result
+        return {**context.background_results, **({last.task_id: last} if last is not None else {})}
+
+    def update_context(
+        self,
+        *,
+        llm_context: Mapping[str, Any] | None = None,
+        tool_context: Mapping[str, Any] | None = None,
+        memory: Mapping[str, Any] | None = None,
+        artifacts: Iterable[Mapping[str, Any]] | None = None,
+    ) -> Awaitable[Any]:
+        """Replace these parts of the context, at once; the version grows by one.
+
+        It is on its way to the store when this returns, and need not be awaited; awaiting waits until it is committed.
+        """
+        return self._patches.update(
+            llm_context=llm_context, tool_context=tool_context, memory=memory, artifacts=artifacts
+        )
+
+    async def refresh(self) -> None:
+        """Take in what other processes made of the context."""
+        await self._patches.refresh()
+
+    async def apply_context_patch(
+        self,
+        *,
+        patch: ContextPatch,
+        strategy: MergeStrategy = MergeStrategy.APPEND,
+        payload: Any | None = None,
+        group_id: str | None = None,
+    ) -> str | None:
+        """Merge a patch into the context. HUMAN_GATED lets it wait, and answers the id to approve or reject it by."""
+        return await self._patches.apply(patch, strategy, payload=payload, group_id=group_id)
+
+    async def apply_pending_patch(self, *, patch_id: str, strategy: MergeStrategy | None = None) -> bool:
+        """Approve a patch that waits; False when it does not."""
+        return await self._patches.approve(patch_id, strategy)
+
+    async def reject_pending_patch(self, *, patch_id: str) -> bool:
+        """Reject a patch that waits; False when it does not."""
+        return await self._patches.reject(patch_id)
+
+    async def mark_background_consumed(self, *, task_ids: Iterable[str]) -> int:
+        """Forget the results of these tasks; answers how many there were."""
+        return await self._patches.consume(task_ids)
+
+    # ------------------------------------------------------------------------------------------------------------ tasks
+
+    async def spawn_task(self, pipeline: TaskPipeline, **options: Unpack[TaskOptions]) -> str:
+        """Start a task beside everything else and return its id. Raises SessionLimitReached when there is no room."""
+        await self.hydrate()
+        task = await self._launcher.create(options, self.recover)
+        self._launcher.start(task, pipeline, options.get("merge_strategy", MergeStrategy.APPEND))
+        return task.task_id
+
+    async def run_task(self, pipeline: TaskPipeline, **options: Unpack[TaskOptions]) -> TaskResult:
+        """Run a task and wait for its result. Raises what its pipeline raised, or SteeringCancelled."""
+        await self.hydrate()
+        task = await self._launcher.create(options, self.recover)
+        return await self._launcher.run(task, pipeline, options.get("merge_strategy", MergeStrategy.APPEND))
+
+    async def ensure_capacity(self, task_type: TaskType) -> None:
+        """Raise SessionLimitReached when there is no room for another task of this type."""
+        await self._launcher.ensure_capacity(task_type)
+
+    async def get_task(self, task_id: str) -> TaskState | None:
+        """The task as it is now, wherever it runs; None: there is none."""
+        known = self._core.registry.get(task_id)
+        if known is None or not (is_over(known) or self._core.runs_here(task_id)):
+            await self.list_tasks()
+        return self._core.registry.get(task_id)
+
+    async def list_tasks(self, *, status: TaskStatus | None = None) -> list[TaskState]:
+        """The tasks as they are now, wherever they run, in the order of their creation."""
+        core = self._core
+        for task in await core.store.list_tasks(self.session_id):
+            known = core.registry.get(task.task_id)
+            if known is None or not (is_over(known) or core.runs_here(task.task_id)):
+                core.registry.add(task)
+        return core.registry.tasks(status=status)
+
+    async def cancel_task(self, task_id: str, *, reason: str | None = None) -> bool:
+        """Ask a task and its children to stop; whether that was accepted."""
+        payload = {"reason": reason} if reason else {}
+        return await self.steer(self._demand(task_id, SteeringEventType.CANCEL, payload, "user"))
+
+    async def steer(self, event: SteeringEvent) -> bool:
+        """Take a demand on a task; whether it was accepted. A repeat, an invalid one, and one that waits are not."""
+        await self.hydrate()
+        return await self._controls.steer(event)
+
+    async def broadcast_steer(
+        self, *, event_type: SteeringEventType, payload: Mapping[str, Any] | None = None, source: str = "user"
+    ) -> int:
+        """Ask the same of every task that is not over; answers how many accepted."""
+        active = [task.task_id for task in await self.list_tasks() if not is_over(task)]
+        accepted = [await self.steer(self._demand(task, event_type, payload or {}, source)) for task in active]
+        return sum(accepted)
+
+    def told(self, event: Any) -> None:
+        """Act on a demand that another process passed on."""
+        if self._core.runs_here(event.task_id) and self._controls.receive(event):
+            task = asyncio.get_running_loop().create_task(self._controls.act(event), name="session-told")
+            self._told.add(task)
+            task.add_done_callback(self._told.discard)
+
+    def _demand(self, task_id: str, kind: SteeringEventType, payload: Mapping[str, Any], source: str) -> SteeringEvent:
+        types = self._core.types
+        event: SteeringEvent = types.SteeringEvent(
+            session_id=self.session_id,
+            task_id=task_id,
+            event_type=types.SteeringEventType(kind.value),
+            payload=dict(payload),
+            source=source,
+        )
+        return event
+
+    # ---------------------------------------------------------------------------------------------------------- updates
+
+    async def subscribe(
+        self,
+        *,
+        task_ids: Iterable[str] | None = None,
+        update_types: Iterable[UpdateType] | None = None,
+        since_id: str | None = None,
+    ) -> Subscription:
+        """Follow the updates of every process, from now on or from the one after ``since_id``: none missed, none twice.
+
+        An id that is not known (any more) starts with the oldest update that is kept.
+        """
+        return await self._core.feed.subscribe(task_ids, update_types, since_id)
+
+    async def connect(self, transport: Transport, *, since_id: str | None = None) -> SessionConnection:
+        """A client: it gets the updates, and what it demands is taken."""
+        return SessionConnection(self, transport, since_id=since_id)
+
+    async def list_updates(
+        self, *, task_id: str | None = None, since_id: str | None = None, limit: int = 500
+    ) -> list[StateUpdate]:
+        """Stored updates: the first ``limit`` after ``since_id``, or the last ones."""
+        store = self._core.store
+        return list(await store.list_updates(self.session_id, task_id=task_id, since_id=since_id, limit=limit))
+
+    def report(self, task: TaskState, kind: UpdateType, content: Any, **fields: Any) -> StateUpdate:
+        """Publish an update of a task; its progress is stored with it."""
+        if kind == UpdateType.PROGRESS and isinstance(content, dict) and not is_over(task):
+            self._core.report_progress(task, content)
+        update: StateUpdate = self._core.report(task.task_id, kind, content, trace_id=task.trace_id, **fields)
+        return update
+
+    def _runtime(self, task: TaskState, inbox: SteeringInbox) -> TaskRuntime:
+        return TaskRuntime(session=self, state=task, steering=inbox)

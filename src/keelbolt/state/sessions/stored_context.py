@@ -1,0 +1,147 @@
+"""The stored context of a session: several processes change it, each change on top of the last one.
+
+Lives on the kernel's loop. A change is a function of the context; when another process was faster it is done anew on
+what that one left. So an update replaces the parts that it names and nothing else, a merge never loses a result, and
+whether a patch has diverged is judged by the context that it is merged into.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Generic, TypeVar
+
+from keelbolt.errors import CommitRefused
+from keelbolt.state.codec import decode, encode
+from keelbolt.state.families import CONTEXTS
+from keelbolt.state.names import name
+from keelbolt.state.sessions.context import SessionContext
+from keelbolt.state.types.planner import BackgroundTaskResult
+from keelbolt.storage import Insert, Kernel, Operation, Patch, Record, Replace
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[T]):
+    """What a change does: a new context (None: as it was), more or fewer waiting patches, writes that go along."""
+
+    answer: T
+    context: SessionContext | None = None
+    pending: int = 0
+    operations: tuple[Operation, ...] = ()
+
+
+Change = Callable[[SessionContext, int], Step[T]]
+
+
+class StoredContext:
+    """The context of one session, as this process last saw it in the store."""
+
+    def __init__(self, partition: str, session_id: str) -> None:
+        self._partition = partition
+        self._key = name(session_id)
+        self._turn = asyncio.Lock()
+        self._version = 0
+        self._seen = False
+        self._owed: deque[Change[Any]] = deque()
+        self.context = SessionContext()
+        self.pending = 0
+
+    async def read(self, kernel: Kernel) -> SessionContext:
+        """The context as it is now."""
+        async with self._turn:
+            await self._read(kernel)
+            await self._catch_up(kernel)
+            return self.context
+
+    async def change(self, kernel: Kernel, change: Change[T]) -> tuple[SessionContext, T]:
+        """Do this, on the context as it is now; changes happen in the order in which they were called."""
+        async with self._turn:
+            if not self._seen:
+                await self._read(kernel)
+            await self._catch_up(kernel)
+            answer = await self._apply(kernel, change)
+            return self.context, answer
+
+    @property
+    def owing(self) -> bool:
+        """Whether something is left to be done in the store."""
+        return bool(self._owed)
+
+    def owe(self, change: Change[Any]) -> None:
+        """Do this before the next change: the storage could not be used."""
+        self._owed.append(change)
+
+    async def _catch_up(self, kernel: Kernel) -> None:
+        while self._owed:
+            await self._apply(kernel, self._owed[0])
+            self._owed.popleft()
+
+    async def _apply(self, kernel: Kernel, change: Change[T]) -> T:
+        while True:
+            step = change(self.context, self.pending)
+            try:
+                await self._commit(kernel, step)
+            except CommitRefused as refusal:
+                if getattr(refusal.check, "collection", None) != CONTEXTS:
+                    raise
+                await self._read(kernel)
+            else:
+                return step.answer
+
+    async def _commit(self, kernel: Kernel, step: Step[Any]) -> None:
+        context, pending = step.context or self.context, self.pending + step.pending
+        here = {"pending": pending}
+        own: tuple[Operation, ...] = ()
+        if self._version == 0 and (step.context is not None or step.pending):
+            own = (Insert(CONTEXTS, self._key, dump_context(context), here),)
+        elif step.context is not None:
+            own = (Replace(CONTEXTS, self._key, self._version, dump_context(context), here),)
+        elif step.pending:
+            own = (Patch(CONTEXTS, self._key, here, self._version),)
+        if not own and not step.operations:
+            return
+        receipt = await kernel.commit(self._partition, *own, *step.operations)
+        if own:
+            self._version = receipt.version(CONTEXTS, self._key)
+            self.context, self.pending = context, pending
+
+    async def _read(self, kernel: Kernel) -> None:
+        self.take(await kernel.get(self._partition, CONTEXTS, self._key))
+
+    def take(self, record: Record | None) -> None:
+        """Go on from this record."""
+        self._seen = True
+        if record is None:
+            self._version, self.context, self.pending = 0, SessionContext(), 0
+        elif record.version != self._version:
+            pending = record.fields.get("pending")
+            self.pending = pending if isinstance(pending, int) else 0
+            self._version, self.context = record.version, load_context(record.body)
+
+
+def dump_context(context: SessionContext) -> bytes:
+    """The context as it is stored."""
+    parts = {field.name: getattr(context, field.name) for field in fields(context)}
+    parts["background_results"] = [_dump(result) for result in context.background_results.values()]
+    parts["background_result"] = _dump(context.background_result) if context.background_result else None
+    return encode(parts)
+
+
+def load_context(body: bytes) -> SessionContext:
+    """What `dump_context` was given."""
+    parts = decode(body)
+    results = [BackgroundTaskResult(**result) for result in parts.pop("background_results")]
+    last = parts.pop("background_result")
+    return SessionContext(
+        **parts,
+        background_results={result.task_id: result for result in results},
+        background_result=BackgroundTaskResult(**last) if last else None,
+    )
+
+
+def _dump(result: BackgroundTaskResult) -> dict[str, Any]:
+    return {field.name: getattr(result, field.name) for field in fields(result)}

@@ -1,0 +1,160 @@
+"""Telemetry of tasks: what became of them, for logs, metrics and traces. It is never on the critical path.
+
+A session hands each event to its `Telemetry`, which returns at once; a task of its own gives them to the sink, in
+order. A sink that fails, hangs or can't keep up costs events, never a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from typing import Any, Literal, Protocol
+
+from pydantic import BaseModel, Field
+
+from keelbolt.state.types.tasks import TaskState, TaskStatus, TaskType
+
+LEVELS = {"failed": logging.ERROR, "cancelled": logging.WARNING}
+
+EVENTS_WAITING = 1000
+EMIT_SECONDS = 5.0
+LAST_SECONDS = 1.0
+
+Outcome = Literal["spawned", "completed", "failed", "cancelled"]
+
+logger = logging.getLogger("keelbolt.state.sessions")
+
+
+class TaskTelemetryEvent(BaseModel):
+    """One step in the life of a task."""
+
+    event_type: Literal[
+        "task_spawned", "task_completed", "task_failed", "task_cancelled", "task_group_completed", "task_group_failed"
+    ]
+    outcome: Outcome
+    session_id: str
+    task_id: str
+    parent_task_id: str | None = None
+    trace_id: str | None = None
+    task_type: TaskType
+    status: TaskStatus
+    mode: Literal["foreground", "subagent", "job"] | None = None
+    spawn_reason: str | None = None
+    duration_ms: float | None = None
+    created_at_s: float = Field(default_factory=time.time)
+    extra: dict[str, Any] = Field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, task: TaskState, outcome: Outcome, *, duration_ms: float | None = None, **extra: Any
+    ) -> TaskTelemetryEvent:
+        """The event of a task that was spawned or has ended."""
+        snapshot = task.context_snapshot
+        mode: Literal["foreground", "subagent", "job"] = (
+            "subagent" if task.task_type == TaskType.BACKGROUND else "foreground"
+        )
+        if (snapshot.spawn_reason or "").startswith("tool:"):
+            mode = "job"
+        return cls.model_validate(
+            {
+                "event_type": f"task_{outcome}",
+                "outcome": outcome,
+                "session_id": task.session_id,
+                "task_id": task.task_id,
+                "parent_task_id": snapshot.spawned_from_task_id,
+                "trace_id": task.trace_id,
+                "task_type": task.task_type.value,
+                "status": task.status.value,
+                "mode": mode,
+                "spawn_reason": snapshot.spawn_reason,
+                "duration_ms": duration_ms,
+                "extra": extra,
+            }
+        )
+
+
+class TaskTelemetrySink(Protocol):
+    """Where telemetry goes."""
+
+    async def emit(self, event: TaskTelemetryEvent) -> None:
+        """Take one event."""
+
+
+class NoOpTaskTelemetrySink:
+    """Takes everything and keeps nothing."""
+
+    async def emit(self, event: TaskTelemetryEvent) -> None:
+        """Forget it."""
+
+
+class LoggingTaskTelemetrySink:
+    """Writes one line per event: info, a warning for cancelled tasks, an error for failed ones."""
+
+    def __init__(self, logger: logging.Logger | None = None, *, include_extra: bool = True) -> None:
+        self._logger = logger or logging.getLogger("keelbolt.state.sessions.telemetry")
+        self._include_extra = include_extra
+
+    async def emit(self, event: TaskTelemetryEvent) -> None:
+        """Write it."""
+        shown = {
+            "session_id": event.session_id,
+            "task_id": event.task_id,
+            "task_type": event.task_type.value,
+            "trace_id": event.trace_id,
+            "parent_task_id": event.parent_task_id,
+            "mode": event.mode,
+            "spawn_reason": event.spawn_reason,
+            "duration_ms": None if event.duration_ms is None else round(event.duration_ms, 2),
+            **(event.extra if self._include_extra else {}),
+        }
+        text = " ".join(f"{name}={value}" for name, value in shown.items() if value is not None)
+        self._logger.log(LEVELS.get(event.outcome, logging.INFO), "%s %s", event.event_type, text)
+
+
+class Telemetry:
+    """Hands events to a sink, beside everything else. `dropped` and `failed` count what the sink did not get."""
+
+    def __init__(self, sink: TaskTelemetrySink | None = None, *, waiting: int = EVENTS_WAITING) -> None:
+        self._sink = None if sink is None or isinstance(sink, NoOpTaskTelemetrySink) else sink
+        self._events: deque[TaskTelemetryEvent] = deque()
+        self._waiting = waiting
+        self._task: asyncio.Task[None] | None = None
+        self.dropped = 0
+        self.failed = 0
+
+    def emit(self, event: TaskTelemetryEvent) -> None:
+        """Take an event and return at once."""
+        if self._sink is None:
+            return
+        if len(self._events) >= self._waiting:
+            self.dropped += 1
+            return
+        self._events.append(event)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._work(self._sink), name="task-telemetry")
+
+    async def close(self) -> None:
+        """Give the sink a moment for what is left."""
+        if self._task is not None and not self._task.done():
+            await asyncio.wait({self._task}, timeout=LAST_SECONDS)
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        self.dropped += len(self._events)
+        self._events.clear()
+
+    async def _work(self, sink: TaskTelemetrySink) -> None:
+        while self._events:
+            event = self._events.popleft()
+            try:
+                async with asyncio.timeout(EMIT_SECONDS):
+                    await sink.emit(event)
+            except asyncio.CancelledError:
+                self.failed += 1
+                raise
+            except Exception:
+                self.failed += 1
+                logger.warning("A telemetry sink did not take %s.", event.event_type, exc_info=self.failed == 1)

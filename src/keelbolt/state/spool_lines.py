@@ -1,0 +1,69 @@
+"""A write as a line in the file of a spool."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from keelbolt.errors import InvalidState
+from keelbolt.state.writes import Write
+from keelbolt.storage import Append, Delete, Draft, FieldIn, Operation, Put
+
+
+def dump_write(write: Write) -> bytes:
+    """The write as one line of JSON."""
+    return json.dumps(
+        {
+            "partition": write.partition,
+            "method": write.method,
+            "trace_id": write.trace_id,
+            "spooled_at": write.spooled_at,
+            "operations": [_dump(operation) for operation in write.certain],
+        }
+    ).encode()
+
+
+def load_write(line: bytes) -> Write:
+    """The write of such a line."""
+    stored = json.loads(line)
+    operations = tuple(_load(operation) for operation in stored["operations"])
+    return Write(
+        stored["partition"],
+        stored["method"],
+        operations,
+        len(line),
+        trace_id=stored["trace_id"],
+        spooled_at=stored["spooled_at"],
+    )
+
+
+def _dump(operation: Operation) -> dict[str, Any]:
+    match operation:
+        case Put(collection, key, body, fields, expires_in):
+            return {"put": [collection, key, _text(body), dict(fields), expires_in]}
+        case Append(log, stream, entries):
+            return {"append": [log, stream, [[entry.kind, _text(entry.data), entry.dedupe] for entry in entries]]}
+        case FieldIn(collection, key, field, values):
+            return {"field_in": [collection, key, field, list(values)]}
+        case Delete(collection, key, None):
+            return {"delete": [collection, key]}
+        case _:
+            raise InvalidState(f"a {type(operation).__name__} can't wait in a spool")
+
+
+def _load(stored: dict[str, Any]) -> Operation:
+    if "put" in stored:
+        collection, key, body, fields, expires_in = stored["put"]
+        return Put(collection, key, base64.b64decode(body), fields, expires_in)
+    if "field_in" in stored:
+        collection, key, field, values = stored["field_in"]
+        return FieldIn(collection, key, field, tuple(values))
+    if "delete" in stored:
+        return Delete(*stored["delete"])
+    log, stream, entries = stored["append"]
+    return Append(log, stream, tuple(Draft(kind, base64.b64decode(data), dedupe) for kind, data, dedupe in entries))
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -1,0 +1,332 @@
+"""The StateStore: every capability of the specification, on every engine."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from keelbolt.errors import InvalidState
+from keelbolt.state.artifacts.store import ArtifactStore
+from keelbolt.state.artifacts.totals import Retention
+from keelbolt.state.binding import Choice, Types
+from keelbolt.state.bindings import Bindings
+from keelbolt.state.codec import Fallback, describe
+from keelbolt.state.desk import Desk
+from keelbolt.state.directory import Directory
+from keelbolt.state.events import Events
+from keelbolt.state.families import partition_of
+from keelbolt.state.health import StateHealth, counters_of, health_of
+from keelbolt.state.host import Host, LoopHost
+from keelbolt.state.link import Link
+from keelbolt.state.memory_state import MemoryStates
+from keelbolt.state.pauses import PAUSE_SECONDS, Pauses
+from keelbolt.state.planner_events import PlannerEvents
+from keelbolt.state.policy import Counters, PolicyName
+from keelbolt.state.retention import StateRetention, StateSwept, sweep_state
+from keelbolt.state.saving import Saved, handed_over
+from keelbolt.state.spool import FileSpool
+from keelbolt.state.tasks import Tasks
+from keelbolt.state.thread_host import ThreadHost
+from keelbolt.state.trajectories import Trajectories
+from keelbolt.state.updates import Steering, Updates
+from keelbolt.state.writer import Writer
+from keelbolt.storage import Durability, Kernel, Operation, open_storage
+
+
+class StateStore:
+    """Give it to PenguiFlow as ``state_store=…``, or use it alone.
+
+        store = StateStore("sqlite:///state.db")
+        await store.save_event(event)
+        history = await store.load_history("trace")
+
+    It can be made and used anywhere: in one event loop or several after each other, and it needs no closing (`close`,
+    or ``async with``, only ends it earlier). Each ``save_*`` copies what it is given and takes its place when it is
+    *called*; awaiting pauses, tasks, steering, bindings and memory returns when they are committed, the others return
+    at once, and every read sees them.
+
+    ``url`` is a storage URL, or a kernel that is open already; then the store belongs to the loop of that kernel.
+    ``tenant`` divides one storage among several. ``types`` chooses the classes that come back: penguiflow's if it is
+    installed, else ours. ``policy`` is ``strict`` or ``resilient``, ``spool`` a directory for what the storage could
+    not take (in memory, if None). ``write_behind=False``: every save returns when it is committed.
+    """
+
+    def __init__(
+        self,
+        url: str | Kernel,
+        *,
+        tenant: str = "default",
+        types: Choice = "auto",
+        policy: PolicyName = "strict",
+        spool: str | os.PathLike[str] | None = None,
+        durability: Durability | None = None,
+        write_behind: bool = True,
+        timeout_seconds: float = 10.0,
+        exit_seconds: float = 5.0,
+        pause_seconds: float = PAUSE_SECONDS,
+        max_waiting: int = 20_000,
+        fallback: Fallback = describe,
+        artifact_retention: Retention | None = None,
+    ) -> None:
+        if policy not in ("strict", "resilient"):
+            raise InvalidState(f"policy is 'strict' or 'resilient', not {policy!r}")
+        if spool is not None:
+            if policy != "resilient":
+                raise InvalidState("a spool is for policy='resilient'; a strict store tells what it could not save")
+            try:
+                Path(spool).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise InvalidState(f"the spool {os.fspath(spool)!r} can't be a directory: {error.strerror}") from error
+
+        def engine() -> tuple[Link, Writer]:
+            link = (
+                Link(given=url) if isinstance(url, Kernel) else Link(lambda: open_storage(url, durability=durability))
+            )
+            waiting = FileSpool(spool) if spool is not None else None
+            return link, Writer(link, policy, timeout_seconds=timeout_seconds, spool=waiting)
+
+        host: Host
+        thread: ThreadHost | None = None
+        if isinstance(url, Kernel):
+            host = LoopHost(engine)
+        else:
+            open_storage(url, durability=durability)  # a URL that makes no sense is told here and not later
+            host = thread = ThreadHost(engine, exit_seconds=exit_seconds)
+        self._desk = desk = Desk(
+            host,
+            partition_of(tenant),
+            Types(types),
+            policy=policy,
+            timeout_seconds=timeout_seconds,
+            behind=write_behind,
+            fallback=fallback,
+            max_waiting=max_waiting,
+        )
+        if thread is not None:  # nobody has the store any more, nor its artifacts
+            weakref.finalize(desk, thread.abandon).atexit = False
+        self.tenant = tenant
+        self._events = Events(desk)
+        self._bindings = Bindings(desk)
+        self._pauses = Pauses(desk, pause_seconds)
+        self._memory = MemoryStates(desk)
+        self._tasks = Tasks(desk)
+        self._updates = Updates(desk)
+        self._steering = Steering(desk)
+        self._trajectories = Trajectories(desk)
+        self._planner_events = PlannerEvents(desk)
+        self._directory = Directory(desk)
+        self._artifacts = ArtifactStore(desk, retention=artifact_retention)
+
+    # -------------------------------------------------------------------------------------------------- lifecycle
+
+    @property
+    def desk(self) -> Desk:
+        """What the store is made of, for those that build on it."""
+        return self._desk
+
+    @property
+    def policy(self) -> PolicyName:
+        """What happens when the storage can't be used."""
+        return self._desk.policy
+
+    @property
+    def host(self) -> Host:
+        """Where the kernel lives."""
+        return self._desk.host
+
+    @property
+    def partition(self) -> str:
+        """The partition of this tenant's state."""
+        return self._desk.partition
+
+    @property
+    def types(self) -> Types:
+        """The classes that come back."""
+        return self._desk.types
+
+    async def flush(self) -> None:
+        """Return when everything that was saved before is committed.
+
+        Under ``strict`` it raises the first loss since the last flush of something nobody waited for.
+        """
+        await self._desk.host.flush()
+        writer = self._desk.host.writer
+        loss = writer.loss() if writer is not None else None
+        if loss is not None and self._desk.policy == "strict":
+            raise loss
+
+    async def sweep(self, retention: StateRetention) -> StateSwept:
+        """Remove what this policy lets go, and what has expired; answers what went."""
+        return await self._desk.host.ask(lambda kernel: sweep_state(kernel.scoped(self.partition), retention))
+
+    async def close(self) -> None:
+        """Finish everything, and let go of the storage."""
+        try:
+            await self.flush()
+        finally:
+            await self._desk.host.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def health(self) -> StateHealth:
+        """How the store is; never raises."""
+        return await health_of(self._desk)
+
+    @property
+    def counters(self) -> Counters:
+        """What has happened since the store was made."""
+        return counters_of(self._desk)
+
+    @property
+    def artifact_store(self) -> ArtifactStore:
+        """The artifacts, in the same storage."""
+        return self._artifacts
+
+    # ----------------------------------------------------------------------------------------------------- events
+
+    @handed_over
+    def save_event(self, event: Any, planner_event: Any = None) -> Saved:
+        """Keep an event of a flow. ``save_event(trace_id, planner_event)`` is the older name of save_planner_event."""
+        if planner_event is not None:
+            return self._planner_events.save(event, planner_event)
+        return self._events.save(event)
+
+    @handed_over
+    def save_events(self, events: Iterable[Any]) -> Saved:
+        """Keep several events of flows, of any traces."""
+        return self._events.save_many(events)
+
+    save_events_bulk = save_events
+
+    async def load_history(self, trace_id: str) -> Sequence[Any]:
+        """The events of a trace, by time and then by arrival; ``__global__`` are those of no trace."""
+        return await self._events.load(trace_id)
+
+    # --------------------------------------------------------------------------------------------------- bindings
+
+    @handed_over
+    def save_remote_binding(self, binding: Any) -> Saved:
+        """Keep which remote task works for a trace."""
+        return self._bindings.save(binding)
+
+    async def find_binding(
+        self,
+        *,
+        router_session_id: str,
+        agent_url: str,
+        remote_skill: str,
+        tenant_id: str | None = None,
+        user_id: str | None = None,
+    ) -> Any | None:
+        """The binding of this conversation that was saved last and is still open, or None."""
+        return await self._bindings.find(router_session_id, agent_url, remote_skill, tenant_id, user_id)
+
+    async def list_bindings(self, *, router_session_id: str) -> Sequence[Any]:
+        """The bindings of a session."""
+        return await self._bindings.list(router_session_id)
+
+    async def mark_binding_terminal(self, *, trace_id: str, context_id: str | None, task_id: str) -> None:
+        """No further turn goes to this remote task."""
+        await self._bindings.end(trace_id, context_id, task_id)
+
+    # ------------------------------------------------------------------------------------------- pauses and memory
+
+    @handed_over
+    def save_planner_state(self, token: str, payload: dict[str, Any]) -> Saved:
+        """Keep a pause under its token, for ``pause_seconds``."""
+        return self._pauses.save(token, payload)
+
+    async def load_planner_state(self, token: str) -> dict[str, Any] | None:
+        """Take the pause: of all that ask for it, on all machines, one gets it."""
+        return await self._pauses.take(token)
+
+    @handed_over
+    def save_memory_state(self, key: str, state: dict[str, Any]) -> Saved:
+        """Keep a state under this key."""
+        return self._memory.save(key, state)
+
+    async def load_memory_state(self, key: str) -> dict[str, Any] | None:
+        """The state, or None."""
+        return await self._memory.load(key)
+
+    # ---------------------------------------------------------------------------------------------------- sessions
+
+    @handed_over
+    def save_task(self, state: Any, *, checks: tuple[Operation, ...] = ()) -> Saved:
+        """Keep a task as it is now. ``checks`` are of the kernel: if one does not hold, it is not saved."""
+        return self._tasks.save(state, checks=checks)
+
+    async def list_tasks(self, session_id: str) -> Sequence[Any]:
+        """The tasks of a session, in the order in which they came."""
+        return await self._tasks.load(session_id)
+
+    @handed_over
+    def save_update(self, update: Any) -> Saved:
+        """Keep an update; a repeat of its id is the same update."""
+        return self._updates.save(update)
+
+    async def list_updates(
+        self, session_id: str, *, task_id: str | None = None, since_id: str | None = None, limit: int = 500
+    ) -> Sequence[Any]:
+        """With a cursor the first ``limit`` updates after it; without one, or with one nobody knows, the last."""
+        return await self._updates.list(session_id, task_id, since_id, limit)
+
+    save_task_update = save_update
+    list_task_updates = list_updates
+
+    @handed_over
+    def save_steering(self, event: Any) -> Saved:
+        """Keep a steering event, cut to size; one that is not valid raises SteeringValidationError and is not kept."""
+        return self._steering.save(event)
+
+    async def list_steering(
+        self, session_id: str, *, task_id: str | None = None, since_id: str | None = None, limit: int = 500
+    ) -> Sequence[Any]:
+        """With a cursor the first ``limit`` events after it; without one, or with one nobody knows, the last."""
+        return await self._steering.list(session_id, task_id, since_id, limit)
+
+    # ---------------------------------------------------------------------------------------------------- planners
+
+    @handed_over
+    def save_trajectory(self, trace_id: str, session_id: str, trajectory: Any) -> Saved:
+        """Keep a trajectory, over an older one of the same trace and session."""
+        return self._trajectories.save(trace_id, session_id, trajectory)
+
+    async def get_trajectory(self, trace_id: str, session_id: str) -> Any | None:
+        """The trajectory; None also where the session is another."""
+        return await self._trajectories.load(trace_id, session_id)
+
+    async def list_traces(self, session_id: str, limit: int = 50) -> list[str]:
+        """The traces of a session, the last saved first."""
+        return await self._trajectories.traces(session_id, limit)
+
+    @handed_over
+    def save_planner_event(self, trace_id: str, event: Any) -> Saved:
+        """Keep an event of a planner; a repeat is the same event."""
+        return self._planner_events.save(trace_id, event)
+
+    async def list_planner_events(self, trace_id: str) -> list[Any]:
+        """The events of a trace in the order in which they came."""
+        return await self._planner_events.load(trace_id)
+
+    get_events = list_planner_events
+
+    # ------------------------------------------------------------------------------------------------------ people
+
+    async def list_sessions(self, limit: int = 50) -> list[str]:
+        """The sessions of which something was saved, the newest first."""
+        return await self._directory.sessions(limit)
+
+    async def list_all_traces(self, limit: int = 50) -> list[str]:
+        """The traces of which something was saved, of all sessions and of none, the newest first."""
+        return await self._directory.traces(limit)

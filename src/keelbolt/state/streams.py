@@ -1,0 +1,100 @@
+"""Reading logs: a whole stream, the last N of it, or the first N after an entry."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from keelbolt.errors import LogTrimmed
+from keelbolt.state.codec import canonical, decode
+from keelbolt.state.writes import MANY
+from keelbolt.storage import Entry, Scope
+
+PAGE = 2000
+PAGE_BYTES = 8 * 1024 * 1024
+
+Keep = Callable[[Entry], bool]
+
+
+async def read_all(scope: Scope, log: str, stream: str) -> list[Entry]:
+    """Every entry, in order."""
+    entries: list[Entry] = []
+    after: int | None = None
+    while True:
+        page = await scope.read_log(log, stream, after=after, limit=PAGE, max_bytes=PAGE_BYTES)
+        entries.extend(page.entries)
+        if not page.entries or page.entries[-1].seq >= page.head:
+            return entries
+        after = page.entries[-1].seq
+
+
+async def read_items(scope: Scope, log: str, stream: str) -> list[Any]:
+    """Every item of a log whose entries hold one item or many, decoded, in order."""
+    items: list[Any] = []
+    for entry in await read_all(scope, log, stream):
+        items += items_of(entry)
+    return items
+
+
+def items_of(entry: Entry) -> list[Any]:
+    """The items of such an entry."""
+    found = decode(entry.data)
+    return found if entry.kind == MANY else [found]
+
+
+def once(items: Iterable[dict[str, Any]], *fields: str, seen: set[bytes] | None = None) -> list[dict[str, Any]]:
+    """Without the items that are repeats of one before: equal in these fields, or in all if none is given.
+
+    ``seen`` remembers those of an earlier call.
+    """
+    seen = set() if seen is None else seen
+    kept = []
+    for item in items:
+        mark = canonical([item.get(field) for field in fields] if fields else item)
+        if mark not in seen:
+            seen.add(mark)
+            kept.append(item)
+    return kept
+
+
+async def read_some(
+    scope: Scope, log: str, stream: str, *, since: str | None, limit: int, keep: Keep | None = None
+) -> list[Entry]:
+    """The first ``limit`` entries after the one with this dedupe key; without one, or with one that is not known, the
+    last ``limit``. Entries that are not to be kept do not count.
+    """
+    if limit <= 0:
+        return []
+    after = await scope.seq_of(log, stream, since) if since is not None else None
+    if after is not None:
+        with contextlib.suppress(LogTrimmed):  # what comes after it was trimmed meanwhile: as if it were not known
+            return await _forward(scope, log, stream, after, limit, keep)
+    return await _backward(scope, log, stream, limit, keep)
+
+
+async def _forward(scope: Scope, log: str, stream: str, after: int, limit: int, keep: Keep | None) -> list[Entry]:
+    found: list[Entry] = []
+    while True:
+        page = await scope.read_log(log, stream, after=after, limit=_size(limit, found, keep), max_bytes=PAGE_BYTES)
+        found.extend(page.entries if keep is None else filter(keep, page.entries))
+        if not page.entries or page.entries[-1].seq >= page.head or len(found) >= limit:
+            return found[:limit]
+        after = page.entries[-1].seq
+
+
+async def _backward(scope: Scope, log: str, stream: str, limit: int, keep: Keep | None) -> list[Entry]:
+    found: list[Entry] = []
+    before: int | None = None
+    while True:
+        page = await scope.read_log(
+            log, stream, before=before, limit=_size(limit, found, keep), max_bytes=PAGE_BYTES, backward=True
+        )
+        found.extend(page.entries if keep is None else filter(keep, page.entries))
+        if not page.entries or page.entries[-1].seq <= page.floor + 1 or len(found) >= limit:
+            return found[:limit][::-1]
+        before = page.entries[-1].seq
+
+
+def _size(limit: int, found: list[Entry], keep: Keep | None) -> int:
+    return min(PAGE, limit - len(found)) if keep is None else PAGE

@@ -1,0 +1,108 @@
+"""Tasks of sessions.
+
+The context a task was started with is a record of its own, and is written when it changed: a task that reports progress
+rewrites a few hundred bytes, however large its context is. The order in which tasks came is a log of their ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import OrderedDict
+from typing import Any
+
+from keelbolt.errors import InvalidState
+from keelbolt.state.codec import decode, dump_fields
+from keelbolt.state.desk import Desk, wanted
+from keelbolt.state.families import SNAPSHOTS, TASK_ORDER, TASKS
+from keelbolt.state.names import digest, joined, name
+from keelbolt.state.saving import Saved
+from keelbolt.state.streams import read_all
+from keelbolt.storage import Append, Draft, FieldIn, Operation, Put, Query, Record, Scope
+
+KNOWN = 4096  # tasks whose context this process knows to be stored
+PAGE = 2000
+
+
+class Tasks:
+    """``save_task`` and ``list_tasks``."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._known: OrderedDict[str, str] = OrderedDict()  # key → digest of the context that was written
+
+    def save(self, state: Any, *, checks: tuple[Operation, ...] = ()) -> Saved:
+        """Keep the task as it is now, if these checks hold."""
+        wanted(state, "TaskState", "task_id", "session_id", "context_snapshot", "__dataclass_fields__")
+        fields = dump_fields(state)
+        snapshot = fields.pop("context_snapshot")
+        wanted(snapshot, "TaskContextSnapshot", "model_dump")
+        context = self._desk.encode(dump_fields(snapshot))
+        body = self._desk.encode(fields)
+        session, key, mark = name(state.session_id), joined(state.session_id, state.task_id), digest(context)
+        task = Put(TASKS, key, body, {"session": session, "saved": self._desk.tick()})
+        whole: tuple[Operation, ...] = (
+            *checks,
+            task,
+            Put(SNAPSHOTS, key, context, {"session": session, "hash": mark}),
+            Append(TASK_ORDER, session, (Draft("task", name(state.task_id).encode(), name(state.task_id)),)),
+            *self._desk.note(session_id=state.session_id),
+        )
+        size = len(body) + len(context)
+        if self._known.get(key) == mark:
+            # Refused, and then written whole, when somebody else changed or removed the context.
+            unchanged = (*checks, FieldIn(SNAPSHOTS, key, "hash", (mark,)), task)
+            return self._desk.save("save_task", unchanged, size, trace_id=state.trace_id, vital=True, alternative=whole)
+        self._know(key, mark)
+        return self._desk.save("save_task", whole, size, trace_id=state.trace_id, vital=True)
+
+    async def load(self, session_id: str) -> list[Any]:
+        """The tasks of a session, in the order in which they came."""
+        session = name(session_id)
+
+        async def read(scope: Scope) -> list[tuple[Any, Any]]:
+            tasks, snapshots, came = await asyncio.gather(
+                _all(scope, TASKS, session), _all(scope, SNAPSHOTS, session), read_all(scope, TASK_ORDER, session)
+            )
+            contexts = {record.key: record for record in snapshots}
+            if missing := [record.key for record in tasks if record.key not in contexts]:  # saved between the reads
+                later = await scope.get_many(SNAPSHOTS, missing)
+                contexts.update({record.key: record for record in later if record is not None})
+            order = {entry.data.decode(): entry.seq for entry in came}
+            tasks.sort(key=lambda record: order.get(record.key.rpartition("/")[2], math.inf))
+            return [(decode(record.body), _context(contexts.get(record.key))) for record in tasks]
+
+        none: list[tuple[Any, Any]] = []
+        found = await self._desk.load("list_tasks", read, none)
+        return [self._task(fields, context) for fields, context in found]
+
+    def _task(self, fields: dict[str, Any], context: dict[str, Any] | None) -> Any:
+        ids = {"session_id": fields["session_id"], "task_id": fields["task_id"]}
+        snapshot = self._desk.types.make("TaskContextSnapshot", context if context is not None else ids)
+        return self._desk.types.make("TaskState", {**fields, "context_snapshot": snapshot})
+
+    def _know(self, key: str, mark: str) -> None:
+        self._known[key] = mark
+        self._known.move_to_end(key)
+        if len(self._known) > KNOWN:
+            self._known.popitem(last=False)
+
+
+def _context(record: Record | None) -> dict[str, Any] | None:
+    if record is None:
+        return None
+    context = decode(record.body)
+    if not isinstance(context, dict):
+        raise InvalidState(f"what is stored under {record.key!r} is no context of a task")
+    return context
+
+
+async def _all(scope: Scope, collection: str, session: str) -> list[Record]:
+    records: list[Record] = []
+    cursor: str | None = None
+    while True:
+        page = await scope.find(Query(collection, {"session": session}), limit=PAGE, cursor=cursor)
+        records.extend(page.records)
+        cursor = page.cursor
+        if cursor is None:
+            return records

@@ -1,0 +1,64 @@
+"""Trajectories of planners, one for each trace and session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keelbolt.state.codec import decode
+from keelbolt.state.desk import Desk, wanted
+from keelbolt.state.families import TRAJECTORIES
+from keelbolt.state.names import joined, name, unnamed
+from keelbolt.state.saving import Saved
+from keelbolt.storage import Put, Query, Record, Scope
+from keelbolt.storage.records import Fields
+
+PAGE = 1000
+
+
+class Trajectories:
+    """``save_trajectory``, ``get_trajectory`` and ``list_traces``."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def save(self, trace_id: str, session_id: str, trajectory: Any) -> Saved:
+        """Keep a trajectory; its trace is now the session's newest."""
+        wanted(trajectory, "Trajectory", "serialise")
+        body = self._desk.encode({"trace_id": trace_id, "session_id": session_id, "trajectory": trajectory.serialise()})
+        fields: Fields = {"session": name(session_id), "trace": name(trace_id), "saved": self._desk.tick()}
+        kept = Put(TRAJECTORIES, joined(trace_id, session_id), body, fields)
+        notes = self._desk.note(session_id=session_id, trace_id=trace_id)
+        return self._desk.save("save_trajectory", (kept, *notes), len(body), trace_id=trace_id, behind=True)
+
+    async def load(self, trace_id: str, session_id: str) -> Any | None:
+        """The trajectory, or None."""
+
+        async def read(scope: Scope) -> Any | None:
+            record = await scope.get(TRAJECTORIES, joined(trace_id, session_id))
+            return decode(record.body)["trajectory"] if record is not None else None
+
+        stored = await self._desk.load("get_trajectory", read, None, trace_id=trace_id)
+        return self._desk.types.Trajectory.from_serialised(stored) if stored is not None else None
+
+    async def traces(self, session_id: str, limit: int) -> list[str]:
+        """The traces of a session, the last saved first."""
+        query = Query(TRAJECTORIES, {"session": name(session_id)}, order="saved", newest_first=True)
+
+        async def read(scope: Scope) -> list[str]:
+            traces: list[str] = []
+            cursor: str | None = None
+            while len(traces) < limit:
+                page = await scope.find(query, limit=min(PAGE, limit - len(traces)), cursor=cursor)
+                traces += [_trace(record) for record in page.records]
+                cursor = page.cursor
+                if cursor is None:
+                    break
+            return traces
+
+        none: list[str] = []
+        return await self._desk.load("list_traces", read, none)
+
+
+def _trace(record: Record) -> str:
+    trace_id = unnamed(record.key.partition("/")[0])
+    return trace_id if trace_id is not None else decode(record.body)["trace_id"]

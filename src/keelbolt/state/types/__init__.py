@@ -1,0 +1,43 @@
+"""The types of the StateStore specification, so that a store works alone. With penguiflow its own come back."""
+
+from __future__ import annotations
+
+from keelbolt.state.types.actions import PlannerAction
+from keelbolt.state.types.artifacts import ArtifactRef, ArtifactRetentionConfig, ArtifactScope
+from keelbolt.state.types.events import FlowEvent, RemoteBinding, StoredEvent
+from keelbolt.state.types.planner import BackgroundTaskResult, PlannerEvent
+from keelbolt.state.types.steering import SteeringEvent, SteeringEventType
+from keelbolt.state.types.tasks import (
+    StateUpdate,
+    TaskContextSnapshot,
+    TaskState,
+    TaskStateModel,
+    TaskStatus,
+    TaskType,
+    UpdateType,
+)
+from keelbolt.state.types.trajectories import Trajectory, TrajectoryStep, TrajectorySummary
+
+__all__ = [
+    "ArtifactRef",
+    "ArtifactRetentionConfig",
+    "ArtifactScope",
+    "BackgroundTaskResult",
+    "FlowEvent",
+    "PlannerAction",
+    "PlannerEvent",
+    "RemoteBinding",
+    "StateUpdate",
+    "SteeringEvent",
+    "SteeringEventType",
+    "StoredEvent",
+    "TaskContextSnapshot",
+    "TaskState",
+    "TaskStateModel",
+    "TaskStatus",
+    "TaskType",
+    "Trajectory",
+    "TrajectoryStep",
+    "TrajectorySummary",
+    "UpdateType",
+]

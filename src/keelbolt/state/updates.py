@@ -1,0 +1,82 @@
+"""Updates of tasks and steering events: two logs of a session, in which a cursor is the id of the last one seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keelbolt.state.codec import decode, dump_fields
+from keelbolt.state.desk import Desk, wanted
+from keelbolt.state.families import STEERING, UPDATES
+from keelbolt.state.names import name
+from keelbolt.state.saving import Saved
+from keelbolt.state.steering import checked
+from keelbolt.state.streams import read_some
+from keelbolt.storage import Append, Draft, Entry, Operation, Scope
+
+
+class SessionLog:
+    """One kind of entries, each with an id of its own in its session."""
+
+    def __init__(self, desk: Desk, log: str, kind: str, id_field: str, *, save: str, load: str) -> None:
+        self._desk = desk
+        self._log = log
+        self._kind = kind
+        self._id = id_field
+        self._save = save
+        self._load = load
+
+    def append(self, item: Any, *, behind: bool) -> Saved:
+        """Keep one; a repeat of its id is the same one."""
+        wanted(item, self._kind, "session_id", "task_id", self._id)
+        body = self._desk.encode(dump_fields(item))
+        draft = Draft(name(item.task_id), body, name(getattr(item, self._id)))
+        operations: tuple[Operation, ...] = (Append(self._log, name(item.session_id), (draft,)),)
+        operations += self._desk.note(session_id=item.session_id)
+        return self._desk.save(
+            self._save, operations, len(body), trace_id=getattr(item, "trace_id", None), behind=behind
+        )
+
+    async def list(self, session_id: str, task_id: str | None, since_id: str | None, limit: int) -> list[Any]:
+        """With a cursor the first ``limit`` after it, without one the last ``limit``."""
+        task = name(task_id) if task_id is not None else None
+
+        def of_task(entry: Entry) -> bool:
+            return entry.kind == task
+
+        async def read(scope: Scope) -> list[Any]:
+            entries = await read_some(
+                scope,
+                self._log,
+                name(session_id),
+                since=name(since_id) if since_id is not None else None,
+                limit=limit,
+                keep=of_task if task is not None else None,
+            )
+            return [decode(entry.data) for entry in entries]
+
+        none: list[Any] = []
+        stored = await self._desk.load(self._load, read, none)
+        return [self._desk.types.make(self._kind, fields) for fields in stored]
+
+
+class Updates(SessionLog):
+    """``save_update`` and ``list_updates``."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk, UPDATES, "StateUpdate", "update_id", save="save_update", load="list_updates")
+
+    def save(self, update: Any) -> Saved:
+        """Keep an update."""
+        return self.append(update, behind=True)
+
+
+class Steering(SessionLog):
+    """``save_steering`` and ``list_steering``. What is kept is valid and cut to size."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk, STEERING, "SteeringEvent", "event_id", save="save_steering", load="list_steering")
+
+    def save(self, event: Any) -> Saved:
+        """Keep a steering event; raises SteeringValidationError when it is not valid for its type."""
+        wanted(event, "SteeringEvent", "event_type", "payload", "model_copy")
+        return self.append(checked(event), behind=False)

@@ -1,0 +1,290 @@
+"""Brings writes to the storage in the order in which they were called.
+
+It lives in the event loop of the kernel. What nobody waits for is held back while a commit is under way and then
+written in one commit with all that came meanwhile; what somebody waits for goes at once, with everything called before.
+
+Under the policy ``resilient`` a write that fails because the storage can't be used goes to the `Recovery`, and so does
+everything after it until that is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from keelbolt.errors import (
+    CommitRefused,
+    InvalidRequest,
+    KeelboltError,
+    StateNotSaved,
+    StateTimeout,
+    StorageBroken,
+    StorageClosed,
+    StorageUnavailable,
+)
+from keelbolt.state.breaker import Breaker
+from keelbolt.state.link import CLOSED, Link
+from keelbolt.state.policy import Counters, PolicyName, logger, tell_save_failed
+from keelbolt.state.recovery import Recovery
+from keelbolt.state.spool import MemorySpool, Spool
+from keelbolt.state.writes import GROUP_BYTES, GROUP_ENTRIES, Write, keys_of, merged
+from keelbolt.storage import Kernel, Operation, Put, Receipt
+from keelbolt.storage.requests import MAX_OPERATIONS
+
+
+class Writer:
+    """One for each kernel."""
+
+    def __init__(self, link: Link, policy: PolicyName, *, timeout_seconds: float, spool: Spool | None = None) -> None:
+        self._link = link
+        self._policy = policy
+        self._timeout = timeout_seconds
+        self._queue: deque[Write] = deque()
+        self._urgent = 0  # how many in the queue, or waiting for it, do not want to be held back
+        self._under_way: dict[asyncio.Future[Receipt], Sequence[Write]] = {}
+        self._numbers = 0
+        self._starting: asyncio.Task[None] | None = None
+        self._repairs: set[asyncio.Task[None]] = set()
+        self._progress: asyncio.Future[None] | None = None  # somebody waits for what happens next
+        self._ended = False
+        self._first_loss: BaseException | None = None
+        self.breaker = Breaker()
+        self.counters = Counters()
+        self.waiting = 0
+        """How many writes are not committed yet, those in the spool aside. Read from other threads too."""
+        self.recovery = Recovery(
+            link,
+            spool if spool is not None else MemorySpool(),
+            self.breaker,
+            self.counters,
+            timeout_seconds=timeout_seconds,
+            over=self._pump,
+        )
+        self.recovery.start()
+
+    def take(self, writes: Iterable[Write]) -> None:
+        """Writes, in the order of their calls."""
+        for write in writes:
+            self._numbers += 1
+            write.number = self._numbers
+            self._urgent += write.outcome is not None
+            self._queue.append(write)
+            self.waiting += 1
+        if self._ended:  # they came beside the end
+            while self._queue:
+                self._failed(self._next(), StorageClosed(CLOSED))
+        self._pump()
+
+    async def settle(self) -> None:
+        """Return when all that was taken before is committed, spooled or lost."""
+        last = self._numbers
+        if self._oldest() > last:
+            return
+        self._urgent += 1
+        try:
+            self._pump()
+            while self._oldest() <= last:
+                if self._progress is None:
+                    self._progress = asyncio.get_running_loop().create_future()
+                await asyncio.shield(self._progress)
+        finally:
+            self._urgent -= 1
+
+    def _oldest(self) -> float:
+        """The number of the write that waits longest."""
+        numbers = [group[0].number for group in self._under_way.values()]
+        if self._queue:
+            numbers.append(self._queue[0].number)
+        return min(numbers, default=math.inf)
+
+    def loss(self) -> BaseException | None:
+        """The first write that nobody waited for and that was lost, told once."""
+        error, self._first_loss = self._first_loss, None
+        return error
+
+    async def close(self) -> None:
+        """Commit what was taken, or leave it in the spool."""
+        await self.settle()
+        await self.recovery.stop()
+        self.give_up()
+
+    def give_up(self) -> None:
+        """The end: what is not committed goes to the spool or is reported as lost."""
+        if self._ended:
+            return
+        self._ended = True
+        left = [write for writes in self._under_way.values() for write in writes] + list(self._queue)
+        self._under_way.clear()
+        self._queue.clear()
+        for write in left:
+            self._failed(write, StateTimeout("the program ended before this was written"))
+        spool = self.recovery.spool
+        if len(spool) and isinstance(spool, MemorySpool):
+            self.counters.lost += len(spool)
+            logger.critical("%d writes that waited for the storage are lost with this process", len(spool))
+        spool.close()
+
+    # ------------------------------------------------------------------------------------------------- the usual way
+
+    def _pump(self) -> None:
+        if self.recovery.active:
+            while self._queue:
+                self.waiting -= 1
+                self._to_spool(self._next(), StorageUnavailable("the storage is being waited for"))
+        while self._queue:
+            if self._under_way and not self._urgent and len(self._queue) < GROUP_ENTRIES:
+                break  # they go together when what is under way is done
+            kernel = self._link.open
+            if kernel is None:
+                if self._starting is None:
+                    self._starting = asyncio.get_running_loop().create_task(self._open())
+                break
+            self._submit(kernel, self._group())
+        if not self._under_way:
+            self.recovery.caught_up()
+        progress, self._progress = self._progress, None
+        if progress is not None and not progress.done():
+            progress.set_result(None)
+
+    def _next(self) -> Write:
+        write = self._queue.popleft()
+        self._urgent -= write.outcome is not None
+        return write
+
+    def _group(self) -> list[Write]:
+        """The next writes that can be one commit: one that is waited for, or several that are not."""
+        group = [self._next()]
+        if group[0].outcome is not None or not group[0].plain:
+            return group
+        size, operations, partition = group[0].size, len(group[0].operations), group[0].partition
+        while self._queue and len(group) < GROUP_ENTRIES:
+            write = self._queue[0]
+            size += write.size
+            operations += len(write.operations)
+            if write.outcome is not None or write.partition != partition or not write.plain:
+                break
+            if size > GROUP_BYTES or operations > MAX_OPERATIONS:
+                break
+            group.append(self._next())
+        return group
+
+    def _submit(self, kernel: Kernel, group: Sequence[Write]) -> None:
+        try:
+            future = asyncio.ensure_future(kernel.commit(group[0].partition, *merged(group)))
+        except Exception as error:  # noqa: BLE001  (whatever it is: those who wait hear of it)
+            self._unwritten(group, error)
+            return
+        self._under_way[future] = group
+        timer = asyncio.get_running_loop().call_later(self._timeout, self._overdue, future)
+        future.add_done_callback(partial(self._done, timer, group))
+
+    def _done(self, timer: asyncio.TimerHandle, group: Sequence[Write], future: asyncio.Future[Receipt]) -> None:
+        timer.cancel()
+        if self._under_way.pop(future, None) is not None:
+            error = asyncio.CancelledError() if future.cancelled() else future.exception()
+            if error is None:
+                self._written(group)
+            else:
+                self._unwritten(group, error)
+        elif not future.cancelled() and future.exception() is None:
+            self.recovery.landed(group)  # too late to be told, but not to be replayed in vain
+        self._pump()
+
+    def _written(self, group: Sequence[Write]) -> None:
+        self.counters.saved += len(group)
+        self.waiting -= len(group)
+        if not self.recovery.active:
+            self.breaker.succeeded()
+        if self.recovery.active or self._oldest() < group[0].number:
+            self.recovery.written(group)
+        for write in group:
+            if write.outcome is not None:
+                write.outcome.set_result(None)
+
+    def _overdue(self, future: asyncio.Future[Receipt]) -> None:
+        group = self._under_way.pop(future, None)
+        if group is not None:
+            self._unwritten(group, StateTimeout(f"the storage did not answer within {self._timeout:g} seconds"))
+            self._pump()
+
+    # --------------------------------------------------------------------------------------------------- the other way
+
+    async def _open(self) -> None:
+        """Open the storage; meanwhile the queue waits, or goes to the spool if it can't be opened in time."""
+        error: BaseException | None = None
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._link.opened()
+        except TimeoutError:
+            error = StateTimeout(f"the storage could not be opened within {self._timeout:g} seconds")
+        except Exception as found:  # noqa: BLE001  (whatever a driver raises: nobody else would hear of it)
+            error = found
+        self._starting = None
+        if error is not None:
+            self._unwritten([self._next() for _ in range(len(self._queue))], error)
+        self._pump()
+
+    def _unwritten(self, group: Sequence[Write], error: BaseException) -> None:
+        kernel = self._link.open
+        if len(group) > 1 and isinstance(error, InvalidRequest) and kernel is not None:
+            for write in group:  # one of them is wrong
+                self._submit(kernel, [write])
+            return
+        for write in group:
+            if isinstance(error, CommitRefused) and write.alternative is not None and kernel is not None:
+                write.operations, write.alternative = self._not_overtaken(write), None  # a second refusal is for good
+                self._submit(kernel, [write])
+            else:
+                self._failed(write, error)
+        if isinstance(error, StorageBroken) and not self._ended:
+            repair = asyncio.get_running_loop().create_task(self._link.broke(error))
+            self._repairs.add(repair)
+            repair.add_done_callback(self._repairs.discard)
+
+    def _not_overtaken(self, write: Write) -> tuple[Operation, ...]:
+        """What to write instead, but for the records that later writes have reached, or are on their way to."""
+        overtaken = self.recovery.overtaken(write)
+        for later in (later for group in self._under_way.values() for later in group):
+            if later.number > write.number:
+                overtaken.update(keys_of(later.certain))
+        return tuple(
+            operation
+            for operation in write.certain
+            if not isinstance(operation, Put) or (operation.collection, operation.key) not in overtaken
+        )
+
+    def _failed(self, write: Write, error: BaseException) -> None:
+        self.waiting -= 1
+        self.counters.save_failures += 1
+        if isinstance(error, StorageUnavailable | StateTimeout):
+            self.breaker.failed()
+        if self._policy == "resilient" and not isinstance(error, InvalidRequest | CommitRefused):
+            self._to_spool(write, error)
+            return
+        tell_save_failed(write.method, write.trace_id, error)
+        self._lose(write, error)
+
+    def _lose(self, write: Write, error: BaseException) -> None:
+        self.counters.lost += 1
+        told = StateNotSaved(write.method, error)
+        told.__cause__ = error
+        if write.outcome is None:
+            self._first_loss = self._first_loss or told
+        elif self._policy == "strict" or write.vital or isinstance(error, InvalidRequest):
+            write.outcome.set_exception(told)
+        else:
+            write.outcome.set_result(None)
+
+    def _to_spool(self, write: Write, error: BaseException) -> None:
+        try:
+            self.recovery.add(write)
+        except (OSError, KeelboltError) as refusal:
+            tell_save_failed(write.method, write.trace_id, refusal)
+            self._lose(write, refusal)
+            return
+        tell_save_failed(write.method, write.trace_id, error, kept=True)
+        if write.outcome is not None:
+            write.outcome.set_result(None)

@@ -1,0 +1,112 @@
+"""The kernel: records, logs, work and blobs, and one atomic commit over all of them.
+
+    async with open_storage("sqlite:///keelbolt.db", declare=[Collection("note")]) as kernel:
+        await kernel.commit("acme/alice", Insert("note", "1", b"{}"), Append("note-events", "1", (Draft("made", b""),)))
+
+Read `keelbolt.storage.contract` for the laws.
+"""
+
+from __future__ import annotations
+
+from keelbolt.storage.blobs import Attach, Blob, BlobReader, Detach
+from keelbolt.storage.clock import Clock
+from keelbolt.storage.commits import Operation, Receipt
+from keelbolt.storage.contract import Durability, Family, Health, Kernel, Problem, Stats, Swept
+from keelbolt.storage.hints import LogTopic, QueueTopic, Topic, Watch
+from keelbolt.storage.ids import new_id
+from keelbolt.storage.logs import Append, Draft, Drop, Entry, Head, Log, LogPage, LogState, Trim
+from keelbolt.storage.records import (
+    Absent,
+    Collection,
+    Count,
+    Delete,
+    FieldIn,
+    FieldNotIn,
+    Index,
+    Insert,
+    Page,
+    Patch,
+    Put,
+    Query,
+    Record,
+    Replace,
+    Scalar,
+    Take,
+    Version,
+)
+from keelbolt.storage.scope import Scope
+from keelbolt.storage.urls import open_storage
+from keelbolt.storage.work import (
+    Bury,
+    Claim,
+    Complete,
+    Enqueue,
+    Fence,
+    Release,
+    Remove,
+    Requeue,
+    Retry,
+    WorkItem,
+    WorkPage,
+)
+
+__all__ = [
+    "Absent",
+    "Append",
+    "Attach",
+    "Blob",
+    "BlobReader",
+    "Bury",
+    "Claim",
+    "Clock",
+    "Collection",
+    "Complete",
+    "Count",
+    "Delete",
+    "Detach",
+    "Draft",
+    "Drop",
+    "Durability",
+    "Enqueue",
+    "Entry",
+    "Family",
+    "Fence",
+    "FieldIn",
+    "FieldNotIn",
+    "Head",
+    "Health",
+    "Index",
+    "Insert",
+    "Kernel",
+    "Log",
+    "LogPage",
+    "LogState",
+    "LogTopic",
+    "Operation",
+    "Page",
+    "Patch",
+    "Problem",
+    "Put",
+    "Query",
+    "QueueTopic",
+    "Receipt",
+    "Record",
+    "Release",
+    "Remove",
+    "Replace",
+    "Requeue",
+    "Retry",
+    "Scalar",
+    "Scope",
+    "Stats",
+    "Swept",
+    "Take",
+    "Topic",
+    "Trim",
+    "Version",
+    "Watch",
+    "WorkItem",
+    "WorkPage",
+    "new_id",
+    "open_storage",
+]

@@ -1,0 +1,87 @@
+"""What a commit is made of, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from keelbolt.storage.blobs import Attach, Detach
+from keelbolt.storage.logs import Append, Drop, Head, Trim
+from keelbolt.storage.records import (
+    Absent,
+    Delete,
+    Expire,
+    FieldIn,
+    FieldNotIn,
+    Insert,
+    Patch,
+    Put,
+    Record,
+    Replace,
+    Take,
+    Version,
+)
+from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
+
+Check = Version | Absent | FieldIn | FieldNotIn | Head | Fence
+RecordWrite = Insert | Put | Replace | Patch | Delete | Take | Expire
+LogWrite = Append | Trim | Drop
+WorkWrite = Enqueue | Complete | Release | Retry | Bury | Requeue | Remove
+BlobWrite = Attach | Detach
+Operation = Check | RecordWrite | LogWrite | WorkWrite | BlobWrite
+
+Outcome = int | tuple[int, ...] | Record | None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a commit did. A key is written at most once in a commit, so its name finds its outcome."""
+
+    operations: tuple[Operation, ...]
+    outcomes: tuple[Outcome, ...]
+
+    def version(self, collection: str, key: str) -> int:
+        """The version that this commit gave the record (0: it was deleted)."""
+        outcome = self._of((Insert, Put, Replace, Patch, Delete), collection, key)
+        assert isinstance(outcome, int)
+        return outcome
+
+    def taken(self, collection: str, key: str) -> Record:
+        """The record that this commit took."""
+        outcome = self._of((Take,), collection, key)
+        assert isinstance(outcome, Record)
+        return outcome
+
+    def seqs(self, log: str, stream: str) -> tuple[int, ...]:
+        """The seq of each appended entry, in order; of a repeated entry the first one's."""
+        outcome = self._of((Append,), log, stream)
+        assert isinstance(outcome, tuple)
+        return outcome
+
+    def fence(self, queue: str, key: str) -> int:
+        """The fence under which this commit's Enqueue claimed the item for its worker (0: it claimed nothing)."""
+        outcome = self._of((Enqueue,), queue, key)
+        assert isinstance(outcome, int)
+        return outcome
+
+    def dead(self, queue: str, key: str) -> bool:
+        """Whether this commit's Retry was the last one, so that the item is dead now."""
+        return self._of((Retry,), queue, key) == 1
+
+    def _of(self, kinds: tuple[type[Operation], ...], family: str, name: str) -> Outcome:
+        for operation, outcome in zip(self.operations, self.outcomes, strict=True):
+            if isinstance(operation, kinds) and address(operation) == (family, name):
+                return outcome
+        raise KeyError(f"this commit has no {' or '.join(kind.__name__ for kind in kinds)} of {family}/{name}")
+
+
+def address(operation: Operation) -> tuple[str, str]:
+    """(collection, key), (log, stream) or (queue, key) of an operation; (digest, holder) of a blob's."""
+    match operation:
+        case Append() | Trim() | Drop() | Head():
+            return operation.log, operation.stream
+        case Enqueue() | Complete() | Release() | Retry() | Bury() | Requeue() | Remove() | Fence():
+            return operation.queue, operation.key
+        case Attach() | Detach():
+            return operation.digest, operation.holder
+        case _:
+            return operation.collection, operation.key

@@ -1,0 +1,157 @@
+"""What an engine knows while it decides commits: the present state of every key they touch, and what has changed.
+
+An engine loads the keys, lets `judge` decide commit after commit in call order against the ledger, and then saves the
+difference between ``changed_*`` (the state before the batch) and the ledger (the state after it). However many commits
+of a batch write a key, it is saved once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from keelbolt.storage.hints import Topic
+from keelbolt.storage.records import Fields
+from keelbolt.storage.work import Claim, WorkItem, WorkState
+
+Key = tuple[str, str, str]  # partition, family, name
+
+
+@dataclass(slots=True)
+class RecordState:
+    """``body`` is None when it is stored, unchanged, and was not loaded. ``id`` and ``text`` are the engine's own."""
+
+    version: int
+    fields: Fields
+    expires_at: int | None
+    body: bytes | None
+    id: int = 0
+    text: str | None = None  # the fields as they are stored
+
+
+@dataclass(slots=True)
+class StreamState:
+    id: int
+    head: int
+    floor: int
+
+
+@dataclass(slots=True)
+class WorkRow:
+    """``again_at`` is when the item shall wait again after its holder completed it. Times are the engine's."""
+
+    state: WorkState
+    lane: str
+    priority: int
+    ready_at: int
+    attempt: int
+    max_attempts: int
+    fence: int = 0
+    holder: str | None = None
+    again_at: int | None = None
+    reason: str | None = None
+
+
+class NewEntry(NamedTuple):
+    stream: int
+    seq: int
+    kind: str
+    data: bytes
+    at: int
+    dedupe: str | None
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Known states (None: known to be absent), and the changes of this batch."""
+
+    records: dict[Key, RecordState | None] = field(default_factory=dict)
+    streams: dict[Key, StreamState | None] = field(default_factory=dict)
+    dedupes: dict[tuple[int, str], int] = field(default_factory=dict)
+    work: dict[Key, WorkRow | None] = field(default_factory=dict)
+    blobs: dict[tuple[str, str], bool] = field(default_factory=dict)
+    last_stream: int = 0
+    last_fence: int = 0
+
+    changed_records: dict[Key, RecordState | None] = field(default_factory=dict)
+    changed_streams: dict[Key, StreamState | None] = field(default_factory=dict)
+    changed_work: dict[Key, WorkRow | None] = field(default_factory=dict)
+    entries: list[NewEntry] = field(default_factory=list)
+    trims: list[tuple[int, int]] = field(default_factory=list)  # stream, through
+    drops: list[int] = field(default_factory=list)
+    holdings: dict[tuple[str, str, str], bool] = field(default_factory=dict)  # partition, digest, holder: held?
+    workers: set[str] = field(default_factory=set)  # they claimed by Enqueue, so they are alive
+    topics: set[Topic] = field(default_factory=set)
+
+    def put_record(self, key: Key, new: RecordState | None) -> None:
+        if key not in self.changed_records:
+            self.changed_records[key] = self.records.get(key)
+        self.records[key] = new
+
+    def put_stream(self, key: Key, new: StreamState | None) -> None:
+        if key not in self.changed_streams:
+            self.changed_streams[key] = self.streams.get(key)
+        self.streams[key] = new
+
+    def put_work(self, key: Key, new: WorkRow | None) -> None:
+        if key not in self.changed_work:
+            self.changed_work[key] = self.work.get(key)
+        self.work[key] = new
+
+    def next_fence(self) -> int:
+        self.last_fence += 1
+        return self.last_fence
+
+    def next_stream(self) -> int:
+        self.last_stream += 1
+        return self.last_stream
+
+    def touched(self) -> list[tuple[str, str, str, str, bool]]:
+        """What this batch has changed, for a copy that follows: kind, place, and whether a stream was dropped."""
+        rows = [("record", *key, False) for key in self.changed_records]
+        for key, old in self.changed_streams.items():
+            new = self.streams[key]
+            rows.append(("stream", *key, old is not None and (new is None or new.id != old.id)))
+        rows += [("work", *key, False) for key in self.changed_work]
+        rows += [("blob", *blob, False) for blob in {(partition, "", digest) for partition, digest, _ in self.holdings}]
+        return rows
+
+    def settle(self) -> None:
+        """Forget the changes, after they were saved."""
+        self.changed_records.clear()
+        self.changed_streams.clear()
+        self.changed_work.clear()
+        self.entries.clear()
+        self.trims.clear()
+        self.drops.clear()
+        self.holdings.clear()
+        self.workers.clear()
+        self.topics.clear()
+
+
+def work_item(key: Key, row: WorkRow, *, now: int) -> WorkItem:
+    """A row as its readers see it."""
+    return WorkItem(
+        *key,
+        state=row.state,
+        lane=row.lane,
+        priority=row.priority,
+        attempt=row.attempt,
+        max_attempts=row.max_attempts,
+        fence=row.fence,
+        holder=row.holder,
+        ready_in=(row.ready_at - now) / 1_000_000,
+        reason=row.reason,
+    )
+
+
+def claimed(key: Key, row: WorkRow) -> Claim:
+    """A held row as its holder sees it."""
+    return Claim(
+        *key,
+        fence=row.fence,
+        attempt=row.attempt,
+        max_attempts=row.max_attempts,
+        lane=row.lane,
+        priority=row.priority,
+    )

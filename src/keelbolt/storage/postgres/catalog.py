@@ -1,0 +1,61 @@
+"""The catalog in the database."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from keelbolt.storage.catalog import REBUILD_ROWS, SLOTS, Catalog
+from keelbolt.storage.declared import Shape, load_fields
+from keelbolt.storage.postgres.connection import SLOW_SECONDS, Connection
+from keelbolt.storage.postgres.entries import entries_of, groups_of
+
+
+async def load_catalog(connection: Connection, sql: dict[str, str], known: Catalog) -> Catalog:
+    """The catalog as it is in the database; the known one, when that has not changed."""
+    version = int(await connection.fetchval(sql["catalog_version"]))
+    if version == known.version:
+        return known
+    rows = await connection.fetch(sql["list_collections"])
+    return Catalog(version, {name: (Shape.load(name, text), number * SLOTS) for number, name, text in rows})
+
+
+async def declare(connection: Connection, sql: dict[str, str], shape: Shape, *, lock: int) -> Catalog:
+    """Store a declaration; a changed one rebuilds its indexes and counters, while no batch is being written."""
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", lock)
+        catalog = await load_catalog(connection, sql, Catalog())
+        known = catalog.shapes.get(shape.name)
+        if known is not None and known[0].dump() == shape.dump():
+            return catalog
+        base = SLOTS * await connection.fetchval(sql["put_collection"], shape.name, shape.dump())
+        if known is not None:
+            await connection.execute("SET LOCAL statement_timeout = 0")
+            await connection.execute(sql["clear_indexes"], base, base + SLOTS - 1, timeout=SLOW_SECONDS)
+            await connection.execute(sql["clear_counters"], base, base + SLOTS - 1, timeout=SLOW_SECONDS)
+            await _rebuild(connection, sql, shape, base)
+        await connection.execute(sql["set_meta"], "catalog", str(catalog.version + 1))
+        return await load_catalog(connection, sql, Catalog())
+
+
+async def _rebuild(connection: Connection, sql: dict[str, str], shape: Shape, base: int) -> None:
+    place = ("", "")
+    while rows := await connection.fetch(sql["all_of_collection"], shape.name, *place, REBUILD_ROWS):
+        numbers, entries, names = [], [], []
+        totals: Counter[tuple[int, bytes]] = Counter()
+        for partition, name, key, text in rows:
+            fields = load_fields(text)
+            for number, entry in enumerate(entries_of(shape, partition, key, fields)):
+                numbers.append(base + number)
+                entries.append(entry)
+                names.append(name)
+            totals.update([(base + number, group) for number, group in enumerate(groups_of(shape, partition, fields))])
+        await connection.execute(sql["insert_index"], numbers, entries, names)
+        groups = sorted(totals.items())
+        await connection.execute(
+            sql["add_to_counters"],
+            [place[0] for place, _ in groups],
+            [place[1] for place, _ in groups],
+            0,
+            [total for _, total in groups],
+        )
+        place = (rows[-1][0], rows[-1][1])

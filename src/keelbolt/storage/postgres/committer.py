@@ -1,0 +1,280 @@
+"""The committer: takes whatever has queued and commits it in one transaction.
+
+While one batch is on its way the next one gathers. When the connection breaks, the same batch is tried again under the
+same id on a new one: if the first attempt was committed after all, its row in the table of batches says so, and the
+callers get the answers that were worked out then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from uuid import UUID
+
+from keelbolt.errors import CommitInDoubt, KeelboltError, StorageUnavailable, StorageUnreachable
+from keelbolt.storage.catalog import Catalog
+from keelbolt.storage.clock import Clock
+from keelbolt.storage.commits import Operation, Receipt
+from keelbolt.storage.hints import Topic
+from keelbolt.storage.ids import new_id
+from keelbolt.storage.judge import judge
+from keelbolt.storage.postgres.book import Book
+from keelbolt.storage.postgres.catalog import load_catalog
+from keelbolt.storage.postgres.connection import (
+    ERRORS,
+    LOCK_SECONDS,
+    LOST,
+    OUTAGE_SECONDS,
+    STATEMENT_SECONDS,
+    Connection,
+    close_quietly,
+    set_local,
+    translate,
+)
+from keelbolt.storage.postgres.locks import catalog_lock, locks_of
+
+logger = logging.getLogger("keelbolt.storage")
+
+BATCH_COMMITS = 256
+BATCH_OPERATIONS = 4000  # a batch has ten thousand ids, and a commit at most a thousand operations
+SHARDS = 16
+
+Answer = tuple["asyncio.Future[Receipt]", Receipt | None, KeelboltError | None]
+
+
+@dataclass(slots=True)
+class Commit:
+    """A caller's commit on its way."""
+
+    partition: str
+    operations: tuple[Operation, ...]
+    future: asyncio.Future[Receipt]
+    called: float
+
+
+@dataclass(slots=True)
+class Batch:
+    """Commits that go together; ``answers`` is what was worked out when COMMIT was sent.
+
+    ``doubtful`` is since when nobody knows what became of that COMMIT.
+    """
+
+    id: UUID
+    commits: list[Commit]
+    answers: list[Answer] | None = None
+    topics: tuple[Topic, ...] = ()
+    doubtful: float | None = None
+
+
+class Committer:
+    def __init__(
+        self,
+        *,
+        connect: Callable[[], Awaitable[Connection]],
+        sql: dict[str, str],
+        schema: str,
+        settings: dict[str, str],
+        clock: Clock,
+        hint: Callable[[Sequence[Topic]], None],
+        batch: int = BATCH_COMMITS,
+    ) -> None:
+        self._connect = connect
+        self._sql = sql
+        self._schema = schema
+        self._clock = clock
+        self._hint = hint
+        self._batch = batch
+        self._shard = random.randrange(SHARDS)  # noqa: S311 - a shard is no secret
+        self._connection: Connection | None = None
+        self._partitions: set[str] = set()
+        self._queue: deque[Commit] = deque()
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closing = False
+        self.catalog = Catalog()
+        self._begin = f"BEGIN; {set_local(settings)}"
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="keelbolt-committer")
+
+    def commit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self._queue.append(Commit(partition, operations, future, time.monotonic()))
+        self._idle.clear()
+        self._wake.set()
+        return future
+
+    async def flush(self) -> None:
+        """Return when everything that has queued is answered."""
+        waiting = [commit.future for commit in self._queue]
+        await self._idle.wait() if not waiting else await asyncio.wait([waiting[-1]])
+
+    async def close(self) -> None:
+        self._closing = True
+        self._wake.set()
+        await self._task
+        await close_quietly(self._connection)
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue:
+                await self._serve(Batch(UUID(new_id()), self._take()))
+            self._idle.set()
+            if self._closing:
+                return
+
+    def _take(self) -> list[Commit]:
+        commits: list[Commit] = []
+        operations = 0
+        while self._queue and len(commits) < self._batch and operations < BATCH_OPERATIONS:
+            commits.append(self._queue.popleft())
+            operations += len(commits[-1].operations)
+        return commits
+
+    async def _serve(self, batch: Batch) -> None:
+        """Commit a batch, however often the connection breaks; give up when the server stays away."""
+        pause = 0.02
+        for attempt in count(1):
+            try:
+                async with asyncio.timeout(STATEMENT_SECONDS + LOCK_SECONDS):
+                    await self._transact(batch)
+            except ERRORS as error:
+                lost = isinstance(error, LOST)
+                await (self._drop_connection() if lost else self._roll_back())
+                patient = attempt == 1 or time.monotonic() + pause < self._deadline(batch)
+                if (not lost and batch.doubtful is None) or self._is_final(error) or not patient:
+                    self._give_up(batch, translate(error), error)
+                    return
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 1.0)
+            except KeelboltError as error:
+                await self._roll_back()
+                self._give_up(batch, error)
+                return
+            except Exception as error:
+                logger.exception("the committer failed")
+                await self._drop_connection()
+                self._give_up(batch, StorageUnavailable(f"the committer failed: {type(error).__name__}"), error)
+                return
+            else:
+                self._answer(batch)
+                return
+
+    @staticmethod
+    def _deadline(batch: Batch) -> float:
+        """Until when to try: callers have waited since they called, and doubts are worth some patience of their own."""
+        return max(batch.commits[-1].called, batch.doubtful or 0.0) + OUTAGE_SECONDS
+
+    def _give_up(self, batch: Batch, error: KeelboltError, cause: BaseException | None = None) -> None:
+        if isinstance(error, StorageUnreachable):
+            logger.warning("the storage server does not answer")
+            # Who has waited long enough behind this batch shall not wait once more.
+            until = time.monotonic() - OUTAGE_SECONDS
+            while self._queue and self._queue[0].called < until:
+                self._fail([self._queue.popleft()], error)
+        if batch.doubtful is not None:
+            error = CommitInDoubt(
+                "the server went away while this was being written: it may or may not be there. Look when it is back"
+            )
+        error.__cause__ = cause
+        self._fail(batch.commits, error)
+
+    @staticmethod
+    def _is_final(error: BaseException) -> bool:
+        """A refusal by the server, rather than its silence or haste: waiting will not help."""
+        return not translate(error).retryable
+
+    async def _transact(self, batch: Batch) -> None:
+        if self._connection is None:
+            self._connection = await self._connect()
+        connection = self._connection
+        commits = [(commit.partition, commit.operations) for commit in batch.commits]
+        locks = ",".join(map(str, locks_of(self._schema, commits)))
+        await connection.execute(
+            f"{self._begin}SELECT pg_advisory_xact_lock_shared({catalog_lock(self._schema)}) "
+            f"UNION ALL SELECT pg_advisory_xact_lock(n) FROM unnest('{{{locks}}}'::bigint[]) AS n"
+        )
+        book = Book(connection, self._sql, shard=self._shard)
+        begun = await book.load(batch.id, commits)
+        if begun is None:  # an earlier attempt was committed
+            await connection.execute("ROLLBACK")
+            return
+        batch.doubtful = None  # no earlier attempt was committed, and none can be any more
+        now, version = begun
+        if book.mark is not None and (refusal := book.mark.refusal(now)) is not None:
+            raise refusal
+        if version != self.catalog.version:
+            self.catalog = await load_catalog(connection, self._sql, self.catalog)
+        book.catalog = self.catalog
+        answers, partitions = self._judge(batch, book, now)
+        new = partitions - self._partitions
+        await book.save(new, now=now)
+        batch.answers, batch.topics = answers, tuple(book.ledger.topics)
+        if not partitions:
+            await connection.execute("ROLLBACK")
+            return
+        batch.doubtful = time.monotonic()
+        try:
+            await connection.execute("COMMIT")
+        except LOST:
+            raise
+        except ERRORS:
+            batch.doubtful = None  # the server says that it was not committed
+            raise
+        self._partitions |= new
+
+    def _judge(self, batch: Batch, book: Book, now: int) -> tuple[list[Answer], set[str]]:
+        at = self._clock.wall()
+        answers: list[Answer] = []
+        partitions: set[str] = set()
+        for commit in batch.commits:
+            try:
+                outcomes = judge(book.ledger, commit.partition, commit.operations, now=now, at=at)
+            except KeelboltError as refusal:
+                answers.append((commit.future, None, refusal))
+            else:
+                partitions.add(commit.partition)
+                answers.append((commit.future, Receipt(commit.operations, outcomes), None))
+        return answers, partitions
+
+    async def _roll_back(self) -> None:
+        self._partitions.clear()
+        if self._connection is not None:
+            try:
+                await asyncio.wait_for(self._connection.execute("ROLLBACK"), 5.0)
+            except ERRORS:
+                await self._drop_connection()
+
+    async def _drop_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        self._partitions.clear()
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                connection.terminate()
+
+    def _answer(self, batch: Batch) -> None:
+        assert batch.answers is not None
+        for future, receipt, error in batch.answers:
+            if future.done():
+                continue
+            if error is not None:
+                future.set_exception(error)
+            else:
+                assert receipt is not None
+                future.set_result(receipt)
+        if batch.topics:
+            self._hint(batch.topics)
+
+    @staticmethod
+    def _fail(commits: Sequence[Commit], error: KeelboltError) -> None:
+        for commit in commits:
+            if not commit.future.done():
+                commit.future.set_exception(error)

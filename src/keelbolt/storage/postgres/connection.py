@@ -1,0 +1,216 @@
+"""Connections to the server, and what its errors mean for a caller."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import ssl
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from keelbolt.errors import (
+    CannotOpen,
+    InvalidValue,
+    KeelboltError,
+    MissingExtra,
+    StorageBroken,
+    StorageBusy,
+    StorageCorrupt,
+    StorageError,
+    StorageFull,
+    StorageReadOnly,
+    StorageUnreachable,
+)
+from keelbolt.storage.contract import Durability
+from keelbolt.storage.keys import LONG_BYTES
+from keelbolt.storage.migrations import queries_of
+
+try:
+    import asyncpg
+except ImportError as error:
+    raise MissingExtra("postgres", "asyncpg") from error
+
+Connection: TypeAlias = Any  # asyncpg brings no types
+
+CONNECT_SECONDS = 10.0
+STATEMENT_SECONDS = 30.0
+LATE_SECONDS = 5.0  # how much longer than the server's own timeout an answer is waited for
+LOCK_SECONDS = 10.0
+IDLE_SECONDS = 5.0  # a process that stops in the middle of a transaction holds its locks no longer
+OPEN_SECONDS = 60.0  # for one statement while opening: others may be migrating
+SLOW_SECONDS = 3600.0  # for a statement that looks at, or rebuilds, everything
+OUTAGE_SECONDS = 30.0  # how long callers wait for a server that went away
+OLDEST = 14
+
+LOST = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # its state machine, when the server ends the connection of its own accord
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.IdleSessionTimeoutError,
+    OSError,
+    TimeoutError,
+)
+RESERVED = (asyncpg.PostgresSyntaxError, asyncpg.ReservedNameError)
+UniqueViolationError = asyncpg.UniqueViolationError
+ERRORS = (asyncpg.PostgresError, *LOST)
+
+TLS_OPTIONS = ("sslmode", "sslrootcert", "sslcert", "sslkey")
+TLS_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+
+_QUERIES = queries_of("keelbolt.storage.postgres")
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+def statements(schema: str) -> dict[str, str]:
+    """The named statements for a schema."""
+    if not _SCHEMA.fullmatch(schema):
+        raise InvalidValue(f"a schema's name has 1 to 63 of a-z, 0-9 and '_', not {schema!r}")
+    return {name: sql.replace("{schema}", schema) for name, sql in _QUERIES.items()}
+
+
+def plain_url(url: str) -> str:
+    """The URL without a driver's name and without our own options; those of TLS are the driver's."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    tls = {name: options[name] for name in TLS_OPTIONS if name in options}
+    if tls.get("sslmode", TLS_MODES[0]) not in TLS_MODES:
+        raise InvalidValue(f"sslmode is one of {', '.join(TLS_MODES)}")
+    for name in TLS_OPTIONS[1:]:
+        if name in tls and not Path(tls[name]).is_file():
+            raise CannotOpen(f"the file that {name} in the storage URL names can't be read")
+    return urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(tls), ""))
+
+
+async def connect(
+    url: str, *, pooled: bool = False, settings: dict[str, str] | None = None, seconds: float | None = None
+) -> Connection:
+    """A connection; ``pooled`` when a pooler may hand each transaction to another backend, which has no settings.
+
+    ``seconds`` is the most that one statement takes.
+    """
+    return await asyncpg.connect(
+        url,
+        timeout=CONNECT_SECONDS,
+        command_timeout=seconds,
+        statement_cache_size=0 if pooled else 200,
+        server_settings=None if pooled else settings,
+    )
+
+
+def reader_settings() -> dict[str, str]:
+    """How the pool's transactions run. A claim is always written through: a fence is never given twice."""
+    return {
+        "statement_timeout": str(int(STATEMENT_SECONDS * 1000)),
+        "lock_timeout": str(int(LOCK_SECONDS * 1000)),
+        "idle_in_transaction_session_timeout": str(int(IDLE_SECONDS * 1000)),
+        "synchronous_commit": "on",
+    }
+
+
+def writer_settings(durability: Durability) -> dict[str, str]:
+    """How the committer's transactions run."""
+    return reader_settings() | {
+        "synchronous_commit": "on" if durability == "durable" else "off",
+        # Its statements look up a few rows by their keys, always. Young tables have no statistics yet, and reading all
+        # of a table looks cheap to a planner that takes it for empty.
+        "enable_seqscan": "off",
+        "enable_hashjoin": "off",
+        "enable_mergejoin": "off",
+        "jit": "off",
+    }
+
+
+def set_local(settings: dict[str, str]) -> str:
+    """The same settings for one transaction, where a pooler lets none through."""
+    return "".join(f"SET LOCAL {name} = {value}; " for name, value in settings.items())
+
+
+class _Pooled(asyncpg.Connection):  # type: ignore[misc]  # asyncpg brings no types
+    """A connection that goes back to its pool without a round trip: nothing done here outlives its transaction."""
+
+    def get_reset_query(self) -> str:
+        return ""
+
+
+async def create_pool(url: str, *, size: int, pooled: bool, settings: dict[str, str]) -> Any:
+    """Connections for reading and for short transactions."""
+    return await asyncpg.create_pool(
+        url,
+        min_size=0,
+        connection_class=_Pooled,
+        max_size=size,
+        timeout=CONNECT_SECONDS,
+        command_timeout=STATEMENT_SECONDS + LATE_SECONDS,
+        statement_cache_size=0 if pooled else 200,
+        server_settings=None if pooled else settings,
+    )
+
+
+async def is_pooled(connection: Connection) -> bool:
+    """Whether a pooler stands between: it names another backend than the one that answers."""
+    pid = await connection.fetchval("SELECT pg_backend_pid()")
+    return bool(pid != connection.get_server_pid())
+
+
+def short(key: str) -> str:
+    """The key, or a name for it that fits into an index: its beginning and its hash."""
+    if key[0] != "\x01" and (len(key) <= LONG_BYTES // 4 or len(key.encode()) <= LONG_BYTES):
+        return key
+    return f"\x01{key[: LONG_BYTES // 8]}{hashlib.sha256(key.encode()).hexdigest()}"
+
+
+def long(key: str) -> str | None:
+    """What to keep beside a shortened name."""
+    return None if short(key) == key else key
+
+
+def translate(error: BaseException) -> KeelboltError:
+    """The error of ours that says what this one means; the original stays its cause."""
+    if isinstance(error, KeelboltError):
+        return error
+    state = getattr(error, "sqlstate", None) or ""
+    match state:
+        case "53100":
+            return StorageFull()
+        case "53200" | "53300" | "53400" | "57014" | "55P03" | "40P01" | "40001":
+            return StorageBusy("the server has no connection, memory or time for this; nothing was written. Try again")
+        case "25006":
+            return StorageReadOnly("this server takes no writes: it is a replica. Use the URL of the primary")
+        case "28P01" | "28000":
+            return CannotOpen("the server refused the user or password in the storage URL")
+        case "3D000":
+            return CannotOpen("the database in the storage URL does not exist; create it first")
+        case "42501":
+            return CannotOpen(
+                "this user may not create or use Keelbolt's schema; grant it CREATE on the database, or create the "
+                "schema for it"
+            )
+        case "58030":
+            return StorageBroken()
+        case "XX001" | "XX002":
+            return StorageCorrupt()
+        case _:
+            pass
+    if isinstance(error, ssl.SSLError | asyncpg.ClientConfigurationError):
+        return CannotOpen(
+            "no safe connection: the server's certificate, or the TLS options in the storage URL, are wrong"
+        )
+    if isinstance(error, LOST) or state[:2] in ("08", "57"):
+        return StorageUnreachable()
+    return StorageError(f"the database answered {type(error).__name__}")
+
+
+async def close_quietly(connection: Connection | None) -> None:
+    """Close a connection that may be broken, without waiting for a server that does not answer."""
+    if connection is None:
+        return
+    try:
+        await asyncio.wait_for(connection.close(), 2.0)
+    except Exception:  # noqa: BLE001 - it is gone, one way or the other
+        connection.terminate()

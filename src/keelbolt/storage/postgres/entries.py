@@ -1,0 +1,60 @@
+"""Index entries and groups that fit into an index of PostgreSQL, which takes some 2,700 bytes.
+
+An entry begins with values that are only compared for being equal. Where these are long, their hash stands for them;
+the order among the entries of one such beginning, which is all that a query asks for, stays what it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from keelbolt.storage.declared import Shape
+from keelbolt.storage.records import Fields
+
+BEGINNING_BYTES = 1000  # the order's field and the key that follow have at most some 450 each
+
+_HASHED = b"\x21"
+_SIZES = {0x01: 1, 0x02: 1, 0x03: 1, 0x10: 9, 0x11: 9}
+_DIGEST_BYTES = 32
+
+
+def entries_of(shape: Shape, partition: str, key: str, fields: Fields) -> list[bytes]:
+    """The entry of a record in each index."""
+    entries = shape.entries(partition, key, fields)
+    if max(map(len, entries), default=0) <= BEGINNING_BYTES:
+        return entries
+    return [fit(entry, 1 + len(index.equal)) for entry, index in zip(entries, shape.indexes, strict=True)]
+
+
+def groups_of(shape: Shape, partition: str, fields: Fields) -> list[bytes]:
+    """The group of a record in each counter."""
+    groups = shape.groups(partition, fields)
+    if max(map(len, groups), default=0) <= BEGINNING_BYTES:
+        return groups
+    return [fit(group, 1 + len(names)) for group, names in zip(groups, shape.counters, strict=True)]
+
+
+def fit(encoded: bytes, count: int) -> bytes:
+    """The same bytes, or those with a hash in place of the first ``count`` values."""
+    if len(encoded) <= BEGINNING_BYTES:
+        return encoded
+    end = 0
+    for _ in range(count):
+        end += _SIZES.get(encoded[end]) or _text_bytes(encoded, end)
+    if end <= BEGINNING_BYTES:
+        return encoded
+    return _HASHED + hashlib.sha256(encoded[:end]).digest() + encoded[end:]
+
+
+def _text_bytes(encoded: bytes, start: int) -> int:
+    """How long the string is that begins here: to its NUL, past NULs of its own, with its hash if it has one."""
+    end = start
+    while True:
+        end = encoded.index(b"\0", end) + 1
+        match encoded[end : end + 1]:
+            case b"\xff":
+                end += 1
+            case b"\xfe":
+                return end + 1 + _DIGEST_BYTES - start
+            case _:
+                return end - start

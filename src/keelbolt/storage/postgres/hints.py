@@ -1,0 +1,119 @@
+"""Hints between processes: NOTIFY, gathered for ten milliseconds and sent apart from the writes; and the safety poll.
+
+NOTIFY inside a writing transaction makes all commits wait for each other, and costs four fifths of the throughput.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from keelbolt.errors import StorageError
+from keelbolt.storage.hints import Board, LogTopic, Topic, topic_digest
+from keelbolt.storage.postgres.connection import CONNECT_SECONDS, ERRORS, Connection, close_quietly, short
+from keelbolt.storage.postgres.readers import Readers
+
+logger = logging.getLogger("keelbolt.storage")
+
+GATHER_SECONDS = 0.01
+POLL_SECONDS = 1.0
+POOLED_POLL_SECONDS = 0.25  # behind a pooler there is no LISTEN: the poll is all there is
+PAYLOAD_TOPICS = 400  # 16 characters each; a payload has 8,000 bytes at most
+
+
+class Hints:
+    def __init__(
+        self,
+        *,
+        connect: Callable[[], Awaitable[Connection]],
+        readers: Readers,
+        schema: str,
+        board: Board,
+        pooled: bool,
+    ) -> None:
+        self._connect = connect
+        self._readers = readers
+        self._channel = f"keelbolt_{schema}"[:63]
+        self._board = board
+        self._pooled = pooled
+        self._listener: Connection | None = None
+        self._gathered: dict[Topic, None] = {}
+        self._something = asyncio.Event()
+        self._heads: dict[Topic, int] = {}
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._poll(), name="keelbolt-poll")]
+        if not pooled:
+            self._tasks.append(loop.create_task(self._send(), name="keelbolt-hints"))
+
+    def hint(self, topics: Sequence[Topic]) -> None:
+        """Something was committed here: wake the watches of this process now, those of others soon."""
+        self._board.wake(topics)
+        if not self._pooled:
+            self._gathered.update(dict.fromkeys(topics))
+            self._something.set()
+
+    async def _send(self) -> None:
+        while True:
+            await self._something.wait()
+            await asyncio.sleep(GATHER_SECONDS)
+            self._something.clear()
+            topics, self._gathered = tuple(self._gathered), {}
+            for start in range(0, len(topics), PAYLOAD_TOPICS):
+                payload = "".join(topic_digest(topic).hex() for topic in topics[start : start + PAYLOAD_TOPICS])
+                with contextlib.suppress(*ERRORS):  # a hint may be lost
+                    await self._readers.pool.execute("SELECT pg_notify($1, $2)", self._channel, payload)
+
+    async def _poll(self) -> None:
+        while True:
+            if not self._pooled:
+                await self._listen()
+            await asyncio.sleep(POOLED_POLL_SECONDS if self._pooled else POLL_SECONDS)
+            topics = self._board.topics()
+            if topics:
+                with contextlib.suppress(StorageError):
+                    self._board.wake(await self._look(topics))
+            else:
+                self._heads.clear()
+
+    async def _listen(self) -> None:
+        """Keep one connection that listens; make a new one when it broke."""
+        if self._listener is not None and not self._listener.is_closed():
+            return
+        connection = None
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                connection = await self._connect()
+                await connection.add_listener(self._channel, self._hear)
+        except ERRORS:
+            await close_quietly(connection)
+        except BaseException:  # closed meanwhile
+            if connection is not None:
+                connection.terminate()
+            raise
+        else:
+            self._listener = connection
+            self._board.wake_all()  # what was hinted meanwhile is lost
+
+    def _hear(self, _connection: Connection, _pid: int, _channel: str, payload: str) -> None:
+        raw = bytes.fromhex(payload)
+        self._board.wake_digests([raw[start : start + 8] for start in range(0, len(raw), 8)])
+
+    async def _look(self, topics: Sequence[Topic]) -> list[Topic]:
+        """What has changed among these topics since the last look. A queue has no head: it is always looked into."""
+        logs = [topic for topic in topics if isinstance(topic, LogTopic)]
+        changed: list[Topic] = [topic for topic in topics if not isinstance(topic, LogTopic)]
+        if logs:
+            columns = zip(*[(topic.partition, topic.log, short(topic.stream)) for topic in logs], strict=True)
+            rows = await self._readers.rows("watched_heads", *columns)
+            heads = {logs[place - 1]: head for place, head in rows}
+            changed += [topic for topic in logs if heads.get(topic, 0) != self._heads.get(topic, 0)]
+            self._heads = dict(heads)
+        return changed
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await close_quietly(self._listener)

@@ -1,0 +1,231 @@
+"""Writes rows that come from elsewhere: COPY for what there is much of, one statement for the rest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from keelbolt.storage.catalog import Catalog
+from keelbolt.storage.declared import Shape, load_fields
+from keelbolt.storage.postgres.catalog import declare, load_catalog
+from keelbolt.storage.postgres.connection import Connection, long, short
+from keelbolt.storage.postgres.entries import entries_of, groups_of
+from keelbolt.storage.records import Fields
+from keelbolt.storage.transfer.ports import Place
+from keelbolt.storage.transfer.rows import (
+    BlobRow,
+    ChunkRow,
+    CollectionRow,
+    EntryRow,
+    HoldingRow,
+    ItemRow,
+    PartitionRow,
+    RecordRow,
+    StreamRow,
+    Table,
+)
+
+ENDLESS = 1 << 62
+KNOWN_STREAMS = 20_000
+
+
+class Loader:
+    """One schema; each call is made in a transaction of its caller."""
+
+    def __init__(self, sql: dict[str, str], schema: str, lock: int) -> None:
+        self._sql = sql
+        self._schema = schema
+        self._lock = lock
+        self._catalog = Catalog()
+        self._streams: dict[Place, int] = {}
+        self._put: dict[Table, Callable[[Connection, Any], Awaitable[None]]] = {
+            "collection": self._put_collections,
+            "partition": self._put_partitions,
+            "record": self._put_records,
+            "stream": self._put_streams,
+            "entry": self._put_entries,
+            "work": self._put_work,
+            "blob": self._put_blobs,
+            "chunk": self._put_chunks,
+            "holding": self._put_holdings,
+        }
+
+    async def put(self, connection: Connection, table: Table, rows: Sequence[Any], *, replace: bool) -> None:
+        if replace and table == "record":
+            await self._remove_records(connection, [row[:3] for row in rows])
+        elif replace and table == "entry":
+            places = await self._ids(connection, rows)
+            values = [(places[row[:3]], row.seq) for row in rows if row[:3] in places]
+            await self._many(connection, "delete_entries", values)
+        await self._put[table](connection, rows)
+
+    def forget(self) -> None:
+        """After a rollback, a wipe or a drop: ids may be others now."""
+        self._streams.clear()
+        self._catalog = Catalog()
+
+    async def _many(self, connection: Connection, query: str, rows: Sequence[Sequence[Any]]) -> None:
+        if rows:
+            await connection.execute(self._sql[query], *zip(*rows, strict=True))
+
+    async def _copy(
+        self, connection: Connection, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
+    ) -> None:
+        await connection.copy_records_to_table(table, schema_name=self._schema, columns=columns, records=rows)
+
+    async def _now(self, connection: Connection) -> int:
+        return int(await connection.fetchval(self._sql["now"]))
+
+    # ---------------------------------------------------------------------------------------------------- records
+
+    async def _put_collections(self, connection: Connection, rows: Sequence[CollectionRow]) -> None:
+        for row in rows:
+            await declare(connection, self._sql, Shape.load(row.name, row.declaration), lock=self._lock)
+
+    async def _put_partitions(self, connection: Connection, rows: Sequence[PartitionRow]) -> None:
+        await connection.execute(self._sql["insert_partitions"], [row.name for row in rows])
+
+    async def _put_records(self, connection: Connection, rows: Sequence[RecordRow]) -> None:
+        now = await self._now(connection)
+        self._catalog = await load_catalog(connection, self._sql, self._catalog)
+        rows = [row for row in rows if row.collection in self._catalog.shapes]
+        values = [
+            (
+                row.partition,
+                row.collection,
+                short(row.key),
+                long(row.key),
+                row.version,
+                row.fields,
+                None if row.expires_in is None else now + row.expires_in,
+                row.body,
+            )
+            for row in rows
+        ]
+        columns = ("partition", "collection", "name", "key", "version", "fields", "expires_at", "body")
+        await self._copy(connection, "record", columns, values)
+        indexed, totals = await self._places(connection, [(row[:3], load_fields(row.fields)) for row in rows])
+        if indexed:
+            await self._copy(connection, "record_index", ("index", "entry", "record"), indexed)
+        await self._count(connection, totals)
+        await connection.execute(self._sql["insert_partitions"], sorted({row.partition for row in rows}))
+
+    async def _places(
+        self, connection: Connection, records: Iterable[tuple[Place, Fields]]
+    ) -> tuple[list[tuple[int, bytes, str]], Counter[tuple[int, bytes]]]:
+        """The index entries and the counters' groups of these records."""
+        self._catalog = await load_catalog(connection, self._sql, self._catalog)
+        indexed: list[tuple[int, bytes, str]] = []
+        totals: Counter[tuple[int, bytes]] = Counter()
+        for (partition, collection, key), fields in records:
+            shape, base = self._catalog.shapes[collection]
+            if shape.indexes:
+                name = short(key)
+                indexed += [(base + at, e, name) for at, e in enumerate(entries_of(shape, partition, key, fields))]
+            if shape.counters:
+                totals.update([(base + at, group) for at, group in enumerate(groups_of(shape, partition, fields))])
+        return indexed, totals
+
+    async def _count(self, connection: Connection, totals: Counter[tuple[int, bytes]], *, sign: int = 1) -> None:
+        changed = sorted((*place, sign * total) for place, total in totals.items())
+        if changed:
+            numbers, groups, changes = zip(*changed, strict=True)
+            await connection.execute(self._sql["add_to_counters"], numbers, groups, 0, changes)
+
+    async def _remove_records(self, connection: Connection, places: Sequence[Place]) -> None:
+        rows = await connection.fetch(self._sql["delete_records"], *zip(*_named(places), strict=True))
+        indexed, totals = await self._places(connection, [(row[:3], load_fields(row[3])) for row in rows])
+        await self._many(connection, "delete_index", [place[:2] for place in indexed])
+        await self._count(connection, totals, sign=-1)
+
+    # ------------------------------------------------------------------------------------------------------- logs
+
+    async def _put_streams(self, connection: Connection, rows: Sequence[StreamRow]) -> None:
+        first = await connection.fetchval(self._sql["new_ids"])
+        values = [
+            (first + at, row.partition, row.log, short(row.stream), long(row.stream), row.head, row.floor)
+            for at, row in enumerate(rows)
+        ]
+        floors = await connection.fetch(self._sql["put_streams"], *zip(*values, strict=True))
+        known = [(number, floor) for number, floor in floors if number < first]
+        for query in ("trim_entries", "trim_dedupes"):
+            await self._many(connection, query, known)
+        await connection.execute(self._sql["insert_partitions"], sorted({row.partition for row in rows}))
+
+    async def _put_entries(self, connection: Connection, rows: Sequence[EntryRow]) -> None:
+        places = await self._ids(connection, rows)
+        rows = [row for row in rows if row[:3] in places]
+        values = [(places[row[:3]], row.seq, row.at, row.kind, row.data) for row in rows]
+        await self._copy(connection, "entry", ("stream", "seq", "at", "kind", "data"), values)
+        dedupes = [
+            (places[row[:3]], short(row.dedupe), long(row.dedupe), row.seq) for row in rows if row.dedupe is not None
+        ]
+        await self._many(connection, "insert_dedupes", dedupes)
+
+    async def _ids(self, connection: Connection, rows: Sequence[EntryRow]) -> dict[Place, int]:
+        """The ids of the streams of these entries."""
+        if len(self._streams) > KNOWN_STREAMS:
+            self._streams.clear()
+        unknown = {row[:3]: None for row in rows if row[:3] not in self._streams}
+        if unknown:
+            by_name = dict(zip(_named(unknown), unknown, strict=True))
+            found = await connection.fetch(self._sql["stream_ids"], *zip(*by_name, strict=True))
+            self._streams |= {by_name[partition, log, name]: number for partition, log, name, number in found}
+        return self._streams
+
+    # ------------------------------------------------------------------------------------------------------- work
+
+    async def _put_work(self, connection: Connection, rows: Sequence[ItemRow]) -> None:
+        now = await self._now(connection)
+        values = []
+        for partition, queue, key, state, lane, priority, ready_in, attempt, most, fence, reason in rows:
+            kept = "dead" if state == "dead" else "ready" if ready_in <= 0 else "later"
+            place = (partition, queue, short(key), long(key))
+            values.append((*place, kept, lane, priority, now + ready_in, attempt, most, fence, None, None, reason))
+        await self._many(connection, "put_work", values)
+        await connection.execute(self._sql["insert_partitions"], sorted({row.partition for row in rows}))
+
+    # ------------------------------------------------------------------------------------------------------ blobs
+
+    async def _put_blobs(self, connection: Connection, rows: Sequence[BlobRow]) -> None:
+        now = await self._now(connection)
+        values = [(*row[:3], None if row.grace is None else now + row.grace) for row in rows]
+        await self._many(connection, "put_blobs", values)
+        await connection.execute(self._sql["insert_partitions"], sorted({row.partition for row in rows}))
+
+    async def _put_chunks(self, connection: Connection, rows: Sequence[ChunkRow]) -> None:
+        values = [(*row[:3], hashlib.sha256(row.data).digest(), row.data) for row in rows]
+        await self._many(connection, "put_chunks", values)
+
+    async def _put_holdings(self, connection: Connection, rows: Sequence[HoldingRow]) -> None:
+        values = [(row.partition, row.digest, short(row.holder), long(row.holder)) for row in rows]
+        await self._many(connection, "put_holdings", values)
+
+    # ----------------------------------------------------------------------------------------------------- remove
+
+    async def remove(self, connection: Connection, table: Table, places: Sequence[Place]) -> None:
+        match table:
+            case "record":
+                await self._remove_records(connection, places)
+            case "stream":
+                found = await connection.fetch(self._sql["stream_ids"], *zip(*_named(places), strict=True))
+                numbers = [row[3] for row in found]
+                await connection.execute(self._sql["delete_streams"], numbers)
+                for query in ("trim_entries", "trim_dedupes"):
+                    await self._many(connection, query, [(number, ENDLESS) for number in numbers])
+                self._streams.clear()
+            case "work":
+                await self._many(connection, "delete_work", _named(places))
+            case "holding":
+                await self._many(connection, "delete_holders", [(place[0], place[2]) for place in places])
+            case _:
+                blobs = [(partition, digest) for partition, _, digest in places]
+                ids = await connection.fetch(self._sql["blob_ids"], *zip(*blobs, strict=True))
+                await self._many(connection, "delete_holders", blobs)
+                await connection.execute(self._sql["delete_blob"], [row[0] for row in ids])
+
+
+def _named(places: Iterable[Place]) -> list[Place]:
+    return [(partition, family, short(name)) for partition, family, name in places]

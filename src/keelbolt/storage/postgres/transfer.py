@@ -1,0 +1,136 @@
+"""The whole schema, for a copier: read at one moment, written page by page, followed and marked."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+from urllib.parse import urlsplit
+
+from keelbolt.storage.marks import MARK, Mark, MarkState
+from keelbolt.storage.postgres.connection import ERRORS, Connection, close_quietly, translate
+from keelbolt.storage.postgres.export import SETTINGS, SchemaSource, transfer_statements
+from keelbolt.storage.postgres.load import Loader
+from keelbolt.storage.postgres.locks import catalog_lock
+from keelbolt.storage.transfer.ports import LiveSource, Place, Transfer
+from keelbolt.storage.transfer.rows import Row, Table, Touched
+
+NOTE = "copy"
+
+Writing = Callable[[], AbstractAsyncContextManager[Connection]]
+
+
+class SchemaTransfer(Transfer):
+    def __init__(
+        self,
+        *,
+        connect: Callable[[], Awaitable[Connection]],
+        writing: Writing,
+        sql: dict[str, str],
+        schema: str,
+        url: str,
+        learn: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._connect = connect
+        self._writing = writing
+        self._sql = sql | transfer_statements(schema)
+        self._schema = schema
+        self._url = url
+        self._learn = learn
+        self._lock = catalog_lock(schema)
+        self._loader = Loader(self._sql, schema, self._lock)
+
+    def place(self) -> str:
+        parts = urlsplit(self._url)
+        return f"postgresql://{parts.hostname or ''}:{parts.port or 5432}{parts.path}?schema={self._schema}"
+
+    @contextlib.asynccontextmanager
+    async def reading(self) -> AsyncIterator[LiveSource]:
+        connection = None
+        try:
+            try:
+                connection = await self._connect()
+                await connection.execute(SETTINGS)
+                now = await connection.fetchval(self._sql["now"])
+            except ERRORS as error:
+                raise translate(error) from error
+            yield SchemaSource(connection, self._sql, now)
+        finally:
+            await close_quietly(connection)
+
+    async def _rows(self, query: str, *values: Any) -> list[Any]:
+        async with self._writing() as connection:
+            rows: list[Any] = await connection.fetch(self._sql[query], *values)
+            return rows
+
+    # ---------------------------------------------------------------------------------------------------- writing
+
+    async def holds_data(self) -> bool:
+        return bool((await self._rows("holds_data"))[0][0])
+
+    async def put(self, table: Table, rows: Sequence[Row], note: str, *, replace: bool = False) -> None:
+        try:
+            async with self._writing() as connection:
+                await self._loader.put(connection, table, rows, replace=replace)
+                await connection.execute(self._sql["set_meta"], NOTE, note)
+        except BaseException:
+            self._loader.forget()
+            raise
+        if table == "collection":
+            await self._learn()
+
+    async def remove(self, table: Table, places: Sequence[Place]) -> None:
+        async with self._writing() as connection:
+            await self._loader.remove(connection, table, places)
+
+    async def raise_fence(self, fence: int) -> None:
+        await self._rows("raise_ids", fence)
+
+    async def wipe(self) -> None:
+        async with self._writing() as connection:
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", self._lock)
+            for query in ("wipe", "wipe_meta", "new_catalog"):
+                await connection.execute(self._sql[query])
+        self._loader.forget()
+
+    # --------------------------------------------------------------------------------------- the note and the mark
+
+    async def note(self) -> str | None:
+        note: str | None = (await self._rows("get_meta", NOTE))[0][1]
+        return note
+
+    async def set_note(self, note: str) -> None:
+        await self._rows("set_meta", NOTE, note)
+
+    async def mark(self) -> Mark | None:
+        now, text = (await self._rows("get_meta", MARK))[0]
+        mark = Mark.load(text)
+        return mark if mark is not None and not mark.over(now) else None
+
+    async def set_mark(
+        self, state: MarkState | None, copy: str = "", *, seconds: float | None = None, pause: float = 0.0
+    ) -> None:
+        async with self._writing() as connection:
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", self._lock)
+            await connection.execute(self._sql["settle_marks"])
+            if state is None:
+                await connection.execute(self._sql["delete_meta"], [MARK])
+                return
+            now = await connection.fetchval(self._sql["now"])
+            mark = Mark.until_later(state, copy, now=now, seconds=seconds, pause=pause)
+            await connection.execute(self._sql["set_meta"], MARK, mark.dump())
+
+    async def release(self) -> None:
+        await self._rows("delete_meta", [NOTE, MARK])
+
+    # ---------------------------------------------------------------------------------------------------- follow
+
+    async def touched(self, limit: int) -> Sequence[Touched]:
+        return [Touched(*row) for row in await self._rows("list_touched", limit)]
+
+    async def forget(self, touched: Sequence[Touched]) -> None:
+        await self._rows("forget_touched", [each.number for each in touched])
+
+    async def forget_all(self) -> None:
+        await self._rows("forget_all")

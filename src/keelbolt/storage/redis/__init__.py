@@ -1,0 +1,8 @@
+"""The Redis and Valkey engine."""
+
+from __future__ import annotations
+
+from keelbolt.storage.redis.address import Address, address_of
+from keelbolt.storage.redis.engine import RedisKernel
+
+__all__ = ["Address", "RedisKernel", "address_of"]

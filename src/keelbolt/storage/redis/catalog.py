@@ -1,0 +1,126 @@
+"""What is declared on the server. It holds for all processes: one that declared otherwise follows it.
+
+A changed declaration gets a new number and new indexes. Each partition takes it over by itself: from a first moment on
+all its writes go to the new indexes, then its older records are added one by one, and when that is done it can be found
+by. Whoever meets a partition that is not yet so far does this work, so nothing depends on who declared it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from keelbolt.errors import SchemaMismatch, SchemaTooNew
+from keelbolt.storage.declared import Shape
+from keelbolt.storage.redis.store import Store
+
+FORMAT = 1  # of keys and values, as the Lua files lay them out
+REINDEX_KEYS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    version: int
+    shape: Shape
+    text: bytes
+
+
+class Catalog:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.entries: dict[str, Entry] = {}
+        self._wiped: set[str] = set()
+
+    def wiped(self) -> None:
+        """The server has forgotten them all; each is told anew when it is declared again."""
+        self._wiped = set(self.entries)
+
+    def has(self, name: str) -> bool:
+        return name in self.entries and name not in self._wiped
+
+    async def load(self) -> None:
+        """What is declared; refuses what a newer program has laid out in another way."""
+        format_ = await self._store.read_registry(b"GET", b"format")
+        if format_ is None:
+            await self._store.write_registry("found", b"%d" % FORMAT)
+        elif int(format_) > FORMAT:
+            raise SchemaTooNew(
+                f"the data has format {int(format_)}, this program knows {FORMAT}; upgrade it. Nothing was changed."
+            )
+        rows: Sequence[bytes] = await self._store.read_registry(b"HGETALL", b"catalog")
+        for name, stored in zip(rows[::2], rows[1::2], strict=True):
+            self._keep(name.decode(), stored)
+
+    async def reload(self, name: str) -> None:
+        stored = await self._store.read_registry(b"HGET", b"catalog", name.encode())
+        if stored is not None:
+            self._keep(name, stored)
+
+    def _keep(self, name: str, stored: bytes) -> None:
+        version, _, declared = stored.partition(b"|")
+        shape = Shape.load(name, declared.decode())
+        self.entries[name] = Entry(int(version), shape, _text(int(version), shape))
+
+    async def declare(self, shape: Shape) -> None:
+        """Make it known; a changed one is taken over by every partition before this returns."""
+        known = self.entries.get(shape.name)
+        if known is not None and known.shape.dump() == shape.dump() and self.has(shape.name):
+            return
+        version, before = await self._store.write_registry("declare", shape.name.encode(), shape.dump().encode())
+        entry = self.entries[shape.name] = Entry(version, shape, _text(version, shape))
+        self._wiped.discard(shape.name)
+        if before:
+            await self._take_over(shape.name, entry, None)
+
+    async def take_over(self, name: str, partition: str) -> None:
+        """Bring one partition up to the declaration."""
+        await self.reload(name)
+        await self._take_over(name, self.entries[name], partition)
+
+    async def _take_over(self, name: str, entry: Entry, partition: str | None) -> None:
+        store = self._store
+        names = [partition] if partition is not None else [found async for found in store.every_partition()]
+        reshaped = [found for found in names if await store.write("reshape", found, name.encode(), entry.text)]
+        known = set(reshaped)
+        gathered: dict[str, list[bytes]] = {}
+        async for key in store.keys(store.layout.records(name, partition)):
+            place = store.layout.parse(key)
+            if place is not None and place[0] in known:
+                keys = gathered.setdefault(place[0], [])
+                keys.append(place[1].removeprefix(f"r/{name}/".encode()))
+                if len(keys) >= REINDEX_KEYS:
+                    await store.write("reindex", place[0], name.encode(), *gathered.pop(place[0]))
+        for place_name, keys in gathered.items():
+            await store.write("reindex", place_name, name.encode(), *keys)
+        for found in reshaped:
+            await store.write("reshaped", found, name.encode(), b"%d" % entry.version)
+
+    def index(self, shape: Shape, number: int) -> tuple[Entry, int]:
+        """The declaration that holds, and the number in it (from 1) of an index that this process declared."""
+        entry = self.entries[shape.name]
+        wanted = shape.indexes[number]
+        return entry, _place(
+            [(index.equal, index.order) for index in entry.shape.indexes],
+            (wanted.equal, wanted.order),
+            lambda: f"collection {shape.name!r} without the index {wanted.name!r}",
+        )
+
+    def counter(self, shape: Shape, number: int) -> tuple[Entry, int]:
+        entry = self.entries[shape.name]
+        names = shape.counters[number]
+        return entry, _place(entry.shape.counters, names, lambda: f"{shape.name!r} without the counter {names!r}")
+
+
+def _place(known: Sequence[Any], wanted: Any, what: Callable[[], str]) -> int:
+    for number, found in enumerate(known, 1):
+        if found == wanted:
+            return number
+    raise SchemaMismatch(f"another process declared {what()}; restart this one with the same program")
+
+
+def _text(version: int, shape: Shape) -> bytes:
+    """As the Lua files read it."""
+    indexes = "".join(f"{','.join(index.equal)}{f'>{index.order}' if index.order else ''};" for index in shape.indexes)
+    counters = "".join(f"{','.join(names)};" for names in shape.counters)
+    return f"{version}|{indexes}|{counters}".encode()

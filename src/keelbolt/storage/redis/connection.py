@@ -1,0 +1,135 @@
+"""One connection to one server: sends a pipeline of calls, answers as many replies, within a bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
+from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
+
+from keelbolt.errors import CannotOpen
+from keelbolt.storage.redis.address import Address
+from keelbolt.storage.redis.failures import Disconnected
+
+Reply = Any
+
+# uvloop raises RuntimeError where something is written to a connection that was reset.
+_BROKEN = (RedisError, OSError, RuntimeError)
+
+
+class Wire:
+    """An open connection. After any failure it is of no use any more."""
+
+    def __init__(self, address: Address, *, seconds: float) -> None:
+        self.address = address
+        self._seconds = seconds
+        self._connection: AbstractConnection | None = None
+
+    async def open(self) -> None:
+        connection = self._made()
+        try:
+            async with asyncio.timeout(self._seconds):
+                await connection.connect()  # type: ignore[no-untyped-call]
+        except (AuthenticationError, AuthorizationError) as error:
+            raise CannotOpen(
+                f"the server at {self.address} does not accept this user and password; check them in the URL"
+            ) from error
+        except (RedisError, OSError, TimeoutError) as error:
+            await _closed(connection)
+            if "DB index" in str(error):
+                raise CannotOpen(f"the server at {self.address} has no database {self.address.database}") from error
+            raise Disconnected(f"the server at {self.address} can't be reached") from error
+        except BaseException:
+            await _closed(connection)
+            raise
+        self._connection = connection
+
+    def _made(self) -> AbstractConnection:
+        address = self.address
+        login: Mapping[str, Any] = {
+            "db": address.database,
+            "username": address.username,
+            "password": address.password,
+            "socket_timeout": None,  # a whole pipeline has one limit
+            "socket_connect_timeout": self._seconds,
+            "protocol": 2,
+            "client_name": "keelbolt",
+        }
+        if address.path:
+            return UnixDomainSocketConnection(path=address.path, **login)
+        if address.tls:
+            return SSLConnection(host=address.host, port=address.port, ssl_ca_certs=address.ca_file, **login)
+        return Connection(host=address.host, port=address.port, **login)
+
+    async def run(self, calls: Sequence[Sequence[bytes]], *, seconds: float | None = None) -> list[Reply]:
+        """One reply per call; an error reply is an exception in the list. Raises Disconnected when in doubt."""
+        connection = self._connection
+        if connection is None:
+            raise Disconnected
+        replies: list[Reply] = []
+        try:
+            async with asyncio.timeout(seconds or self._seconds):
+                await connection.send_packed_command([_packed(calls)], check_health=False)
+                for _ in calls:
+                    try:
+                        replies.append(await connection.read_response(disable_decoding=True))
+                    except ResponseError as error:
+                        replies.append(error)
+        except (*_BROKEN, TimeoutError) as error:
+            await self.close()
+            raise Disconnected(f"the connection to the server at {self.address} broke") from error
+        except BaseException:
+            await self.close()
+            raise
+        return replies
+
+    async def one(self, *words: bytes | str | int) -> Reply:
+        """One call; raises its error reply."""
+        (reply,) = await self.run([[_word(word) for word in words]])
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    async def send(self, *words: bytes | str) -> None:
+        """Without waiting for an answer: for subscriptions."""
+        if self._connection is None:
+            raise Disconnected
+        try:
+            await self._connection.send_packed_command([_packed([[_word(word) for word in words]])], check_health=False)
+        except _BROKEN as error:
+            raise Disconnected from error
+
+    async def hear(self) -> Reply:
+        """The next message, whenever it comes."""
+        if self._connection is None:
+            raise Disconnected
+        try:
+            return await self._connection.read_response(disable_decoding=True)
+        except _BROKEN as error:
+            raise Disconnected from error
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await _closed(connection)
+
+
+async def _closed(connection: AbstractConnection) -> None:
+    with contextlib.suppress(*_BROKEN, asyncio.TimeoutError):
+        await connection.disconnect(nowait=True)
+
+
+def _word(word: bytes | str | int) -> bytes:
+    return word if isinstance(word, bytes) else str(word).encode()
+
+
+def _packed(calls: Sequence[Sequence[bytes]]) -> bytes:
+    parts: list[bytes] = []
+    for words in calls:
+        parts.append(b"*%d\r\n" % len(words))
+        for word in words:
+            parts += (b"$%d\r\n" % len(word), word, b"\r\n")
+    return b"".join(parts)

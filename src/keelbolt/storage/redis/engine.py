@@ -1,0 +1,357 @@
+"""The Redis and Valkey engine: wires the servers, the catalog, the queues and the hints to the contract."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from keelbolt.errors import InvalidValue, SchemaMismatch, StorageError
+from keelbolt.storage.blobs import Blob
+from keelbolt.storage.clock import Clock
+from keelbolt.storage.commits import Operation, Receipt
+from keelbolt.storage.contract import Durability, Family, Problem, Stats, Swept
+from keelbolt.storage.declared import Shape
+from keelbolt.storage.front import Front
+from keelbolt.storage.hints import Topic
+from keelbolt.storage.ledger import WorkRow, work_item
+from keelbolt.storage.logs import Entry, LogPage, LogState
+from keelbolt.storage.records import Record
+from keelbolt.storage.redis import inspect
+from keelbolt.storage.redis.address import Address
+from keelbolt.storage.redis.catalog import Catalog
+from keelbolt.storage.redis.hints import Hints
+from keelbolt.storage.redis.journal import Journal
+from keelbolt.storage.redis.layout import Layout, partition_entry
+from keelbolt.storage.redis.operations import (
+    RECORD_WRITES,
+    RELIEF,
+    came_back,
+    damaged,
+    entry_checksum,
+    outcomes_of,
+    record_of,
+    topics_of,
+    words_of,
+)
+from keelbolt.storage.redis.queues import Queues
+from keelbolt.storage.redis.store import Store
+from keelbolt.storage.redis.transfer import StoreTransfer
+from keelbolt.storage.redis.uploads import Uploads
+from keelbolt.storage.transfer.ports import Transfer
+from keelbolt.storage.work import Claim, Enqueue, WorkItem, WorkState
+
+logger = logging.getLogger("keelbolt.storage")
+
+TIMEOUT_SECONDS = 10.0
+MAX_TIMEOUT_SECONDS = 300.0
+LISTEN_SECONDS = 2.0
+ATTEMPTS = 8  # to read by an index while others declare it anew
+
+_NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_STATES: dict[bytes, WorkState] = {b"ready": "waiting", b"later": "waiting", b"held": "held", b"dead": "dead"}
+
+
+class RedisKernel(Front):
+    """A kernel on a Redis or Valkey server, or a cluster of them. Any number of processes may open it.
+
+    ``namespace`` is what its keys begin with; ``replicas`` is how many replicas must have confirmed each write;
+    ``timeout_seconds`` bounds every call, reconnecting included.
+    """
+
+    engine = "redis"
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        durability: Durability = "durable",
+        declare: Iterable[Family] = (),
+        clock: Clock | None = None,
+        namespace: str = "keelbolt",
+        replicas: int = 0,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
+        super().__init__(durability=durability, declare=declare, clock=clock)
+        if not _NAMESPACE.fullmatch(namespace):
+            raise InvalidValue(f"a namespace is 1 to 64 letters, digits, '_', '.' and '-', not {namespace!r}")
+        if not 0 <= replicas <= 100:
+            raise InvalidValue(f"replicas is a number from 0 to 100, not {replicas}")
+        if not 0 < timeout_seconds <= MAX_TIMEOUT_SECONDS:
+            raise InvalidValue(f"the timeout is a number of seconds up to {MAX_TIMEOUT_SECONDS}, not {timeout_seconds}")
+        self._store = Store(
+            address, Layout(namespace), durability=durability, replicas=replicas, timeout_seconds=timeout_seconds
+        )
+
+    # -------------------------------------------------------------------------------------------------- lifecycle
+
+    async def _open(self) -> None:
+        store = self._store
+        await store.open()
+        self._queues = Queues(store, self._tell)
+        self._uploads = Uploads(store)
+        self._catalog = Catalog(store)
+        try:
+            await self._catalog.load()
+        except BaseException:
+            await store.close()
+            raise
+        for name, entry in self._catalog.entries.items():
+            self.declared.shapes.setdefault(name, entry.shape)
+        self._hints = Hints(
+            self.board, store.layout.channel, store.announcer.sender, connect=store.connect, changes=store.changes
+        )
+        try:
+            async with asyncio.timeout(LISTEN_SECONDS):
+                await self._hints.listening.wait()
+        except TimeoutError:
+            logger.warning("no hints from other processes: readers poll")
+
+    async def _close(self) -> None:
+        await self._store.drained()
+        await self._hints.close()
+        await self._store.close()
+
+    async def _flush(self) -> None:
+        await self._store.drained()
+
+    async def _declare(self, shape: Shape) -> None:
+        await self._catalog.declare(shape)
+
+    async def _health(self) -> tuple[bool, bool, str]:
+        try:
+            await self._store.read_registry(b"HLEN", b"catalog")
+        except StorageError as error:
+            return False, False, str(error)
+        try:
+            await self._store.write_registry("told", b"0")
+            mark, now = await Journal(self._store).look()
+        except StorageError as error:
+            return True, False, str(error)
+        if mark is not None and (refusal := mark.refusal(now)) is not None:
+            return True, False, str(refusal)
+        weakness = f"; but {self._store.weakness}" if self._store.weakness else ""
+        return True, True, f"{self._store.name}: reads and writes work{weakness}"
+
+    async def _stats(self) -> Stats:
+        return await inspect.stats(self._store, self._catalog)
+
+    async def _check(self) -> AsyncIterator[Problem]:
+        async for problem in inspect.problems(self._store, self._catalog):
+            yield problem
+
+    async def _sweep(self, limit: int) -> Swept:
+        return await self._queues.sweep(limit)
+
+    async def _partitions(self, after: str, limit: int) -> Sequence[str]:
+        return [name.decode() for name in await self._store.partitions(after.encode(), limit)]
+
+    def _tell(self, topics: Sequence[Topic]) -> None:
+        self.board.wake(topics)
+        self._store.announcer.tell(topics)
+
+    # ----------------------------------------------------------------------------------------------------- commit
+
+    def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
+        words: list[bytes] = []
+        shapes: dict[str, bytes] = {}
+        relief = True
+        workers: set[str] = set()
+        for operation in operations:
+            words += words_of(operation, self._queues.lease)
+            kind = type(operation)
+            if kind in RECORD_WRITES:
+                name = operation.collection  # type: ignore[union-attr]
+                shapes[name] = self._catalog.entries[name].text
+            elif kind is Enqueue and operation.worker is not None:  # type: ignore[union-attr]
+                workers.add(operation.worker)  # type: ignore[union-attr]
+            relief = relief and kind in RELIEF
+        head = [b"%d" % len(shapes)]
+        for name, text in shapes.items():
+            head += (name.encode(), text)
+        head.append(b"1" if self._store.is_known(partition) else b"")
+
+        def read(answer: Sequence[Any]) -> Receipt:
+            outcomes = outcomes_of(operations, answer)
+            self._store.remember(partition)
+            for worker in workers:
+                self._queues.alive(worker)
+            self.board.wake(topics)
+            if again := came_back(operations, answer):
+                self._tell(again)
+            return Receipt(operations, outcomes)
+
+        topics = topics_of(partition, operations)
+        return self._store.write_and("relief" if relief else "commit", partition, (*head, *words), read, topics)
+
+    # ---------------------------------------------------------------------------------------------------- records
+
+    async def _get_many(self, partition: str, collection: str, keys: Sequence[str]) -> Sequence[Record | None]:
+        if not keys:
+            return []
+        rows = await self._store.read("records", partition, collection.encode(), *(key.encode() for key in keys))
+        return [record_of(collection, key, row) if row else None for key, row in zip(keys, rows, strict=True)]
+
+    async def _scan(
+        self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
+    ) -> list[tuple[bytes, Record]]:
+        prefix = partition_entry(partition)
+        skip = len(prefix)
+        words = (low[skip:], high[skip:], b"1" if newest_first else b"0", b"%d" % limit, b"records")
+        find = partial(self._catalog.index, shape, index)
+        rows = await self._indexed("scan", partition, shape.name, find, words)
+        return [(prefix + row[0], record_of(shape.name, row[1].decode(), row[2:])) for row in rows]
+
+    async def _count(self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int:
+        skip = len(partition_entry(partition))
+        find = partial(self._catalog.index, shape, index)
+        if shape.collection.expiring:
+            words = (low[skip:], high[skip:], b"0", b"%d" % cap, b"count")
+            found = await self._indexed("scan", partition, shape.name, find, words)
+        else:
+            found = await self._indexed("length", partition, shape.name, find, (low[skip:], high[skip:], b"%d" % cap))
+        return int(found[0]) if found else 0
+
+    async def _counter(self, partition: str, shape: Shape, counter: int, group: bytes) -> int:
+        skip = len(partition_entry(partition))
+        find = partial(self._catalog.counter, shape, counter)
+        found = await self._indexed("counter", partition, shape.name, find, (group[skip:],))
+        return int(found[0]) if found else 0
+
+    async def _indexed(
+        self, name: str, partition: str, collection: str, find: Callable[[], tuple[Any, int]], words: Sequence[bytes]
+    ) -> Sequence[Any]:
+        """Read by an index or counter as it is declared now; brings the partition up to that if need be."""
+        for _ in range(ATTEMPTS):
+            entry, number = find()
+            head = (collection.encode(), b"%d" % entry.version, b"%d" % number)
+            reply: list[Any] = await self._store.read(name, partition, *head, *words)
+            status = reply[0]
+            if status == 1:
+                return reply[1:]
+            if status == 0:
+                return ()
+            if status == -1:
+                await self._catalog.take_over(collection, partition)
+            else:
+                await self._catalog.reload(collection)
+        raise SchemaMismatch(f"collection {collection!r} is declared anew again and again; use one program version")
+
+    # ------------------------------------------------------------------------------------------------------- logs
+
+    async def _read_log(
+        self,
+        partition: str,
+        log: str,
+        stream: str,
+        after: int,
+        before: int | None,
+        *,
+        limit: int,
+        max_bytes: int,
+        backward: bool,
+    ) -> LogPage:
+        words = (
+            f"{log}/{stream}".encode(),
+            b"%d" % after,
+            b"" if before is None else b"%d" % before,
+            b"%d" % limit,
+            b"%d" % max_bytes,
+            b"1" if backward else b"0",
+        )
+        head, floor, page = await self._store.read("log", partition, *words)
+        return LogPage(tuple(_entries(log, page)), head, floor)
+
+    async def _log_state(self, partition: str, log: str, stream: str) -> LogState:
+        head, floor = await self._store.command(partition, b"HMGET", f"s/{log}/{stream}".encode(), b"h", b"f")
+        return LogState(int(head or 0), int(floor or 0))
+
+    async def _seq_of(self, partition: str, log: str, stream: str, dedupe: str) -> int | None:
+        name = f"d/{log}/{stream}".encode()
+        seq = await self._store.command(partition, b"HGET", name, b"=" + dedupe.encode())
+        return None if seq is None else int(seq)
+
+    # ------------------------------------------------------------------------------------------------------- work
+
+    async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:
+        return await self._queues.claim(queue, worker, limit, lease_seconds)
+
+    async def _heartbeat(self, worker: str, lease_seconds: float) -> None:
+        await self._queues.heartbeat(worker, lease_seconds)
+
+    async def _retire(self, worker: str) -> int:
+        return await self._queues.retire(worker)
+
+    async def _work(self, partition: str, queue: str, key: str) -> WorkItem | None:
+        now, row = await self._store.read("work", partition, queue.encode(), key.encode())
+        return work_item((partition, queue, key), _work_row(row), now=now) if row else None
+
+    async def _list_work(
+        self, partition: str, queue: str, state: WorkState, after: str, limit: int
+    ) -> Sequence[WorkItem]:
+        words = (queue.encode(), state.encode(), after.encode(), b"%d" % limit)
+        now, *rows = await self._store.read("list_work", partition, *words)
+        return [
+            work_item((partition, queue, key.decode()), _work_row(row), now=now)
+            for key, row in zip(rows[::2], rows[1::2], strict=True)
+        ]
+
+    # ------------------------------------------------------------------------------------------------------ blobs
+
+    async def _stage(self, partition: str, keep_seconds: float) -> int:
+        return await self._uploads.begin(partition, keep_seconds)
+
+    async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None:
+        await self._uploads.chunk(partition, upload, number, data, digest)
+
+    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
+        await self._uploads.done(partition, upload, blob, keep_seconds)
+
+    async def _stage_undo(self, partition: str, upload: int) -> None:
+        await self._uploads.undo(partition, upload)
+
+    async def _blob(self, partition: str, digest: str) -> tuple[int, int] | None:
+        return await self._uploads.find(partition, digest)
+
+    async def _blob_chunk(self, partition: str, upload: int, number: int) -> tuple[bytes, bytes] | None:
+        return await self._uploads.read(partition, upload, number)
+
+    # --------------------------------------------------------------------------------------------------- transfer
+
+    def _transfer(self) -> Transfer:
+        return StoreTransfer(self._store, self._catalog, self.declared)
+
+
+def _entries(log: str, page: bytes) -> list[Entry]:
+    """The entries of a page: "seq at checksum kind's-length data's-length", a line feed, kind and data of each."""
+    entries = []
+    place = 0
+    while place < len(page):
+        line = page.index(b"\n", place)
+        seq, at, crc, kind_size, size = page[place:line].split(b" ")
+        middle = line + 1 + int(kind_size)
+        place = middle + int(size)
+        kind, data = page[line + 1 : middle].decode(), page[middle:place]
+        if entry_checksum(kind, data) != crc:
+            raise damaged(f"entry {int(seq)} of a stream of {log!r}")
+        entries.append(Entry(int(seq), kind, data, int(at)))
+    return entries
+
+
+def _work_row(row: Sequence[bytes]) -> WorkRow:
+    state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason = row
+    return WorkRow(
+        _STATES[state],
+        lane.decode(),
+        int(priority),
+        int(ready_at),
+        int(attempt),
+        int(max_attempts),
+        int(fence),
+        holder.decode() or None,
+        int(again_at) if again_at else None,
+        reason[1:].decode() if reason else None,
+    )

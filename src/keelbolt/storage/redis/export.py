@@ -1,0 +1,374 @@
+"""Reads a whole store by its names, in their order; each row is of one moment, and every checksum is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from keelbolt.storage.blobs import CHUNK_BYTES
+from keelbolt.storage.declared import dump_fields
+from keelbolt.storage.redis import tokens
+from keelbolt.storage.redis.journal import Journal
+from keelbolt.storage.redis.names import Kind, Name, Names
+from keelbolt.storage.redis.operations import checksum, damaged, entry_checksum
+from keelbolt.storage.redis.store import PARTITIONS, Store
+from keelbolt.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, LiveSource, Page, Place
+from keelbolt.storage.transfer.rows import (
+    BlobRow,
+    ChunkRow,
+    CollectionRow,
+    EntryRow,
+    HoldingRow,
+    ItemRow,
+    PartitionRow,
+    RecordRow,
+    Row,
+    StreamRow,
+    Table,
+    item_row,
+)
+
+TOGETHER = 16  # calls that are on their way at once
+CALL_NAMES = 200
+CALL_BYTES = 512 * 1024
+CHUNKS = 4  # that are read in one call
+_DIGEST_BYTES = 32
+
+Found = tuple[Row, Cursor]
+
+
+class StoreSource(LiveSource):
+    """What is stored now; a row that is changed while this reads is read before or after its change, never between."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._names: Names | None = None
+        self._rows: dict[Table, Callable[[Cursor | None], AsyncIterator[list[Found]]]] = {
+            "collection": self._collections,
+            "partition": self._partitions,
+            "record": self._records,
+            "stream": self._streams,
+            "entry": self._entries,
+            "work": self._work,
+            "blob": self._blobs,
+            "chunk": self._chunks,
+            "holding": self._holdings,
+        }
+
+    def close(self) -> None:
+        if self._names is not None:
+            self._names.close()
+
+    async def _known(self) -> Names:
+        """The names are gathered when they are first asked for."""
+        if self._names is None:
+            names = Names()
+            try:
+                await names.gather(self._store)
+                if not self._store.single:
+                    await self._register(names)
+            except BaseException:
+                names.close()
+                raise
+            self._names = names
+        return self._names
+
+    async def _register(self, names: Names) -> None:
+        """In a cluster a partition may not have been told: its writer died before that."""
+        told = {name async for name in self._store.every_partition()}
+        for name in names.partitions():
+            if name not in told:
+                await self._store.write("load_partition", name)
+
+    # -------------------------------------------------------------------------------------------------- the source
+
+    async def totals(self) -> dict[Table, int]:
+        names = await self._known()
+        entries = chunks = holdings = 0
+        async for page in names.pages("stream"):
+            for row in await self._find("stream", page):
+                assert isinstance(row, StreamRow)
+                entries += row.head - row.floor
+        async for page in names.pages("blob"):
+            for group in _groups(page):
+                for found in await self._read("export_blob", group):
+                    if found:
+                        holdings += found[2]
+                        chunks += int(found[3])
+        return {
+            "collection": await self._store.read_registry(b"HLEN", b"catalog"),
+            "partition": await self._store.read_registry(b"ZCARD", b"partitions"),
+            "record": names.count("record"),
+            "stream": names.count("stream"),
+            "entry": entries,
+            "work": names.count("work"),
+            "blob": names.count("blob"),
+            "chunk": chunks,
+            "holding": holdings,
+        }
+
+    async def last_fence(self) -> int:
+        return await Journal(self._store).last_fence()
+
+    async def pages(self, table: Table, after: Cursor | None = None) -> AsyncIterator[Page]:
+        rows: list[Row] = []
+        size = 0
+        cursor: Cursor = []
+        async for found in self._rows[table](after):
+            for row, cursor in found:
+                rows.append(row)
+                size += _size(row)
+                if len(rows) >= PAGE_ROWS or size >= PAGE_BYTES:
+                    yield Page(rows, cursor)
+                    rows, size = [], 0
+        if rows:
+            yield Page(rows, cursor)
+
+    async def find(self, table: Table, places: Sequence[Place]) -> Sequence[Row]:
+        return await self._find(table, sorted(places))
+
+    async def entries(self, stream: StreamRow, after: int) -> AsyncIterator[Sequence[Row]]:
+        while after < stream.head and (rows := await self._log(stream[:3], after)):
+            yield rows
+            after = rows[-1].seq
+
+    async def chunks(self, partition: str, digest: str) -> AsyncIterator[Sequence[Row]]:
+        number = 0
+        while rows := await self._blob_chunks((partition, "", digest), number):
+            yield rows
+            number += len(rows)
+
+    async def holders(self, partition: str, digest: str) -> Sequence[HoldingRow]:
+        found = await self._store.command(partition, b"SMEMBERS", b"o/" + digest.encode())
+        return [HoldingRow(partition, digest, holder) for holder in sorted(holder.decode() for holder in found)]
+
+    # ---------------------------------------------------------------------------------------- what has no long names
+
+    async def _collections(self, after: Cursor | None) -> AsyncIterator[list[Found]]:
+        found = await self._store.read_registry(b"HGETALL", b"catalog")
+        rows: list[Found] = []
+        for name, stored in sorted(zip(found[::2], found[1::2], strict=True)):
+            if after is None or name.decode() > str(after[0]):
+                declaration = stored.partition(b"|")[2].decode()
+                rows.append((CollectionRow(name.decode(), declaration), [name.decode()]))
+        yield rows
+
+    async def _partitions(self, after: Cursor | None) -> AsyncIterator[list[Found]]:
+        last = str(after[0]).encode() if after else b""
+        while names := await self._store.partitions(last, PARTITIONS):
+            yield [(PartitionRow(name.decode()), [name.decode()]) for name in names]
+            last = names[-1]
+
+    # ------------------------------------------------------------------------------------ rows that are read by name
+
+    async def _records(self, after: Cursor | None) -> AsyncIterator[list[Found]]:
+        async for found in self._named("record", after):
+            yield found
+
+    async def _streams(self, after: Cursor | None) -> AsyncIterator[list[Found]]:
+        async for found in self._named("stream", after):
+            yield found
+
+    async def _work(self, after: Cursor | None) -> AsyncIterator[list[Found]]:
+        async for found in self._named("work", after):
+            yield found
+
+    async def _blobs(self, after: Cursor | None) -> AsyncIterator[list[Found]]:
+        async for found in self._named("blob", after):
+            yield found
+
+    async def _named(self, kind: Kind, after: Cursor | None) -> AsyncIterator[list[Found]]:
+        async for page in (await self._known()).pages(kind, _name(after)):
+            async for rows in self._batches(kind, page):
+                yield [(row, list(_place(row))) for row in rows]
+
+    async def _find(self, table: Table, places: Iterable[Name]) -> list[Row]:
+        return [row async for rows in self._batches(table, places) for row in rows]
+
+    async def _batches(self, table: Table, names: Iterable[Name]) -> AsyncIterator[list[Row]]:
+        """The rows that are there, in the order of the names."""
+        make = _MAKE[table]
+        groups = _groups(names)
+        for start in range(0, len(groups), TOGETHER):
+            some = groups[start : start + TOGETHER]
+            answers = await asyncio.gather(*(self._ask(f"export_{table}", group) for group in some))
+            for group, first in zip(some, answers, strict=True):
+                left, answer = group, first
+                while True:
+                    now, found = answer
+                    yield [make(name, row, now) for name, row in zip(left, found, strict=False) if row]
+                    left = left[len(found) :]
+                    if not left:
+                        break
+                    answer = await self._ask(f"export_{table}", left)  # it was cut where it became too long
+
+    async def _read(self, function: str, group: Sequence[Name]) -> list[Any]:
+        return (await self._ask(function, group))[1]
+
+    async def _ask(self, function: str, group: Sequence[Name]) -> tuple[int, list[Any]]:
+        """The server's time and what it found: some of the first, of one partition."""
+        partition = group[0][0]
+        words: list[bytes] = [b"%d" % CALL_BYTES] if function == "export_record" else []
+        for _, family, name in group:
+            words += (name.encode(),) if function == "export_blob" else (family.encode(), name.encode())
+        answer: list[Any] = await self._store.read(function, partition, *words)
+        return (0, answer) if function == "export_stream" else (answer[0], answer[1:])
+
+    # ---------------------------------------------------------------------------------- rows that belong to others
+
+    async def _entries(self, after: Cursor | None) -> AsyncIterator[list[Found]]:
+        async def more(name: Name, after: int) -> list[EntryRow]:
+            return await self._log(name, after)
+
+        start = int(after[3]) if after else 0
+        async for rows in self._parts("stream", after, start, more, lambda row: row.seq):
+            yield [(row, [*row[:3], row.seq]) for row in rows]
+
+    async def _chunks(self, after: Cursor | None) -> AsyncIterator[list[Found]]:
+        async def more(name: Name, after: int) -> list[ChunkRow]:
+            return await self._blob_chunks(name, after)
+
+        start = int(after[3]) if after else 0
+        async for rows in self._parts("blob", after, start, more, lambda row: row.number + 1):
+            yield [(row, [row.partition, "", row.digest, row.number + 1]) for row in rows]
+
+    async def _parts(
+        self,
+        kind: Kind,
+        after: Cursor | None,
+        start: int,
+        more: Callable[[Name, int], Awaitable[list[Any]]],
+        next_: Callable[[Any], int],
+    ) -> AsyncIterator[list[Any]]:
+        """The parts of each stream or blob; of the first one those after ``start``."""
+        if after is not None:
+            while rows := await more(_name(after), start):
+                yield rows
+                start = next_(rows[-1])
+        async for page in (await self._known()).pages(kind, _name(after)):
+            for place in range(0, len(page), TOGETHER):
+                some = page[place : place + TOGETHER]
+                for name, first in zip(some, await asyncio.gather(*(more(name, 0) for name in some)), strict=True):
+                    rows = first
+                    while rows:
+                        yield rows
+                        rows = await more(name, next_(rows[-1]))
+
+    async def _log(self, name: Name, after: int) -> list[EntryRow]:
+        partition, log, stream = name
+        words = (f"{log}/{stream}".encode(), b"%d" % after, b"%d" % PAGE_ROWS, b"%d" % CALL_BYTES)
+        return list(_unpacked(name, await self._store.read("export_entry", partition, *words)))
+
+    async def _blob_chunks(self, name: Name, number: int) -> list[ChunkRow]:
+        partition, _, digest = name
+        words = (digest.encode(), b"%d" % number, b"%d" % CHUNKS)
+        found = await self._store.read("export_chunk", partition, *words)
+        return [_chunk(partition, digest, number + at, data) for at, data in enumerate(found)]
+
+    async def _holdings(self, after: Cursor | None) -> AsyncIterator[list[Found]]:
+        def found(row: HoldingRow) -> Found:
+            return row, [row.partition, "", row.digest, row.holder]
+
+        if after is not None:
+            rows = await self.holders(str(after[0]), str(after[2]))
+            yield [found(row) for row in rows if row.holder > str(after[3])]
+        async for page in (await self._known()).pages("blob", _name(after)):
+            for place in range(0, len(page), TOGETHER):
+                some = page[place : place + TOGETHER]
+                for held in await asyncio.gather(*(self.holders(name[0], name[2]) for name in some)):
+                    yield [found(row) for row in held]
+
+
+def _name(cursor: Cursor | None) -> Name:
+    return (str(cursor[0]), str(cursor[1]), str(cursor[2])) if cursor else ("", "", "")
+
+
+def _place(row: Row) -> Name:
+    return (row.partition, "", row.digest) if isinstance(row, BlobRow) else row[:3]  # type: ignore[return-value]
+
+
+def _groups(names: Iterable[Name]) -> list[list[Name]]:
+    """Of one partition each, and not too many."""
+    groups = []
+    for _, of_partition in groupby(names, key=lambda name: name[0]):
+        some = list(of_partition)
+        groups += [some[start : start + CALL_NAMES] for start in range(0, len(some), CALL_NAMES)]
+    return groups
+
+
+def _size(row: Row) -> int:
+    return sum(len(value) for value in row if isinstance(value, bytes | str))
+
+
+# ------------------------------------------------------------------------------------------------- rows from answers
+
+
+def _left(until: bytes | None, now: int) -> int | None:
+    return int(until) - now if until else None
+
+
+def _record(name: Name, row: Sequence[Any], now: int) -> RecordRow:
+    version, fields, body, crc, expires_at = row
+    if checksum(body) != crc:
+        raise damaged(f"a record of {name[1]!r}")
+    return RecordRow(*name, int(version), dump_fields(tokens.unpack(fields)), _left(expires_at, now), body)
+
+
+def _stream(name: Name, row: Sequence[Any], _now: int) -> StreamRow:
+    return StreamRow(*name, int(row[0]), int(row[1]))
+
+
+def _item(name: Name, row: Sequence[Any], now: int) -> ItemRow:
+    state, lane, priority, ready_at, attempt, most, fence, _, again_at, reason = row
+    return item_row(
+        name,
+        state.decode(),
+        lane.decode(),
+        int(priority),
+        int(ready_at) - now,
+        int(attempt),
+        int(most),
+        int(fence),
+        _left(again_at, now),
+        reason[1:].decode() if reason else None,
+    )
+
+
+def _blob(name: Name, row: Sequence[Any], now: int) -> BlobRow:
+    size, expires_at, holders, _ = row
+    return BlobRow(name[0], name[2], int(size), None if holders else _left(expires_at or b"0", now))
+
+
+_MAKE: dict[Table, Callable[[Name, Sequence[Any], int], Row]] = {
+    "record": _record,
+    "stream": _stream,
+    "work": _item,
+    "blob": _blob,
+}
+
+
+def _unpacked(name: Name, page: bytes) -> Iterable[EntryRow]:
+    """The entries of a page: "seq at checksum" and three lengths, a line feed, kind, data and dedupe key of each."""
+    place = 0
+    while place < len(page):
+        line = page.index(b"\n", place)
+        seq, at, crc, *lengths = page[place:line].split(b" ")
+        parts = []
+        place = line + 1
+        for length in lengths:
+            parts.append(page[place : place + int(length)])
+            place += int(length)
+        kind, data, dedupe = parts
+        if entry_checksum(kind.decode(), data) != crc:
+            raise damaged(f"entry {int(seq)} of a stream of {name[1]!r}")
+        yield EntryRow(*name, int(seq), int(at), kind.decode(), data, dedupe[1:].decode() if dedupe else None)
+
+
+def _chunk(partition: str, digest: str, number: int, data: bytes | None) -> ChunkRow:
+    if data is None or hashlib.sha256(data[_DIGEST_BYTES:]).digest() != data[:_DIGEST_BYTES]:
+        raise damaged("a blob")
+    assert len(data) <= CHUNK_BYTES + _DIGEST_BYTES
+    return ChunkRow(partition, digest, number, data[_DIGEST_BYTES:])

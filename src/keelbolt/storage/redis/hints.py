@@ -1,0 +1,130 @@
+"""Hints between processes: digests of topics over pub/sub, one message per batch of commits.
+
+A message may be lost, and a writer may die before it sends one; so while somebody waits, the server is asked every
+second whether anything was written at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Collection, Iterable
+
+from keelbolt.errors import KeelboltError
+from keelbolt.storage.hints import Board, Topic, topic_digest
+from keelbolt.storage.redis.connection import Wire
+
+DIGEST_BYTES = 8
+SENDER_BYTES = 8
+GATHER_SECONDS = 0.004
+FEW_TOPICS = 4
+MOST_PAUSES = 8
+POLL_SECONDS = 1.0
+
+
+class Announcer:
+    """Tells other processes of topics: at once after a silence, else what has gathered; the busier, the less often.
+
+    An announcement goes along with the batch that it is about; what comes too soon after the last one is sent alone.
+    """
+
+    def __init__(self, channel: bytes, publish: Callable[[list[bytes]], None]) -> None:
+        self.sender = os.urandom(SENDER_BYTES)  # what we hear from ourselves is no news
+        self._channel = channel
+        self._publish = publish
+        self._loop = asyncio.get_running_loop()
+        self._gathered: dict[Topic, None] = {}
+        self._silent_until = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def due(self) -> bool:
+        return self._timer is None and self._loop.time() >= self._silent_until
+
+    def words(self, topics: Collection[Topic]) -> list[bytes]:
+        """The call that tells of these topics; the more there are, the more readers wake, and the longer we pause."""
+        pause = GATHER_SECONDS * min(max(len(topics) / FEW_TOPICS, 1), MOST_PAUSES)
+        self._silent_until = self._loop.time() + pause
+        return [b"PUBLISH", self._channel, self.sender + b"".join(map(topic_digest, topics))]
+
+    def tell(self, topics: Iterable[Topic]) -> None:
+        """Of what has been committed already."""
+        self._gathered.update(dict.fromkeys(topics))
+        if self._timer is None:
+            self._timer = self._loop.call_later(max(self._silent_until - self._loop.time(), 0), self._flush)
+
+    def _flush(self) -> None:
+        self._timer = None
+        topics, self._gathered = self._gathered, {}
+        self._publish(self.words(topics))
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._flush()
+
+
+class Hints:
+    """``sender`` is our own name, ``connect`` opens a connection to listen on, ``changes`` differs after any write."""
+
+    def __init__(
+        self,
+        board: Board,
+        channel: bytes,
+        sender: bytes,
+        *,
+        connect: Callable[[], Awaitable[Wire]],
+        changes: Callable[[], Awaitable[object]],
+    ) -> None:
+        self._board = board
+        self._channel = channel
+        self._sender = sender
+        self._connect = connect
+        self._changes = changes
+        self.listening = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._listen(), name="keelbolt-redis-hints"),
+            loop.create_task(self._poll(), name="keelbolt-redis-poll"),
+        ]
+
+    async def _listen(self) -> None:
+        wire: Wire | None = None
+        while True:
+            try:
+                wire = await self._connect()
+                await wire.send(b"SUBSCRIBE", self._channel)
+                while True:
+                    message = await wire.hear()
+                    if message[0] == b"subscribe":
+                        self.listening.set()
+                        self._board.wake_all()  # what was said while nobody listened
+                    elif message[0] == b"message" and not message[2].startswith(self._sender):
+                        self._hear(message[2][len(self._sender) :])
+            except KeelboltError:
+                await asyncio.sleep(POLL_SECONDS / 2)
+            finally:
+                if wire is not None:
+                    await wire.close()
+
+    def _hear(self, data: bytes) -> None:
+        digests = [data[start : start + DIGEST_BYTES] for start in range(0, len(data), DIGEST_BYTES)]
+        self._board.wake_digests(digests)
+
+    async def _poll(self) -> None:
+        seen: object = None
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            if not self._board.topics():
+                continue
+            try:
+                now = await self._changes()
+            except KeelboltError:
+                continue  # the next look may be luckier
+            if now != seen:
+                self._board.wake_all()
+            seen = now
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,258 @@
+"""Looking at everything that is kept: how much it is, and whether it is still what was written."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from keelbolt.storage.contract import Problem, Stats
+from keelbolt.storage.redis import tokens
+from keelbolt.storage.redis.catalog import Catalog, Entry
+from keelbolt.storage.redis.layout import partition_entry
+from keelbolt.storage.redis.operations import checksum, entry_checksum
+from keelbolt.storage.redis.store import Store
+from keelbolt.storage.work import WorkState
+
+PAGE_ENTRIES = 500
+LOOKS = 3
+TOGETHER = 200  # keys that are looked at in one round trip
+
+
+@dataclass(slots=True)
+class _Counted:
+    records: Counter[str] = field(default_factory=Counter)
+    work: dict[str, dict[WorkState, int]] = field(default_factory=dict)
+    streams: int = 0
+    entries: int = 0
+    blobs: int = 0
+    blob_bytes: int = 0
+
+
+async def stats(store: Store, catalog: Catalog) -> Stats:
+    counted = _Counted()
+    async for keys in _pages(store):
+        await asyncio.gather(*(_count(store, catalog, counted, *place) for place in keys))
+    return Stats(
+        partitions=await store.read_registry(b"ZCARD", b"partitions"),
+        records=dict(counted.records),
+        streams=counted.streams,
+        entries=counted.entries,
+        blobs=counted.blobs,
+        blob_bytes=counted.blob_bytes,
+        work=counted.work,
+        workers=await store.read_registry(b"ZCARD", b"workers"),
+        bytes=await store.memory_bytes(),
+        engine={"server": store.name},
+    )
+
+
+async def _count(store: Store, catalog: Catalog, counted: _Counted, partition: str, rest: bytes) -> None:
+    kind, _, name = rest.partition(b"/")
+    match kind:
+        case b"r":
+            collection = name.partition(b"/")[0].decode()
+            live = await _is_live(store, catalog, partition, collection, rest)
+            counted.records[collection] += live
+        case b"s":
+            head, floor = await store.command(partition, b"HMGET", rest, b"h", b"f")
+            if head is not None:
+                counted.streams += 1
+                counted.entries += int(head) - int(floor)
+        case b"b":
+            size = await store.command(partition, b"HGET", rest, b"s")
+            if size is not None:
+                counted.blobs += 1
+                counted.blob_bytes += int(size)
+        case b"keys":
+            queue, _, listed = name.decode().partition("/")
+            count = await store.command(partition, b"ZCARD", rest)
+            states = counted.work.setdefault(queue, {"waiting": 0, "held": 0, "dead": 0})
+            for state in states:
+                states[state] += count if state == listed else 0
+        case _:
+            pass
+
+
+async def _is_live(store: Store, catalog: Catalog, partition: str, collection: str, rest: bytes) -> bool:
+    known = catalog.entries.get(collection)
+    if known is not None and not known.shape.collection.expiring:
+        return True
+    expires_at, now = await asyncio.gather(store.command(partition, b"HGET", rest, b"e"), store.time(partition))
+    return expires_at is None or int(expires_at) > now
+
+
+async def problems(store: Store, catalog: Catalog) -> AsyncIterator[Problem]:
+    """Read everything. What is written meanwhile may make the totals, which are read last, look wrong."""
+    counted: Counter[tuple[str, str]] = Counter()
+    async for keys in _pages(store):
+        found = await asyncio.gather(*(_look(store, catalog, counted, *place) for place in keys))
+        for problem in (problem for some in found for problem in some):
+            yield problem
+    for (partition, collection), count in counted.items():
+        for problem in await _totals(store, catalog, partition, collection, count):
+            yield problem
+
+
+async def _look(
+    store: Store, catalog: Catalog, counted: Counter[tuple[str, str]], partition: str, rest: bytes
+) -> list[Problem]:
+    kind, _, name = rest.partition(b"/")
+    match kind:
+        case b"r":
+            collection, _, key = name.decode().partition("/")
+            counted[partition, collection] += 1
+            return await _record(store, catalog, partition, collection, key)
+        case b"s":
+            return await _stream(store, partition, name)
+        case b"b":
+            return await _blob(store, partition, name)
+        case _:
+            return []
+
+
+async def _record(store: Store, catalog: Catalog, partition: str, collection: str, key: str) -> list[Problem]:
+    """Looked at again when somebody has written it between the two looks."""
+    found: list[Problem] = []
+    for _ in range(LOOKS):
+        version, found = await _record_once(store, catalog, partition, collection, key)
+        place = f"r/{collection}/{key}".encode()
+        if not found or version == await store.command(partition, b"HGET", place, b"v"):
+            return found
+    return []
+
+
+async def _record_once(
+    store: Store, catalog: Catalog, partition: str, collection: str, key: str
+) -> tuple[bytes | None, list[Problem]]:
+    where = f"record {collection}/{key[:80]}"
+    place = f"r/{collection}/{key}".encode()
+    version, fields, body, crc, indexed = await store.command(partition, b"HMGET", place, b"v", b"f", b"b", b"c", b"x")
+    if version is None:
+        return None, []  # removed since it was listed
+    if body is None or fields is None or checksum(body) != crc:
+        return version, [Problem(where, "its checksum is wrong")]
+    known = catalog.entries.get(collection)
+    if known is None or indexed != b"%d" % known.version:
+        return version, []  # not yet indexed by the present declaration
+    skip = len(partition_entry(partition))
+    entries = known.shape.entries(partition, key, tokens.unpack(fields))
+    scores = await asyncio.gather(
+        *(
+            store.command(partition, b"ZSCORE", _index(collection, known.version, number), entry[skip:])
+            for number, entry in enumerate(entries, 1)
+        )
+    )
+    return version, [
+        Problem(where, f"it is not in its place in index {index.name}")
+        for index, score in zip(known.shape.indexes, scores, strict=True)
+        if score is None
+    ]
+
+
+def _index(collection: str, version: int, number: int) -> bytes:
+    return f"i/{collection}/{version}/{number}".encode()
+
+
+async def _stream(store: Store, partition: str, name: bytes) -> list[Problem]:
+    where = f"log {name.decode()[:80]}"
+    head, floor = await store.command(partition, b"HMGET", b"s/" + name, b"h", b"f")
+    if head is None:
+        return []
+    found = []
+    expected, start, end = int(floor), b"%d-0" % (int(floor) + 1), b"%d-0" % int(head)
+    while True:
+        rows = await store.command(partition, b"XRANGE", b"l/" + name, start, end, b"COUNT", b"%d" % PAGE_ENTRIES)
+        for entry, row in rows:
+            seq = int(entry.partition(b"-")[0])
+            expected += 1
+            if seq != expected:
+                found.append(Problem(where, f"entry {expected} is missing"))
+                expected = seq
+            fields = dict(zip(row[::2], row[1::2], strict=True))
+            if entry_checksum(fields[b"k"].decode(), fields[b"d"]) != fields[b"c"]:
+                found.append(Problem(where, f"entry {seq}: its checksum is wrong"))
+        if len(rows) < PAGE_ENTRIES:
+            break
+        start = b"(" + rows[-1][0]
+    if expected < int(head) and not await _trimmed(store, partition, name, expected):
+        found.append(Problem(where, f"it ends at {expected} instead of {int(head)}"))
+    return found
+
+
+async def _trimmed(store: Store, partition: str, name: bytes, seq: int) -> bool:
+    """Whether the log was cut, or dropped, behind this entry while it was being read."""
+    floor = await store.command(partition, b"HGET", b"s/" + name, b"f")
+    return floor is None or int(floor) > seq
+
+
+async def _blob(store: Store, partition: str, digest: bytes) -> list[Problem]:
+    upload, chunks = await store.command(partition, b"HMGET", b"b/" + digest, b"u", b"n")
+    found = []
+    for number in range(int(chunks or 0)):
+        data = await store.command(partition, b"GET", b"u/%b/%d" % (upload, number))
+        if data is None or hashlib.sha256(data[32:]).digest() != data[:32]:
+            found.append(Problem(f"blob {digest.decode()}", f"chunk {number}: its checksum is wrong"))
+    if found and not await store.command(partition, b"EXISTS", b"b/" + digest):
+        return []  # swept while it was being read
+    return found
+
+
+async def _totals(store: Store, catalog: Catalog, partition: str, collection: str, count: int) -> list[Problem]:
+    """Whether every record of a collection stands in each of its indexes, and the counters agree with it.
+
+    Somebody may write meanwhile: what looks wrong is counted again, and believed when the totals stood still.
+    """
+    known = catalog.entries.get(collection)
+    done = await store.command(partition, b"HGET", b"shapes", f"{collection}!".encode())
+    if known is None or done != b"%d" % known.version:
+        return []
+    before = await _sums(store, known, partition, collection)
+    for _ in range(LOOKS):
+        if all(total == count for _, total in before):
+            return []
+        keys = {key async for key in store.keys(store.layout.records(collection, partition))}
+        count = len(keys)
+        after = await _sums(store, known, partition, collection)
+        if before == after:
+            break
+        before = after
+    else:
+        return []  # too busy to tell
+    return [Problem(what, f"it has {total} entries for {count} records") for what, total in before if total != count]
+
+
+async def _sums(store: Store, known: Entry, partition: str, collection: str) -> list[tuple[str, int]]:
+    """How many records each index and each counter has."""
+    version, shape = known.version, known.shape
+    cards = [
+        store.command(partition, b"ZCARD", _index(collection, version, number))
+        for number in range(1, len(shape.indexes) + 1)
+    ]
+    groups = [
+        store.command(partition, b"HVALS", f"c/{collection}/{version}/{number}".encode())
+        for number in range(1, len(shape.counters) + 1)
+    ]
+    indexes = [f"index {collection}/{index.name}" for index in shape.indexes]
+    counters = [f"counter {collection}/{','.join(names) or 'all'}" for names in shape.counters]
+    sums = [await card for card in cards] + [sum(map(int, await group)) for group in groups]
+    return list(zip(indexes + counters, sums, strict=True))
+
+
+async def _pages(store: Store) -> AsyncIterator[list[tuple[str, bytes]]]:
+    """Partition and name of every key, some at a time, each once: a scan may meet one twice while the server grows."""
+    seen: set[int] = set()  # hashes: a set of the keys themselves would hold the whole store's names
+    page: list[tuple[str, bytes]] = []
+    async for key in store.keys(store.layout.pattern):
+        mark = hash(key)
+        place = store.layout.parse(key)
+        if mark in seen or place is None:
+            continue
+        seen.add(mark)
+        page.append(place)
+        if len(page) == TOGETHER:
+            yield page
+            page = []
+    yield page

@@ -1,0 +1,81 @@
+"""Where everything lies. All of a partition is in one slot of a cluster: its name is the hash tag of each key.
+
+    keelbolt:{p}:r/tasks/42       a record;           keelbolt:{p}:i/tasks/1/2    its place in an index
+    keelbolt:{p}:l/events/42      a log's entries;    keelbolt:{p}:s/events/42    its head and floor
+    keelbolt:{p}:w/runs/42        a work item;        keelbolt:{%}:…              the registry of all partitions
+
+In a cluster keelbolt:{%.n}:… is the journal of a slot; on a single server the registry is the journal.
+
+The Lua files say more about each.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from keelbolt.storage.keys import encode_text
+from keelbolt.storage.redis.slots import tags
+
+_ESCAPES = {"%": "%25", "{": "%7B", "}": "%7D"}
+_TABLE = str.maketrans(_ESCAPES)
+_GLOB = re.compile(r"([*?\[\]\\^-])")
+_ESCAPED = r"\\\1"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The keys of one namespace of a server."""
+
+    namespace: str
+
+    @property
+    def registry(self) -> bytes:
+        """Its tag can't be a partition's: there a % is always followed by two digits."""
+        return f"{self.namespace}:{{%}}:".encode()
+
+    def base(self, partition: str) -> bytes:
+        return _base(self.namespace, partition)
+
+    def journal(self, slot: int) -> bytes:
+        """What whoever writes in this slot of a cluster has to look at."""
+        return b"%b:{%b}:" % (self.namespace.encode(), tags()[slot])
+
+    @property
+    def pattern(self) -> bytes:
+        """Matches every key of a partition, and the registry's."""
+        return f"{self.namespace}:{{*".encode()
+
+    def records(self, collection: str, partition: str | None = None) -> bytes:
+        """Matches the records of a collection, in one partition or in all."""
+        if partition is None:
+            return f"{self.namespace}:{{*}}:r/{collection}/*".encode()
+        base = self.base(partition).decode()
+        return f"{_GLOB.sub(_ESCAPED, base)}r/{collection}/*".encode()
+
+    def parse(self, key: bytes) -> tuple[str, bytes] | None:
+        """The partition of a key and the rest of it; None for the registry's, a journal's, or somebody else's."""
+        start = len(self.namespace) + 2
+        tag, end, rest = key[start:].partition(b"}:")
+        if not end or tag == b"%" or tag.startswith(b"%."):
+            return None
+        text = tag.decode("utf-8", "replace")
+        for plain, escape in reversed(_ESCAPES.items()):
+            text = text.replace(escape, plain)
+        return text, rest
+
+    @property
+    def channel(self) -> bytes:
+        return f"{self.namespace}:hints".encode()
+
+
+@lru_cache(maxsize=4096)
+def _base(namespace: str, partition: str) -> bytes:
+    return f"{namespace}:{{{partition.translate(_TABLE)}}}:".encode()
+
+
+@lru_cache(maxsize=4096)
+def partition_entry(partition: str) -> bytes:
+    """What every index entry and counter's group of a partition begins with; it is not stored."""
+    return encode_text(partition)

@@ -1,0 +1,228 @@
+"""Operations as the words of a commit's call, and its answer as outcomes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+from zlib import crc32
+
+from keelbolt.errors import CommitRefused, StorageCorrupt
+from keelbolt.storage.blobs import Attach, Detach
+from keelbolt.storage.commits import Operation, Outcome
+from keelbolt.storage.hints import LogTopic, QueueTopic, Topic
+from keelbolt.storage.judge import MICROSECONDS
+from keelbolt.storage.keys import LONG_BYTES, encode
+from keelbolt.storage.logs import Append, Drop, Head, Trim
+from keelbolt.storage.records import (
+    Absent,
+    Delete,
+    FieldIn,
+    FieldNotIn,
+    Insert,
+    Patch,
+    Put,
+    Record,
+    Replace,
+    Take,
+    Version,
+)
+from keelbolt.storage.redis import tokens
+from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
+
+Words = list[bytes]
+
+RECORD_WRITES = (Insert, Put, Replace, Patch, Delete, Take)
+RELIEF = frozenset((Delete, Take, Trim, Drop, Complete, Release, Retry, Bury, Remove, Detach, Version, Fence))
+
+
+def micros(seconds: float) -> bytes:
+    return b"%d" % int(seconds * MICROSECONDS)
+
+
+def key_hash(key: bytes) -> bytes:
+    """Of a long key, which an index entry can't hold; empty for all others."""
+    return hashlib.sha256(key).digest() if len(key) > LONG_BYTES else b""
+
+
+def checksum(data: bytes) -> bytes:
+    return b"%08x" % crc32(data)
+
+
+def words_of(operation: Operation, lease: Callable[[str], int]) -> Words:
+    return _WORDS[type(operation)](operation, lease)
+
+
+# ------------------------------------------------------------------------------------------------ one per operation
+
+
+def _content(operation: Insert | Put | Replace) -> Words:
+    key = operation.key.encode()
+    seconds = operation.expires_in
+    return [
+        operation.collection.encode(),
+        key,
+        key_hash(key),
+        tokens.pack(operation.fields),
+        operation.body,
+        checksum(operation.body),
+        b"" if seconds is None else micros(seconds),
+    ]
+
+
+def _record(operation: Version | Absent | Delete | Take | FieldIn | FieldNotIn | Patch) -> Words:
+    return [operation.collection.encode(), operation.key.encode()]
+
+
+def _version(operation: Delete | Patch | Version) -> bytes:
+    return b"" if operation.version is None else b"%d" % operation.version
+
+
+def _values(code: bytes, operation: FieldIn | FieldNotIn) -> Words:
+    given = [encode((value,)) for value in operation.values]
+    return [code, *_record(operation), operation.field.encode(), b"%d" % len(given), *given]
+
+
+def _patch(operation: Patch) -> Words:
+    fields = tokens.pieces(operation.fields)
+    return [b"patch", *_record(operation), _version(operation), b"%d" % (len(fields) // 2), *fields]
+
+
+def _append(operation: Append) -> Words:
+    words = [b"append", operation.log.encode(), operation.stream.encode(), b"%d" % len(operation.entries)]
+    for draft in operation.entries:
+        dedupe = b"" if draft.dedupe is None else b"=" + draft.dedupe.encode()
+        words += (draft.kind.encode(), draft.data, entry_checksum(draft.kind, draft.data), dedupe)
+    return words
+
+
+def entry_checksum(kind: str, data: bytes) -> bytes:
+    return b"%08x" % crc32(data, crc32(kind.encode()))
+
+
+def _stream(operation: Head | Trim | Drop) -> Words:
+    return [operation.log.encode(), operation.stream.encode()]
+
+
+def _item(operation: Enqueue | Complete | Release | Retry | Bury | Requeue | Remove | Fence) -> Words:
+    return [operation.queue.encode(), operation.key.encode()]
+
+
+def _fenced(operation: Complete | Release | Retry | Bury | Fence) -> Words:
+    return [*_item(operation), b"%d" % operation.fence]
+
+
+def _enqueue(operation: Enqueue, lease: Callable[[str], int]) -> Words:
+    worker = operation.worker
+    return [
+        b"enqueue",
+        *_item(operation),
+        operation.lane.encode(),
+        b"%d" % operation.priority,
+        micros(operation.ready_in),
+        b"%d" % operation.max_attempts,
+        b"" if worker is None else worker.encode(),
+        b"0" if worker is None else b"%d" % lease(worker),
+    ]
+
+
+def _reason(reason: str) -> bytes:
+    return b"=" + reason.encode()
+
+
+_WORDS: dict[type[Operation], Callable[[Any, Callable[[str], int]], Words]] = {
+    Version: lambda o, _: [b"version", *_record(o), _version(o)],
+    Absent: lambda o, _: [b"absent", *_record(o)],
+    FieldIn: lambda o, _: _values(b"in", o),
+    FieldNotIn: lambda o, _: _values(b"notin", o),
+    Insert: lambda o, _: [b"insert", *_content(o)],
+    Put: lambda o, _: [b"put", *_content(o)],
+    Replace: lambda o, _: [b"replace", b"%d" % o.version, *_content(o)],
+    Patch: lambda o, _: _patch(o),
+    Delete: lambda o, _: [b"delete", *_record(o), _version(o)],
+    Take: lambda o, _: [b"take", *_record(o)],
+    Head: lambda o, _: [b"head", *_stream(o), b"%d" % o.seq],
+    Append: lambda o, _: _append(o),
+    Trim: lambda o, _: [b"trim", *_stream(o), b"%d" % o.through],
+    Drop: lambda o, _: [b"drop", *_stream(o)],
+    Fence: lambda o, _: [b"fence", *_fenced(o)],
+    Enqueue: _enqueue,
+    Complete: lambda o, _: [b"complete", *_fenced(o)],
+    Release: lambda o, _: [b"release", *_fenced(o), micros(o.ready_in)],
+    Retry: lambda o, _: [b"retry", *_fenced(o), _reason(o.reason), micros(o.ready_in)],
+    Bury: lambda o, _: [b"bury", *_fenced(o), _reason(o.reason)],
+    Requeue: lambda o, _: [b"requeue", *_item(o), micros(o.ready_in)],
+    Remove: lambda o, _: [b"remove", *_item(o)],
+    Attach: lambda o, _: [b"attach", o.digest.encode(), o.holder.encode()],
+    Detach: lambda o, _: [b"detach", o.digest.encode(), o.holder.encode()],
+}
+
+
+# --------------------------------------------------------------------------------------------------------- answers
+
+
+def outcomes_of(operations: tuple[Operation, ...], answer: Sequence[Any]) -> tuple[Outcome, ...]:
+    """What a commit's call answered; raises its refusal."""
+    if answer[0] == 0:
+        operation = operations[answer[1] - 1]
+        reason = answer[2].decode()
+        found = answer[3]
+        if reason == "field":
+            found = tokens.value(found)
+        elif reason == "dead":
+            found = found.decode()
+        elif reason == "blob":
+            found = None
+        raise CommitRefused(reason, operation, found=found)
+    return tuple([_outcome(operation, found) for operation, found in zip(operations, answer[1:], strict=True)])
+
+
+def _outcome(operation: Operation, found: Any) -> Outcome:
+    kind = type(operation)
+    if kind is Append:
+        return tuple(found)
+    if kind is Take:
+        return record_of(operation.collection, operation.key, found)  # type: ignore[union-attr]
+    if kind in _NUMBERS:
+        number: int = found
+        return number
+    return None
+
+
+_NUMBERS = frozenset((Insert, Put, Replace, Patch, Delete, Enqueue, Retry))
+
+
+def record_of(collection: str, key: str, row: Sequence[Any]) -> Record:
+    """A record from its version, fields, body and checksum."""
+    version, fields, body, crc = row
+    if checksum(body) != crc:
+        raise damaged(f"a record of {collection!r}")
+    return Record(collection, key, int(version), body, tokens.unpack(fields))
+
+
+def damaged(what: str) -> StorageCorrupt:
+    return StorageCorrupt(
+        f"{what} is damaged: its bytes are not the bytes that were written. Run `keelbolt storage check`, and restore "
+        "from a backup"
+    )
+
+
+def topics_of(partition: str, operations: Iterable[Operation]) -> list[Topic]:
+    """Who has something to see when this is committed."""
+    topics: list[Topic] = []
+    for operation in operations:
+        kind = type(operation)
+        if kind is Append:
+            topics.append(LogTopic(partition, operation.log, operation.stream))  # type: ignore[union-attr]
+        elif kind in (Release, Retry, Requeue) or (kind is Enqueue and operation.worker is None):  # type: ignore[union-attr]
+            topics.append(QueueTopic(operation.queue))  # type: ignore[union-attr]
+    return topics
+
+
+def came_back(operations: Iterable[Operation], answer: Sequence[Any]) -> list[Topic]:
+    """The queues of items that wait again, though they were completed: only the answer tells."""
+    return [
+        QueueTopic(operation.queue)
+        for operation, found in zip(operations, answer[1:], strict=True)
+        if isinstance(operation, Complete) and found == 1
+    ]

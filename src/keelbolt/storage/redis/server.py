@@ -1,0 +1,121 @@
+"""What a server is and promises: looked at before it is trusted, and again after each reconnect."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+from redis.exceptions import ResponseError
+
+from keelbolt.errors import CannotOpen, StorageReadOnly
+from keelbolt.storage.contract import Durability
+from keelbolt.storage.redis.connection import Wire
+from keelbolt.storage.redis.failures import Disconnected, is_replica, passes, text_of
+from keelbolt.storage.redis.library import library
+
+OLDEST = (7, 0)
+WAITAOF_SINCE = (7, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What a server said of itself."""
+
+    version: tuple[int, ...]
+    name: str
+    run_id: str
+    role: str
+    cluster: bool
+    aof: bool
+    fsync: str | None  # None: the server does not let us ask
+    policy: str
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether it can be asked to wait for its disk."""
+        return self.version >= WAITAOF_SINCE
+
+    def weaknesses(self) -> list[str]:
+        """Why it can't keep what it acknowledges."""
+        found = []
+        if self.policy != "noeviction":
+            found.append(f"maxmemory-policy is {self.policy}, so it may throw data away; set it to noeviction")
+        if not self.aof:
+            found.append("it keeps no append-only file; set appendonly yes")
+        elif not self.can_wait and self.fsync != "always":
+            found.append(f"appendfsync is {self.fsync or 'unknown'}, and WAITAOF needs version 7.2; set it to always")
+        return found
+
+
+async def look_at(wire: Wire) -> Server:
+    """Ask the server what it is."""
+    try:
+        facts = _facts(await wire.one("INFO", "everything"))
+    except ResponseError as error:
+        if passes(text_of(error)):
+            raise Disconnected("the server is loading its data") from error
+        raise CannotOpen(
+            f"the server at {wire.address} does not let this user ask INFO; grant it the rights"
+        ) from error
+    # Valkey says which Redis it is compatible with; its own version counts from there.
+    version = tuple(int(part) for part in facts.get("redis_version", "0").split(".")[:3] if part.isdigit())
+    return Server(
+        version=version,
+        name=f"{facts.get('server_name', 'redis')} {facts.get('valkey_version') or facts.get('redis_version', '?')}",
+        run_id=facts.get("run_id", ""),
+        role=facts.get("role", "master"),
+        cluster=facts.get("redis_mode") == "cluster" or facts.get("cluster_enabled") == "1",
+        aof=facts.get("aof_enabled") == "1",
+        fsync=await _setting(wire, "appendfsync"),
+        policy=facts.get("maxmemory_policy", "noeviction"),
+    )
+
+
+def _facts(info: bytes) -> dict[str, str]:
+    lines = (line.partition(":") for line in info.decode("utf-8", "replace").splitlines())
+    return {name: value for name, colon, value in lines if colon}
+
+
+async def _setting(wire: Wire, name: str) -> str | None:
+    try:
+        reply = await wire.one("CONFIG", "GET", name)
+    except ResponseError:  # managed servers forbid it
+        return None
+    return reply[1].decode() if isinstance(reply, list) and len(reply) > 1 else None
+
+
+def check(server: Server, durability: Durability) -> str:
+    """Refuse what can't be used; answers what a relaxed storage must live with."""
+    if server.version < OLDEST:
+        raise CannotOpen(f"the server is {server.name}; Keelbolt needs Redis 7 or Valkey 8, or later")
+    if server.role != "master":
+        raise StorageReadOnly("this server is a replica, which can't be written; use the URL of its primary")
+    weaknesses = server.weaknesses()
+    if not weaknesses:
+        return ""
+    if durability == "durable":
+        raise CannotOpen(
+            f"this server can't keep what it acknowledges: {'; '.join(weaknesses)}. Or ask for less: durability=relaxed"
+        )
+    text = "; ".join(weaknesses)
+    warnings.warn(f"this storage may lose acknowledged data: {text}", RuntimeWarning, stacklevel=2)
+    return text
+
+
+async def load_library(wire: Wire) -> None:
+    """Make our functions known to the server; it keeps them like data."""
+    name, source = library()
+    try:
+        await wire.one("FUNCTION", "LOAD", source)
+    except ResponseError as error:
+        if "already exists" in str(error):
+            return
+        if passes(text_of(error)):
+            raise Disconnected("the server is not ready") from error
+        if is_replica(text_of(error)):
+            raise StorageReadOnly(
+                "this server is a replica, which can't be written; use the URL of its primary"
+            ) from error
+        raise CannotOpen(
+            f"the server does not take the functions {name}: this user needs the right to FUNCTION LOAD and FCALL"
+        ) from error

@@ -1,0 +1,341 @@
+"""The servers behind one storage: connects to them, prepares them, and sends each call to the one that has its keys."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from keelbolt.errors import StorageUnavailable
+from keelbolt.storage.contract import Durability
+from keelbolt.storage.hints import Topic
+from keelbolt.storage.redis.address import Address
+from keelbolt.storage.redis.connection import Reply, Wire
+from keelbolt.storage.redis.failures import Disconnected, failure_of, text_of
+from keelbolt.storage.redis.hints import Announcer
+from keelbolt.storage.redis.layout import Layout
+from keelbolt.storage.redis.library import function
+from keelbolt.storage.redis.pipeline import Assurance
+from keelbolt.storage.redis.router import ClusterRouter, Node, Router, SingleRouter
+from keelbolt.storage.redis.server import check, load_library, look_at
+from keelbolt.storage.redis.slots import SLOTS
+
+logger = logging.getLogger("keelbolt.storage")
+
+REPAIR_SECONDS = 1.0
+REPAIR_PARTITIONS = 8
+PARTITIONS = 1000
+ASK_AGAIN_MS = 20
+SCAN_COUNT = b"1000"
+
+
+class Store:
+    """Calls by partition. On a single server a call keeps the registry in its own step; in a cluster the registry lies
+    elsewhere: it is told afterwards, before the caller hears of it.
+    """
+
+    def __init__(
+        self, address: Address, layout: Layout, *, durability: Durability, replicas: int, timeout_seconds: float
+    ) -> None:
+        self.layout = layout
+        self._address = address
+        self._durability: Durability = durability
+        self._replicas = replicas
+        self._timeout = timeout_seconds
+        self._runs: dict[str, str] = {}  # address: run id
+        self._known: set[str] = set()
+        self._repaired_at = 0.0
+        self._repair_after = b""
+        self._background: set[asyncio.Future[Any]] = set()
+        self.weakness = ""
+
+    # -------------------------------------------------------------------------------------------------- connecting
+
+    async def open(self) -> None:
+        self.announcer = Announcer(self.layout.channel, self._publish)
+        try:
+            wire = await self._connect(self._address, first=True)
+            await wire.close()
+            make = partial(Node, patience_seconds=self._timeout, assurance=self._assurance(), announcer=self.announcer)
+            self._router: Router
+            if self.server.cluster:
+                cluster = ClusterRouter(self._address, self._connect, make)
+                await cluster.learn()
+                self._router = cluster
+            else:
+                self._router = SingleRouter(make(self._address, self._connect))
+        except Disconnected as error:
+            raise StorageUnavailable(f"{error}; check the URL, and that the server runs") from error
+        self._inline = self.layout.registry if self._router.single else b""
+
+    async def connect(self) -> Wire:
+        """A connection of one's own, to any of the servers."""
+        return await self._connect(self._address)
+
+    async def _connect(self, address: Address, *, first: bool = False) -> Wire:
+        wire = Wire(address, seconds=self._timeout)
+        await wire.open()
+        try:
+            await self._prepare(wire, first=first)
+        except BaseException as error:
+            await wire.close()
+            if isinstance(error, ResponseError):
+                raise failure_of(text_of(error)) from error
+            raise
+        return wire
+
+    async def _prepare(self, wire: Wire, *, first: bool) -> None:
+        server = await look_at(wire)
+        if first:
+            self.server = server
+            self.weakness = check(server, self._durability)
+        elif server.role != "master":
+            raise Disconnected(f"the server at {wire.address} is a replica now")
+        await load_library(wire)
+        place = str(wire.address)
+        if self._runs.get(place, server.run_id) != server.run_id:
+            # Another process answers there now, and may know less than the one before.
+            logger.warning("the server at %s was restarted or replaced", place)
+            self._known.clear()
+        self._runs[place] = server.run_id
+
+    def _assurance(self) -> Assurance | None:
+        """What to ask for after each batch, so that its answer can be trusted."""
+        replicas = self._replicas
+        # A replica confirms when it is asked, and then each second; to ask again soon is faster than to wait.
+        patience = b"%d" % (ASK_AGAIN_MS if replicas else int(self._timeout * 500))
+        if self._durability == "durable" and self.server.can_wait:
+            return Assurance.counting(b"WAITAOF", b"1", b"%d" % replicas, patience, enough=(1, replicas))
+        if replicas:
+            return Assurance.counting(b"WAIT", b"%d" % replicas, patience, enough=(replicas,))
+        if self._durability == "durable":  # it was found to sync always; that it still does is all one can ask
+            return Assurance((b"CONFIG", b"GET", b"appendonly", b"appendfsync"), _syncs_always, again=False)
+        return None
+
+    @property
+    def place(self) -> str:
+        """Where it is, without any secret."""
+        return f"redis://{self._address}/{self._address.database}"
+
+    @property
+    def name(self) -> str:
+        return self.server.name if self._router.single else f"{self.server.name}, {len(self._router.nodes())} nodes"
+
+    async def drained(self) -> None:
+        """Everything that was called before this is answered."""
+        await self._router.drained()
+        while self._background:
+            await asyncio.wait(self._background)
+            await self._router.drained()
+
+    async def close(self) -> None:
+        self.announcer.close()
+        await self._router.close()
+
+    # ----------------------------------------------------------------------------------------------------- writing
+
+    def is_known(self, partition: str) -> bool:
+        """Whether the registry has this partition already."""
+        return partition in self._known
+
+    def remember(self, partition: str) -> None:
+        if len(self._known) > 100_000:
+            self._known.clear()
+        self._known.add(partition)
+
+    def forget_partitions(self) -> None:
+        """The registry was emptied."""
+        self._known.clear()
+
+    def write(self, name: str, partition: str, *words: bytes) -> asyncio.Future[Any]:
+        """Call a writing function; its answer as it is."""
+        return self.write_and(name, partition, words, _same)
+
+    def write_and(
+        self,
+        name: str,
+        partition: str,
+        words: Sequence[bytes],
+        read: Callable[[Any], Any],
+        topics: Sequence[Topic] = (),
+    ) -> asyncio.Future[Any]:
+        """Call a writing function, and read its answer; other processes are told of these topics."""
+        base = self.layout.base(partition)
+        writer = self._router.node(base).writer
+        full = (self._inline, partition.encode(), self._journal_word(base), *words)
+        if self._router.single:
+            return writer.write(function(name), base, full, lambda reply: read(reply[0]), topics)
+        inner = writer.write(function(name), base, full, lambda reply: (read(reply[0]), reply[1]), topics)
+        return self._in_background(self._told(inner, partition))
+
+    async def _told(self, inner: asyncio.Future[Any], partition: str) -> Any:
+        result, notes = await inner
+        if notes:
+            await self._tell_registry(partition, notes)
+            for queue in {note[1].decode() for note in notes if note[0] in (b"empty", b"unholds")}:
+                self._in_background(self._survey(partition, queue))
+        return result
+
+    async def _tell_registry(self, partition: str, notes: Sequence[Sequence[bytes]]) -> None:
+        words: list[bytes] = [b"%d" % len(notes)]
+        for note in notes:
+            words += (b"%d" % len(note), *note)
+        await self._registry("told", partition.encode(), words)
+
+    async def _survey(self, partition: str, queue: str) -> None:
+        """What was told empty may have been filled meanwhile: look again, and tell what is there."""
+        base = self.layout.base(partition)
+        head = (b"", partition.encode(), self._journal_word(base), queue.encode())
+        reply = await self._router.node(base).writer.write(function("survey"), base, head, _same)
+        if reply[1]:
+            await self._tell_registry(partition, reply[1])
+
+    async def repair(self, queue: str) -> bool:
+        """In a cluster the registry is only a hint; whoever finds nothing to do looks at a few partitions itself."""
+        now = time.monotonic()
+        if self._router.single or now - self._repaired_at < REPAIR_SECONDS:
+            return False
+        self._repaired_at = now
+        names = await self.partitions(self._repair_after, REPAIR_PARTITIONS)
+        self._repair_after = names[-1] if len(names) == REPAIR_PARTITIONS else b""
+        for name in names:
+            await self._survey(name.decode(), queue)
+        return bool(names)
+
+    def _in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    def write_registry(self, name: str, *words: bytes) -> asyncio.Future[Any]:
+        return self._registry(name, b"", words)
+
+    def _registry(self, name: str, partition: bytes, words: Sequence[bytes]) -> asyncio.Future[Any]:
+        base = self.layout.registry
+        full = (b"", partition, self._journal_word(base), *words)
+        return self._router.node(base).writer.write(function(name), base, full, lambda reply: reply[0])
+
+    # ---------------------------------------------------------------------------------------------------- journals
+
+    @property
+    def single(self) -> bool:
+        return self._router.single
+
+    def journal(self, base: bytes) -> bytes:
+        """Where the mark lies that whoever writes there obeys, and where he notes what he touches."""
+        return self.layout.registry if self._router.single else self.layout.journal(self._router.slot(base))
+
+    def _journal_word(self, base: bytes) -> bytes:
+        return b"" if self._router.single else self.journal(base)
+
+    def journals(self) -> Sequence[bytes]:
+        """All of them; the last one is that of the registry."""
+        own = self.journal(self.layout.registry)
+        if self._router.single:
+            return (own,)
+        return (*(place for slot in range(SLOTS) if (place := self.layout.journal(slot)) != own), own)
+
+    def note(self, name: str, journal: bytes, *words: bytes) -> asyncio.Future[Any]:
+        """Call a function of a journal that may be repeated; it is kept when this is answered."""
+        call = [b"FCALL", function(name), b"1", journal, *words]
+        return self._router.node(journal).writer.call(call, _same, kept=True)
+
+    def look(self, command: bytes, key: bytes, *words: bytes) -> asyncio.Future[Any]:
+        """A plain reading command on one key, wherever it lies."""
+        return self._router.node(key).reader.call([command, key, *words], _same)
+
+    def keep(self, command: bytes, key: bytes, *words: bytes) -> asyncio.Future[Any]:
+        """A plain writing command on one key, wherever it lies; it may be repeated."""
+        return self._router.node(key).writer.call([command, key, *words], _same, kept=True)
+
+    # ----------------------------------------------------------------------------------------------------- reading
+
+    def read(self, name: str, partition: str, *words: bytes) -> asyncio.Future[Any]:
+        """Call a reading function."""
+        base = self.layout.base(partition)
+        return self._router.node(base).reader.call([b"FCALL", function(name), b"1", base, *words], _same)
+
+    def command(
+        self, partition: str, command: bytes, name: bytes, *words: bytes, writes: bool = False
+    ) -> asyncio.Future[Any]:
+        """A plain command on one key of a partition; one that writes may be repeated, and is kept with what follows."""
+        base = self.layout.base(partition)
+        node = self._router.node(base)
+        return (node.writer if writes else node.reader).call([command, base + name, *words], _same)
+
+    def read_registry(self, command: bytes, key: bytes, *words: bytes) -> asyncio.Future[Any]:
+        base = self.layout.registry
+        return self._router.node(base).reader.call([command, base + key, *words], _same)
+
+    async def partitions(self, after: bytes, limit: int) -> list[bytes]:
+        low = b"(" + after if after else b"-"
+        words = (low, b"+", b"BYLEX", b"LIMIT", b"0", b"%d" % limit)
+        found: list[bytes] = await self.read_registry(b"ZRANGE", b"partitions", *words)
+        return found
+
+    async def every_partition(self) -> AsyncIterator[str]:
+        after = b""
+        while names := await self.partitions(after, PARTITIONS):
+            for name in names:
+                yield name.decode()
+            after = names[-1]
+
+    async def keys(self, pattern: bytes) -> AsyncIterator[bytes]:
+        """Every key that is there throughout, on every server; one may come twice."""
+        for node in self._router.nodes():
+            cursor = b"0"
+            while True:
+                cursor, keys = await node.reader.call([b"SCAN", cursor, b"MATCH", pattern, b"COUNT", SCAN_COUNT], _same)
+                for key in keys:
+                    yield key
+                if cursor == b"0":
+                    break
+
+    async def memory_bytes(self) -> int:
+        infos = [await node.reader.call([b"INFO", b"memory"], _same) for node in self._router.nodes()]
+        return sum(int(found[1]) for info in infos if (found := re.search(rb"used_memory:(\d+)", info)))
+
+    async def time(self, partition: str) -> int:
+        """Microseconds since 1970, by the clock of the server that has this partition."""
+        return await self.time_at(self.layout.base(partition))
+
+    async def time_at(self, base: bytes) -> int:
+        node = self._router.node(base)
+        seconds, micros = await node.reader.call([b"TIME"], _same)
+        return int(seconds) * 1_000_000 + int(micros)
+
+    # ------------------------------------------------------------------------------------------------------- hints
+
+    def _publish(self, words: list[bytes]) -> None:
+        said = self._router.node(self.layout.registry).reader.call(words, _same)
+        said.add_done_callback(_ignored)
+
+    async def changes(self) -> tuple[bytes, ...]:
+        """Differs when anything was written on any server."""
+        return tuple([await node.reader.call([b"INFO", b"persistence"], _dirty) for node in self._router.nodes()])
+
+
+def _syncs_always(reply: Reply) -> bool:
+    return isinstance(reply, list) and {b"yes", b"always"} <= set(reply)
+
+
+def _same(reply: Reply) -> Any:
+    return reply
+
+
+def _dirty(info: bytes) -> bytes:
+    found = re.search(rb"rdb_changes_since_last_save:(\d+)", info)
+    return found[1] if found else info
+
+
+def _ignored(future: asyncio.Future[Any]) -> None:
+    """A hint that is lost is found by the poll."""
+    if not future.cancelled() and future.exception() is not None:
+        logger.debug("a hint was lost")

@@ -1,0 +1,76 @@
+"""Fields as tokens: their order-preserving encoding, from which Lua makes index entries and Python values."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+
+from keelbolt.storage.keys import LONG_BYTES, encode
+from keelbolt.storage.records import NO_FIELDS, Fields, Scalar
+
+_SIGN = 1 << 63
+_MASK = (1 << 64) - 1
+
+
+def token(value: Scalar) -> bytes:
+    """The encoding; a long string, of which that keeps only a hash, carries its text, and -0.0 its sign."""
+    encoded = encode((value,))
+    if isinstance(value, str):
+        raw = value.encode("utf-8", "surrogatepass")
+        return b"L%04d%b%b" % (len(encoded), encoded, raw) if len(raw) > LONG_BYTES else encoded
+    if isinstance(value, float) and value == 0 and math.copysign(1, value) < 0:
+        return b"Z" + encoded
+    return encoded
+
+
+def value(token: bytes) -> Scalar:
+    match token[:1]:
+        case b" ":
+            return token[1:-1].replace(b"\0\xff", b"\0").decode("utf-8", "surrogatepass")
+        case b"L":
+            return token[5 + int(token[1:5]) :].decode("utf-8", "surrogatepass")
+        case b"\x10":
+            return int.from_bytes(token[1:9]) - _SIGN
+        case b"\x11":
+            bits = int.from_bytes(token[1:9])
+            real: float = struct.unpack(">d", (bits ^ _SIGN if bits & _SIGN else bits ^ _MASK).to_bytes(8))[0]
+            return real
+        case b"Z":
+            return -0.0
+        case b"\x02":
+            return False
+        case b"\x03":
+            return True
+        case _:
+            return None
+
+
+def pack(fields: Fields) -> bytes:
+    """name=length:token of each, in their own order, which a copy keeps."""
+    if not fields:
+        return b""
+    parts = []
+    for name, given in fields.items():
+        packed = token(given)
+        parts.append(b"%b=%d:%b" % (name.encode(), len(packed), packed))
+    return b"".join(parts)
+
+
+def unpack(text: bytes) -> Fields:
+    if not text:
+        return NO_FIELDS
+    fields: dict[str, Scalar] = {}
+    at = 0
+    while at < len(text):
+        equals = text.index(b"=", at)
+        colon = text.index(b":", equals)
+        end = colon + 1 + int(text[equals + 1 : colon])
+        fields[text[at:equals].decode()] = value(text[colon + 1 : end])
+        at = end
+    return fields
+
+
+def pieces(values: Mapping[str, Scalar]) -> list[bytes]:
+    """Names and tokens, in turn; an empty token takes a field away."""
+    return [part for name, given in values.items() for part in (name.encode(), b"" if given is None else token(given))]

@@ -1,0 +1,145 @@
+"""The whole store of a server or a cluster, for a copier.
+
+**A server has no moment.** Nothing there can be read as it was a while ago, so `reading` shows what is stored now, and
+whoever needs one moment follows the store: all writers note what they touch, the copier reads everything once while
+they go on, then what was touched, again and again until little is left, and pauses them for that little. So a plain
+copy and a backup are made here like a move, except that the source goes on afterwards: they hold the store as it was in
+that pause.
+
+Two other ways were left aside. To pause first and then copy would stop all writers for as long as the copy takes. To
+keep what writers replace until the copier has read it would give a moment without a pause; but what is kept would lie
+in the same memory, and a backup could fill it. What was touched is only a name, however often it was touched.
+
+**No transaction spans two slots.** Rows are written before the note that tells of them, and a row that is written again
+is the same row: a copier that was killed in between writes some of them twice.
+
+**Names** are listed by SCAN, once for each reading, and sorted on the copier's disk (`keelbolt.storage.redis.names`):
+so each row is read once, in an order in which an interrupted copy can go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+
+from keelbolt.storage.declared import Declared, Shape
+from keelbolt.storage.marks import Mark, MarkState
+from keelbolt.storage.redis.catalog import Catalog
+from keelbolt.storage.redis.export import StoreSource
+from keelbolt.storage.redis.journal import Journal
+from keelbolt.storage.redis.load import Loader
+from keelbolt.storage.redis.store import Store
+from keelbolt.storage.transfer.ports import LiveSource, Place, Transfer
+from keelbolt.storage.transfer.rows import CollectionRow, Row, Table, Touched
+
+NOTE = b"copy"
+WIPED = 1000  # keys at once
+_KEPT = (b"format", b"generation", b"mark", b"fence")  # of the registry and the journals, when the rest is wiped
+
+
+class StoreTransfer(Transfer):
+    moments = False
+
+    def __init__(self, store: Store, catalog: Catalog, declared: Declared) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._declared = declared
+        self._journal = Journal(store)
+        self._loader = Loader(store, catalog)
+
+    def place(self) -> str:
+        return f"{self._store.place}?namespace={self._store.layout.namespace}"
+
+    @contextlib.asynccontextmanager
+    async def reading(self) -> AsyncIterator[LiveSource]:
+        source = StoreSource(self._store)
+        try:
+            yield source
+        finally:
+            source.close()
+
+    # ---------------------------------------------------------------------------------------------------- writing
+
+    async def holds_data(self) -> bool:
+        if await self._store.read_registry(b"ZCARD", b"partitions"):
+            return True
+        async for key in self._store.keys(self._store.layout.pattern):
+            place = self._store.layout.parse(key)
+            if place is not None and not place[1].startswith(b"x/"):  # answers to calls are no data
+                return True
+        return False
+
+    async def put(self, table: Table, rows: Sequence[Row], note: str, *, replace: bool = False) -> None:  # noqa: ARG002
+        if table == "collection":
+            for row in rows:
+                assert isinstance(row, CollectionRow)
+                await self._declare(Shape.load(row.name, row.declaration))
+        else:
+            await self._loader.put(table, rows)
+        await self.set_note(note)
+
+    async def _declare(self, shape: Shape) -> None:
+        self._declared.shapes[shape.name] = shape
+        await self._catalog.declare(shape)
+
+    async def remove(self, table: Table, places: Sequence[Place]) -> None:
+        await self._loader.remove(table, places)
+
+    async def raise_fence(self, fence: int) -> None:
+        await self._journal.raise_fence(fence)
+
+    async def wipe(self) -> None:
+        """Declarations go on counting: another process may still know an earlier one by its number."""
+        store = self._store
+        await self._catalog.load()
+        last = max((entry.version for entry in self._catalog.entries.values()), default=0)
+        await store.keep(b"SET", store.layout.registry + b"generation", b"%d" % last)
+        page: list[bytes] = []
+        async for key in store.keys(store.layout.pattern):
+            if store.layout.parse(key) is not None or key.rpartition(b"}:")[2] not in _KEPT:
+                page.append(key)
+            if len(page) >= WIPED:
+                await self._unlink(page)
+                page = []
+        await self._unlink(page)
+        self._catalog.wiped()
+        store.forget_partitions()
+
+    async def _unlink(self, keys: Sequence[bytes]) -> None:
+        await asyncio.gather(*(self._store.keep(b"UNLINK", key) for key in keys))
+
+    # --------------------------------------------------------------------------------------- the note and the mark
+
+    async def note(self) -> str | None:
+        note: bytes | None = await self._store.read_registry(b"GET", NOTE)
+        return note.decode() if note is not None else None
+
+    async def set_note(self, note: str) -> None:
+        await self._store.keep(b"SET", self._store.layout.registry + NOTE, note.encode())
+
+    async def mark(self) -> Mark | None:
+        return await self._journal.mark()
+
+    async def set_mark(
+        self, state: MarkState | None, copy: str = "", *, seconds: float | None = None, pause: float = 0.0
+    ) -> None:
+        await self._journal.set_mark(state, copy, seconds=seconds, pause=pause)
+
+    async def release(self) -> None:
+        """What this process has declared, and the copy has not, is declared again."""
+        for name, shape in self._declared.shapes.items():
+            if not self._catalog.has(name):
+                await self._catalog.declare(shape)
+        await self._journal.release()
+
+    # ---------------------------------------------------------------------------------------------------- follow
+
+    async def touched(self, limit: int) -> Sequence[Touched]:
+        return await self._journal.touched(limit)
+
+    async def forget(self, touched: Sequence[Touched]) -> None:
+        await self._journal.forget(touched)
+
+    async def forget_all(self) -> None:
+        await self._journal.forget_all()

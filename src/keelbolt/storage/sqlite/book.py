@@ -1,0 +1,312 @@
+"""Keeps a ledger in step with the file: loads what commits touch, saves what they changed.
+
+What it has loaded stays known from batch to batch while no other process has written (`data_version`); any rollback,
+and any foreign write, makes it forget everything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+from zlib import crc32
+
+from keelbolt.storage.blobs import STAGED_SECONDS
+from keelbolt.storage.catalog import Catalog
+from keelbolt.storage.commits import Operation
+from keelbolt.storage.contract import LEASE_SECONDS
+from keelbolt.storage.declared import dump_fields, load_fields
+from keelbolt.storage.judge import MICROSECONDS
+from keelbolt.storage.ledger import Key, Ledger, RecordState, StreamState, WorkRow
+from keelbolt.storage.marks import Mark
+from keelbolt.storage.sqlite.catalog import load_catalog
+from keelbolt.storage.sqlite.checksums import body_is_sound, damaged, entry_crc, head_crc, work_crc, work_is_sound
+from keelbolt.storage.sqlite.connection import SQL, Connection, rows_of_marks
+from keelbolt.storage.wanted import wanted_by
+
+KNOWN_KEYS = 20_000  # records and streams remembered between batches
+LOAD_ROWS = 128  # keys per statement
+
+
+class Book:
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.ledger = Ledger()
+        self.catalog = Catalog()
+        self.mark: Mark | None = None
+        self.rows = 0  # written since the last checkpoint
+        self._partitions: set[str] = set()
+        self._data_version = -1
+        self._last_record = 0
+        self._saved_fence = 0
+
+    # ------------------------------------------------------------------------------------------------------- load
+
+    def begin(self) -> None:
+        """To be called first in every transaction."""
+        (version,) = self.connection.execute("PRAGMA data_version").fetchone()
+        if version != self._data_version:
+            self._forget_keys()
+            self._data_version = version
+            ledger = self.ledger
+            row = self.connection.execute(SQL["last_ids"]).fetchone()
+            self._last_record, ledger.last_stream, ledger.last_fence = row
+            self._saved_fence = ledger.last_fence
+            self.catalog = load_catalog(self.connection, self.catalog)
+            mark = self.connection.execute(SQL["get_mark"]).fetchone()
+            self.mark = Mark.load(mark[0]) if mark else None
+
+    def forget(self) -> None:
+        """Know nothing any more, after a rollback. The catalog too: a version of it that was never committed may be
+        given to another one by another process.
+        """
+        self._forget_keys()
+        self.catalog = Catalog()
+
+    def _forget_keys(self) -> None:
+        self.ledger = Ledger()
+        self._data_version = -1
+        self._partitions.clear()
+
+    def load(self, commits: Iterable[tuple[str, Sequence[Operation]]]) -> None:
+        """Make the ledger know every key that these commits touch."""
+        ledger = self.ledger
+        wanted = wanted_by(commits, ledger)
+        if wanted.records:
+            self._load_records(tuple(wanted.records))
+        if wanted.takes:
+            self._load_bodies(wanted.takes)
+        if wanted.streams:
+            self.load_streams(tuple(wanted.streams))
+        if wanted.appends:
+            for number, name, seq in self._rows("load_dedupes", tuple(wanted.dedupes(ledger))):
+                ledger.dedupes[number, name] = seq
+        if wanted.work:
+            ledger.work.update(wanted.work)
+            for row in self._rows("load_work", tuple(wanted.work)):
+                ledger.work[row[:3]] = work_row(row)
+        if wanted.blobs:
+            ledger.blobs.update(dict.fromkeys(wanted.blobs, False))
+            for row in self._rows("load_blobs", tuple(wanted.blobs)):
+                ledger.blobs[row] = True
+
+    def load_keys(self, keys: Iterable[Key]) -> None:
+        """Make the ledger know these records."""
+        self._load_records([key for key in keys if key not in self.ledger.records])
+
+    def load_streams(self, keys: Iterable[Key]) -> None:
+        """Make the ledger know these streams."""
+        streams = self.ledger.streams
+        unknown = [key for key in keys if key not in streams]
+        streams.update(dict.fromkeys(unknown))
+        for *key, number, head, floor in self._rows("load_streams", unknown):
+            streams[tuple(key)] = StreamState(number, head, floor)
+
+    def _load_records(self, keys: Sequence[Key]) -> None:
+        records = self.ledger.records
+        records.update(dict.fromkeys(keys))
+        for partition, collection, key, number, version, fields, expires_at, crc in self._rows("load_records", keys):
+            if crc != head_crc(partition, collection, key, version, fields, expires_at):
+                raise damaged(f"a record of {collection!r}")
+            state = RecordState(version, load_fields(fields), expires_at, None, number, fields)
+            records[partition, collection, key] = state
+
+    def _load_bodies(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            state = self.ledger.records[key]
+            if state is not None and state.body is None:
+                body, crc = self.connection.execute(SQL["load_body"], (state.id,)).fetchone()
+                if not body_is_sound(body, crc):
+                    raise damaged(f"a record of {key[1]!r}")
+                state.body = body
+
+    def _rows(self, query: str, keys: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
+        """The rows of many keys. Sizes are powers of two (the last key is repeated), so few statements are prepared."""
+        for start in range(0, len(keys), LOAD_ROWS):
+            part = list(keys[start : start + LOAD_ROWS])
+            size = 1 << (len(part) - 1).bit_length()
+            part += [part[-1]] * (size - len(part))
+            statement = rows_of_marks(SQL[query], len(part[0]), size)
+            yield from self.connection.execute(statement, [value for key in part for value in key])
+
+    # ------------------------------------------------------------------------------------------------------- save
+
+    def save(self, partitions: Iterable[str], *, now: int) -> None:
+        """Write what the ledger has changed."""
+        ledger = self.ledger
+        if self.mark is not None and self.mark.follows(now):
+            self._many("touch", ledger.touched())
+        new = set(partitions) - self._partitions
+        if new:
+            self.connection.executemany(SQL["insert_partition"], [(name,) for name in new])
+            self._partitions |= new
+        if ledger.changed_records:
+            self._save_records()
+        if ledger.entries or ledger.changed_streams:
+            self._save_logs()
+        if ledger.changed_work:
+            self._save_work(now)
+        if ledger.holdings:
+            self._save_holdings(now)
+        self.save_fence()
+        ledger.settle()
+
+    def end(self) -> None:
+        """To be called after every transaction that was committed."""
+        ledger = self.ledger
+        ledger.dedupes.clear()
+        ledger.work.clear()
+        ledger.blobs.clear()
+        if len(ledger.records) > KNOWN_KEYS:
+            ledger.records.clear()
+        if len(ledger.streams) > KNOWN_KEYS:
+            ledger.streams.clear()
+
+    def _many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
+        if rows:
+            self.rows += len(rows)
+            self.connection.executemany(SQL[query], rows)
+
+    def _save_records(self) -> None:
+        inserts, updates, patches, deletes = [], [], [], []
+        unindexed: list[tuple[int, bytes]] = []
+        indexed: list[tuple[int, bytes, int]] = []
+        totals: Counter[tuple[int, bytes]] = Counter()
+        records = self.ledger.records
+        for place, old in self.ledger.changed_records.items():
+            new = records[place]
+            partition, collection, key = place
+            shape, base = self.catalog.shapes[collection]
+            if new is not None:
+                fields = new.text  # a copier gives it as it is to be stored
+                if fields is None and old is not None and old.fields == new.fields:
+                    fields = old.text
+                if fields is None:
+                    fields = dump_fields(new.fields)
+                new.text = fields
+                head = head_crc(partition, collection, key, new.version, fields, new.expires_at)
+                body = new.body
+                if old is None:
+                    self._last_record += 1
+                    new.id = self._last_record
+                    assert body is not None
+                    row = (new.id, partition, collection, key, new.version, fields, new.expires_at, head, crc32(body))
+                    inserts.append((*row, body))
+                else:
+                    new.id = old.id
+                    if body is not None:
+                        updates.append((new.version, fields, new.expires_at, head, crc32(body), body, new.id))
+                    else:
+                        patches.append((new.version, fields, head, new.id))
+                new.body = None
+            elif old is not None:
+                deletes.append((old.id,))
+            else:
+                continue
+            if old is not None and new is not None and (old.fields is new.fields or old.fields == new.fields):
+                continue
+            if old is not None:
+                entries = shape.entries(partition, key, old.fields)
+                unindexed += [(base + number, entry) for number, entry in enumerate(entries)]
+                totals.subtract(
+                    [(base + number, group) for number, group in enumerate(shape.groups(partition, old.fields))]
+                )
+            if new is not None:
+                entries = shape.entries(partition, key, new.fields)
+                indexed += [(base + number, entry, new.id) for number, entry in enumerate(entries)]
+                totals.update(
+                    [(base + number, group) for number, group in enumerate(shape.groups(partition, new.fields))]
+                )
+        self._many("delete_record", deletes)
+        self._many("insert_record", inserts)
+        self._many("update_record", updates)
+        self._many("patch_record", patches)
+        self._many("delete_index", unindexed)
+        self._many("insert_index", indexed)
+        self._many("add_to_counter", [(name, group, total) for (name, group), total in totals.items() if total])
+
+    def _save_logs(self) -> None:
+        ledger = self.ledger
+        rows = [
+            (
+                new.stream,
+                new.seq,
+                new.at,
+                entry_crc(new.stream, new.seq, new.at, new.kind, new.data),
+                new.kind,
+                new.data,
+            )
+            for new in ledger.entries
+        ]
+        self._many("insert_entry", rows)
+        self._many(
+            "insert_dedupe", [(new.stream, new.dedupe, new.seq) for new in ledger.entries if new.dedupe is not None]
+        )
+        dropped = [(number, 1 << 62) for number in ledger.drops]
+        self._many("trim_entries", ledger.trims + dropped)
+        self._many("trim_dedupes", ledger.trims + dropped)
+        self._many("delete_stream", [(number,) for number in ledger.drops])
+        inserts, updates = [], []
+        for key, old in ledger.changed_streams.items():
+            new_stream = ledger.streams[key]
+            if new_stream is None:
+                continue
+            if old is not None and old.id == new_stream.id:
+                updates.append((new_stream.head, new_stream.floor, new_stream.id))
+            else:
+                inserts.append((new_stream.id, *key, new_stream.head, new_stream.floor))
+        self._many("insert_stream", inserts)
+        self._many("update_stream", updates)
+
+    def _save_work(self, now: int) -> None:
+        puts, deletes = [], []
+        for key in self.ledger.changed_work:
+            row = self.ledger.work[key]
+            if row is None:
+                deletes.append(key)
+            else:
+                puts.append(work_values(key, row, now=now))
+        self._many("delete_work", deletes)
+        self._many("put_work", puts)
+        until = now + int(LEASE_SECONDS * MICROSECONDS)
+        self._many("begin_lease", [(worker, until, now) for worker in self.ledger.workers])
+
+    def _save_holdings(self, now: int) -> None:
+        holdings = self.ledger.holdings
+        self._many("insert_holding", [holding for holding, held in holdings.items() if held])
+        self._many("delete_holding", [holding for holding, held in holdings.items() if not held])
+        grace = now + int(STAGED_SECONDS * MICROSECONDS)
+        blobs = {(partition, digest): None for partition, digest, _ in holdings}
+        self._many("settle_blob", [(*blob, grace) for blob in blobs])
+
+    def save_fence(self) -> None:
+        if self.ledger.last_fence != self._saved_fence:
+            self._saved_fence = self.ledger.last_fence
+            self.connection.execute(SQL["set_meta"], ("last_fence", self._saved_fence))
+
+
+def work_row(row: Sequence[Any]) -> WorkRow:
+    """A row of the work table, whose first three columns are its key and whose last is its checksum."""
+    if not work_is_sound(row):
+        raise damaged(f"an item of the queue {row[1]!r}")
+    state = row[3]
+    return WorkRow("waiting" if state in ("ready", "later") else state, *row[4:-1])
+
+
+def work_values(key: Key, row: WorkRow, *, now: int) -> tuple[Any, ...]:
+    state: str = row.state
+    values = (
+        row.lane,
+        row.priority,
+        row.ready_at,
+        row.attempt,
+        row.max_attempts,
+        row.fence,
+        row.holder,
+        row.again_at,
+        row.reason,
+    )
+    crc = work_crc(*key, state, *values)
+    if state == "waiting":
+        state = "ready" if row.ready_at <= now else "later"
+    return (*key, state, *values, crc)

@@ -1,0 +1,49 @@
+"""The catalog in the file."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from keelbolt.storage.catalog import REBUILD_ROWS, SLOTS, Catalog
+from keelbolt.storage.declared import Shape, load_fields
+from keelbolt.storage.sqlite.connection import SQL, Connection
+
+
+def load_catalog(connection: Connection, known: Catalog) -> Catalog:
+    """The catalog as it is in the file; the known one, when that has not changed."""
+    row = connection.execute(SQL["catalog_version"]).fetchone()
+    version = row[0] if row else 0
+    if version == known.version:
+        return known
+    rows = connection.execute(SQL["list_collections"]).fetchall()
+    return Catalog(version, {name: (Shape.load(name, text), number * SLOTS) for number, name, text in rows})
+
+
+def declare(connection: Connection, catalog: Catalog, shape: Shape) -> Catalog:
+    """Store a declaration; a changed one rebuilds its indexes and counters in this transaction."""
+    known = catalog.shapes.get(shape.name)
+    if known is not None and known[0].dump() == shape.dump():
+        return catalog
+    (number,) = connection.execute(SQL["put_collection"], (shape.name, shape.dump())).fetchone()
+    base = number * SLOTS
+    if known is not None:
+        connection.execute(SQL["clear_indexes"], (base, base + SLOTS - 1))
+        connection.execute(SQL["clear_counters"], (base, base + SLOTS - 1))
+        _rebuild(connection, shape, base)
+    connection.execute(SQL["set_meta"], ("catalog", catalog.version + 1))
+    return load_catalog(connection, catalog)
+
+
+def _rebuild(connection: Connection, shape: Shape, base: int) -> None:
+    last = 0
+    while rows := connection.execute(SQL["all_of_collection"], (shape.name, last, REBUILD_ROWS)).fetchall():
+        indexed: list[tuple[int, bytes, int]] = []
+        totals: Counter[tuple[int, bytes]] = Counter()
+        for record, partition, key, text in rows:
+            fields = load_fields(text)
+            entries = shape.entries(partition, key, fields)
+            indexed += [(base + number, entry, record) for number, entry in enumerate(entries)]
+            totals.update([(base + number, group) for number, group in enumerate(shape.groups(partition, fields))])
+        connection.executemany(SQL["insert_index"], indexed)
+        connection.executemany(SQL["add_to_counter"], [(*place, total) for place, total in totals.items()])
+        last = rows[-1][0]

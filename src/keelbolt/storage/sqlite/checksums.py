@@ -1,0 +1,48 @@
+"""Checksums over what is stored: SQLite itself does not notice a flipped byte in a value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from zlib import crc32
+
+from keelbolt.errors import InvalidRequest, StorageCorrupt
+
+
+def body_is_sound(body: object, crc: int) -> bool:
+    """Whether these are the bytes that were written; damage may even have made text of them."""
+    return isinstance(body, bytes) and crc32(body) == crc
+
+
+def entry_is_sound(stream: int, seq: int, at: int, kind: str, data: object, crc: int) -> bool:
+    return isinstance(data, bytes) and entry_crc(stream, seq, at, kind, data) == crc
+
+
+# What is raised over a row that has not the shape it was written in.
+UNREADABLE = (TypeError, ValueError, LookupError, InvalidRequest)
+
+
+def head_crc(partition: str, collection: str, key: str, version: int, fields: str, expires_at: int | None) -> int:
+    return crc32(f"{partition}\0{collection}\0{key}\0{version}\0{fields}\0{expires_at}".encode("utf-8", "replace"))
+
+
+def entry_crc(stream: int, seq: int, at: int, kind: str, data: bytes) -> int:
+    return crc32(data, crc32(f"{stream}\0{seq}\0{at}\0{kind}".encode()))
+
+
+def work_crc(*values: str | int | None) -> int:
+    return crc32("\0".join(map(str, values)).encode("utf-8", "replace"))
+
+
+def work_is_sound(row: Sequence[Any]) -> bool:
+    """A row of the work table with all its columns; whether an item that waits is ready is not covered."""
+    partition, queue, key, state, *values, crc = row
+    state = "waiting" if state in ("ready", "later") else state
+    return bool(work_crc(partition, queue, key, state, *values) == crc)
+
+
+def damaged(what: str) -> StorageCorrupt:
+    return StorageCorrupt(
+        f"{what} is damaged: its bytes are not the bytes that were written. Run `keelbolt storage check`, and restore "
+        "from a backup"
+    )

@@ -1,0 +1,210 @@
+"""Reads a whole file as it was at one moment, in pages, and checks every checksum on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from keelbolt.storage.migrations import queries_of
+from keelbolt.storage.sqlite.checksums import (
+    UNREADABLE,
+    body_is_sound,
+    damaged,
+    entry_is_sound,
+    head_crc,
+    work_is_sound,
+)
+from keelbolt.storage.sqlite.connection import Connection, translate
+from keelbolt.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, LiveSource, Page, Place
+from keelbolt.storage.transfer.rows import (
+    TABLES,
+    BlobRow,
+    ChunkRow,
+    CollectionRow,
+    EntryRow,
+    HoldingRow,
+    PartitionRow,
+    RecordRow,
+    Row,
+    StreamRow,
+    Table,
+    item_row,
+)
+
+TRANSFER = queries_of("keelbolt.storage.sqlite", "transfer.sql")
+
+T = TypeVar("T")
+
+# The row of a page, how many bytes it has, and where to go on after it.
+Read = tuple[Row, int, Cursor]
+
+_START: dict[Table, Cursor] = {
+    "collection": [""],
+    "partition": [""],
+    "record": [0],
+    "stream": [0],
+    "entry": [0, 0],
+    "work": ["", "", ""],
+    "blob": [0],
+    "chunk": [0, -1],
+    "holding": ["", "", ""],
+}
+
+
+class FileSource(LiveSource):
+    """Reads on a connection of its own, in a thread of its own. ``now`` is the engine's time at its moment."""
+
+    def __init__(self, connection: Connection, now: int, pool: ThreadPoolExecutor) -> None:
+        self._connection = connection
+        self._now = now
+        self._pool = pool
+
+    async def run(self, read: Callable[[Connection], T]) -> T:
+        def call() -> T:
+            try:
+                return read(self._connection)
+            except sqlite3.Error as error:
+                raise translate(error) from error
+            except UNREADABLE as error:
+                raise damaged("something stored") from error
+
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    async def totals(self) -> dict[Table, int]:
+        row = await self.run(lambda connection: connection.execute(TRANSFER["totals"]).fetchone())
+        return dict(zip(TABLES, row, strict=True))
+
+    async def last_fence(self) -> int:
+        row = await self.run(lambda connection: connection.execute(TRANSFER["last_fence"]).fetchone())
+        return int(row[0])
+
+    async def pages(self, table: Table, after: Cursor | None = None) -> AsyncIterator[Page]:
+        place = after if after is not None else _START[table]
+        read = _READ[table]
+        while True:
+            start = place
+            page = await self.run(lambda c, s=start: self._page(c, f"pages_{table}", s, read))  # type: ignore[misc]
+            if not page.rows:
+                return
+            yield page
+            place = page.cursor
+
+    async def find(self, table: Table, places: Sequence[Place]) -> Sequence[Row]:
+        read = _READ[table]
+
+        def rows(connection: Connection) -> list[Row]:
+            found = (connection.execute(TRANSFER[f"find_{table}"], place).fetchone() for place in places)
+            return [read(row, self._now)[0] for row in found if row is not None]
+
+        return await self.run(rows)
+
+    async def entries(self, stream: StreamRow, after: int) -> AsyncIterator[Sequence[Row]]:
+        while True:
+            place: Cursor = [stream.partition, stream.log, stream.stream, after]
+            page = await self.run(lambda c, p=place: self._page(c, "stream_entries", p, _entry))  # type: ignore[misc]
+            if not page.rows:
+                return
+            yield page.rows
+            after = int(page.cursor[1])
+
+    async def chunks(self, partition: str, digest: str) -> AsyncIterator[Sequence[Row]]:
+        number = -1
+        while True:
+            place: Cursor = [partition, digest, number]
+            page = await self.run(lambda c, p=place: self._page(c, "blob_chunks", p, _chunk))  # type: ignore[misc]
+            if not page.rows:
+                return
+            yield page.rows
+            number = int(page.cursor[1])
+
+    async def holders(self, partition: str, digest: str) -> Sequence[HoldingRow]:
+        rows = await self.run(lambda c: c.execute(TRANSFER["blob_holders"], (partition, digest)).fetchall())
+        return [HoldingRow(*row) for row in rows]
+
+    def _page(
+        self, connection: Connection, query: str, after: Cursor, read: Callable[[Sequence[Any], int], Read]
+    ) -> Page:
+        rows: list[Row] = []
+        size = 0
+        cursor: Cursor = after
+        found: Iterable[Any] = connection.execute(TRANSFER[query], (*after, PAGE_ROWS))
+        for values in found:
+            row, length, cursor = read(values, self._now)
+            rows.append(row)
+            size += length
+            if size >= PAGE_BYTES:
+                break
+        return Page(rows, cursor)
+
+
+def _left(until: int | None, now: int) -> int | None:
+    return None if until is None else until - now
+
+
+def _collection(values: Sequence[Any], _now: int) -> Read:
+    return CollectionRow(*values), len(values[1]), [values[0]]
+
+
+def _partition(values: Sequence[Any], _now: int) -> Read:
+    return PartitionRow(values[0]), 0, [values[0]]
+
+
+def _record(values: Sequence[Any], now: int) -> Read:
+    number, partition, collection, key, version, fields, expires_at, head, crc, body = values
+    if not body_is_sound(body, crc) or head_crc(partition, collection, key, version, fields, expires_at) != head:
+        raise damaged(f"a record of {collection!r}")
+    expires_in = None if expires_at is None else expires_at - now
+    return RecordRow(partition, collection, key, version, fields, expires_in, body), len(body) + len(key), [number]
+
+
+def _stream(values: Sequence[Any], _now: int) -> Read:
+    return StreamRow(*values[1:]), len(values[3]), [values[0]]
+
+
+def _entry(values: Sequence[Any], _now: int) -> Read:
+    number, seq, partition, log, stream, at, kind, data, dedupe, crc = values
+    if not entry_is_sound(number, seq, at, kind, data, crc):
+        raise damaged(f"an entry of the log {log!r}")
+    return EntryRow(partition, log, stream, seq, at, kind, data, dedupe), len(data), [number, seq]
+
+
+def _work(values: Sequence[Any], now: int) -> Read:
+    if not work_is_sound(values):
+        raise damaged(f"an item of the queue {values[1]!r}")
+    place = (values[0], values[1], values[2])
+    state, lane, priority, ready_at, attempt, most, fence, _, again_at, reason, _ = values[3:]
+    row = item_row(place, state, lane, priority, ready_at - now, attempt, most, fence, _left(again_at, now), reason)
+    return row, len(values[2]), [*place]
+
+
+def _blob(values: Sequence[Any], now: int) -> Read:
+    number, partition, digest, size, expires_at = values
+    return BlobRow(partition, digest, size, _left(expires_at, now)), 0, [number]
+
+
+def _chunk(values: Sequence[Any], _now: int) -> Read:
+    blob, number, partition, digest, sha256, data = values
+    if not isinstance(data, bytes) or hashlib.sha256(data).digest() != sha256:
+        raise damaged("a blob")
+    return ChunkRow(partition, digest, number, data), len(data), [blob, number]
+
+
+def _holding(values: Sequence[Any], _now: int) -> Read:
+    return HoldingRow(*values), len(values[2]), [*values]
+
+
+_READ: dict[Table, Callable[[Sequence[Any], int], Read]] = {
+    "collection": _collection,
+    "partition": _partition,
+    "record": _record,
+    "stream": _stream,
+    "entry": _entry,
+    "work": _work,
+    "blob": _blob,
+    "chunk": _chunk,
+    "holding": _holding,
+}

@@ -1,0 +1,104 @@
+"""Claims, leases and sweeps: jobs of the writer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from keelbolt.storage.contract import Swept
+from keelbolt.storage.hints import QueueTopic
+from keelbolt.storage.judge import MICROSECONDS
+from keelbolt.storage.ledger import claimed
+from keelbolt.storage.sqlite.book import work_row, work_values
+from keelbolt.storage.sqlite.connection import SQL
+from keelbolt.storage.sqlite.writer import Turn
+from keelbolt.storage.work import Claim
+
+PROMOTED = 1000  # items that leave the waiting room in one claim
+
+
+def renew(turn: Turn, worker: str, lease_seconds: float) -> None:
+    until = turn.now + int(lease_seconds * MICROSECONDS)
+    turn.connection.execute(SQL["renew_lease"], (worker, until))
+
+
+def claim(turn: Turn, queue: str, worker: str, limit: int, lease_seconds: float) -> list[Claim]:
+    """Expired leases first, so that a backlog never starves an orphan; then the lanes in turn."""
+    renew(turn, worker, lease_seconds)
+    claims = [_hold(turn, row, worker) for row in _expired(turn, queue, limit)]
+    if len(claims) < limit:
+        for row in _ready(turn, queue, limit - len(claims)):
+            claims.append(_hold(turn, row, worker))  # noqa: PERF401 - each one must be held before the next is looked for
+    return claims
+
+
+def _expired(turn: Turn, queue: str, limit: int) -> list[Any]:
+    rows: list[Any] = []
+    for (worker,) in turn.connection.execute(SQL["expired_workers"], (turn.now,)).fetchall():
+        rows += turn.connection.execute(SQL["held_by"], (worker, queue, limit - len(rows))).fetchall()
+        if len(rows) >= limit:
+            break
+    return rows
+
+
+def _ready(turn: Turn, queue: str, limit: int) -> Iterator[Any]:
+    """One item of each lane in turn, from the lane after the one that was served last."""
+    connection = turn.connection
+    connection.execute(SQL["promote_later"], (queue, turn.now, PROMOTED))
+    served = connection.execute(SQL["last_lane"], (f"lane/{queue}",)).fetchone()
+    lane: str = served[0] if served else ""
+    for _ in range(limit):
+        row = connection.execute(SQL["next_ready"], (queue, lane)).fetchone()
+        if row is None:
+            row = connection.execute(SQL["first_ready"], (queue,)).fetchone()
+        if row is None:
+            break
+        lane = row[4]
+        yield row
+    if not served or lane != served[0]:
+        connection.execute(SQL["set_meta"], (f"lane/{queue}", lane))
+
+
+def _hold(turn: Turn, row: Sequence[Any], worker: str) -> Claim:
+    key = (row[0], row[1], row[2])
+    waiting = work_row(row)
+    fence = turn.book.ledger.next_fence()
+    held = replace(waiting, state="held", holder=worker, attempt=waiting.attempt + 1, fence=fence)
+    turn.connection.execute(SQL["put_work"], work_values(key, held, now=turn.now))
+    turn.book.ledger.work[key] = held
+    turn.touch("work", key)
+    return claimed(key, held)
+
+
+def retire(turn: Turn, worker: str) -> int:
+    rows = turn.connection.execute(SQL["held_anywhere_by"], (worker,)).fetchall()
+    ledger = turn.book.ledger
+    for row in rows:
+        key = (row[0], row[1], row[2])
+        held = work_row(row)
+        ledger.work[key] = held
+        ready_at = turn.now if held.again_at is None else min(turn.now, held.again_at)
+        freed = replace(held, state="waiting", holder=None, again_at=None, ready_at=ready_at, attempt=held.attempt - 1)
+        ledger.put_work(key, freed)
+        turn.topics.add(QueueTopic(key[1]))
+    turn.connection.execute(SQL["delete_worker"], (worker,))
+    return len(rows)
+
+
+def sweep(turn: Turn, limit: int) -> Swept:
+    connection, ledger = turn.connection, turn.book.ledger
+    records = connection.execute(SQL["expired_records"], (turn.now, limit)).fetchall()
+    turn.book.load_keys(records)
+    for key in records:
+        ledger.put_record(tuple(key), None)
+    blobs = connection.execute(SQL["expired_blobs"], (turn.now, limit)).fetchall()
+    for number, partition, digest in blobs:
+        connection.execute(SQL["delete_chunks"], (number,))
+        connection.execute(SQL["delete_blob"], (number,))
+        ledger.blobs[partition, digest] = False
+        if digest is not None:
+            turn.touch("blob", (partition, "", digest))
+    workers = connection.execute(SQL["idle_workers"], (turn.now, limit)).fetchall()
+    connection.executemany(SQL["delete_worker"], workers)
+    return Swept(len(records), len(blobs), len(workers))

@@ -1,0 +1,156 @@
+"""Reading: a few threads with a connection each, beside the writer and never in its way."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+from keelbolt.storage.declared import load_fields
+from keelbolt.storage.logs import Entry, LogPage
+from keelbolt.storage.records import Record
+from keelbolt.storage.sqlite.checksums import UNREADABLE, body_is_sound, damaged, entry_is_sound, head_crc
+from keelbolt.storage.sqlite.connection import SQL, Connect, Connection, prepare, translate
+from keelbolt.storage.sqlite.writer import Writer
+
+T = TypeVar("T")
+
+ENDLESS = 1 << 62
+
+
+class Readers(Protocol):
+    async def run(self, read: Callable[[Connection], T]) -> T: ...
+    def close(self) -> None: ...
+
+
+class ReaderThreads:
+    """Each read runs in one read transaction, so that all it sees is of one moment."""
+
+    def __init__(self, connect: Connect, path: str, threads: int) -> None:
+        self._connect = connect
+        self._path = path
+        self._local = threading.local()
+        self._connections: list[Connection] = []
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="keelbolt-reader")
+
+    async def run(self, read: Callable[[Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, read)
+
+    def _read(self, read: Callable[[Connection], T]) -> T:
+        try:
+            connection: Connection | None = getattr(self._local, "connection", None)
+            if connection is None:
+                connection = self._connect(self._path)
+                prepare(connection, "relaxed")
+                connection.execute("PRAGMA query_only = ON")
+                self._local.connection = connection
+                self._connections.append(connection)
+            connection.execute("BEGIN")
+            try:
+                return read(connection)
+            finally:
+                connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise translate(error) from error
+        except UNREADABLE as error:
+            raise damaged("something stored") from error
+
+    def close(self) -> None:
+        self._pool.shutdown()
+        for connection in self._connections:
+            connection.close()
+
+
+class ReadByWriter:
+    """Reads on the writer's connection, for files that only one connection can open."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    async def run(self, read: Callable[[Connection], T]) -> T:
+        result: T = await self._writer.run(lambda turn: read(turn.connection), relief=True)
+        return result
+
+    def close(self) -> None:
+        pass
+
+
+def read_records(
+    connection: Connection, partition: str, collection: str, keys: Sequence[str], *, now: int
+) -> list[Record | None]:
+    found: list[Record | None] = []
+    for key in keys:
+        row = connection.execute(SQL["get_record"], (partition, collection, key, now)).fetchone()
+        found.append(row and checked_record(partition, collection, key, *row))
+    return found
+
+
+def checked_record(
+    partition: str,
+    collection: str,
+    key: str,
+    version: int,
+    fields: str,
+    head: int,
+    crc: int,
+    body: bytes,
+    expires_at: int | None,
+) -> Record:
+    if not body_is_sound(body, crc) or head_crc(partition, collection, key, version, fields, expires_at) != head:
+        raise damaged(f"a record of {collection!r}")
+    return Record(collection, key, version, body, load_fields(fields))
+
+
+def scan(
+    connection: Connection,
+    collection: str,
+    name: int,
+    low: bytes,
+    high: bytes,
+    *,
+    now: int,
+    newest_first: bool,
+    limit: int,
+) -> list[tuple[bytes, Record]]:
+    query = SQL["scan_down" if newest_first else "scan_up"]
+    return [
+        (entry, checked_record(partition, collection, key, *row))
+        for entry, key, *row, partition in connection.execute(query, (name, low, high, now, limit))
+    ]
+
+
+def read_log(
+    connection: Connection,
+    stream: tuple[str, str, str],
+    after: int,
+    before: int | None,
+    *,
+    limit: int,
+    max_bytes: int,
+    backward: bool,
+) -> LogPage:
+    state = connection.execute(SQL["get_stream"], stream).fetchone()
+    if state is None:
+        return LogPage((), 0, 0)
+    number, head, floor = state
+    query = SQL["read_down" if backward else "read_up"]
+    rows = connection.execute(query, (number, max(after, floor), ENDLESS if before is None else before, limit))
+    entries: list[Entry] = []
+    size = 0
+    expected: int | None = None
+    for seq, kind, data, at, crc in rows:
+        size += len(data)
+        if entries and size > max_bytes:
+            break
+        if not entry_is_sound(number, seq, at, kind, data, crc) or (expected is not None and seq != expected):
+            raise damaged(f"an entry of the log {stream[1]!r}")
+        entries.append(Entry(seq, kind, data, at))
+        expected = seq - 1 if backward else seq + 1
+    return LogPage(tuple(entries), head, floor)
+
+
+def only(row: Any) -> int:
+    return int(row[0]) if row is not None else 0

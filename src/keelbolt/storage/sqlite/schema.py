@@ -1,0 +1,178 @@
+"""Makes the file a Keelbolt database, and brings an older one up to date."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from keelbolt.errors import CannotOpen, NotKeelbolt, StorageCorrupt, StorageError
+from keelbolt.storage.clock import Clock
+from keelbolt.storage.migrations import Migration, migrations_of, unapplied
+from keelbolt.storage.sqlite.checksums import damaged
+from keelbolt.storage.sqlite.connection import SQL, Connection, connect, translate
+from keelbolt.storage.sqlite.place import WriteLock, check_place
+
+APPLICATION_ID = 0x4B454C31  # "KEL1"
+
+_APPLIED = """CREATE TABLE IF NOT EXISTS migration (
+    number   INTEGER PRIMARY KEY,
+    name     TEXT NOT NULL,
+    checksum TEXT NOT NULL,
+    applied_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+)"""
+
+
+def pending(path: str) -> list[Migration]:
+    """What `migrate` would apply; changes nothing."""
+    known = migrations_of("keelbolt.storage.sqlite")
+    check_place(Path(path))
+    if not Path(path).exists() or Path(path).stat().st_size == 0:
+        return known
+    connection = connect(path)
+    try:
+        return check_file(connection)
+    except sqlite3.Error as error:
+        raise cannot_open(error) from error
+    finally:
+        connection.close()
+
+
+def migrate(path: str) -> list[Migration]:
+    """Apply what is missing; answers what that was."""
+    check_place(Path(path))
+    connection = connect(path)
+    try:
+        check_file(connection)
+        with contextlib.closing(WriteLock(path)) as lock:
+            return prepare_file(connection, lock)
+    except sqlite3.Error as error:
+        raise cannot_open(error) from error
+    finally:
+        connection.close()
+
+
+def run_script(path: str, sql: str) -> None:
+    """Run statements of a face in an existing file, all or none."""
+    check_place(Path(path))
+    connection = connect(path)
+    try:
+        if check_file(connection):
+            raise CannotOpen("this storage has not this program's schema; run keelbolt migrate first")
+        with contextlib.closing(WriteLock(path)) as lock, lock.held(), _transaction(connection):
+            for statement in _statements(sql):
+                connection.execute(statement)
+    except sqlite3.Error as error:
+        raise cannot_open(error) from error
+    finally:
+        connection.close()
+
+
+def check_file(connection: Connection) -> list[Migration]:
+    """Refuse a file of another program, or of a newer one of ours, before anything is left beside it."""
+    _check_owner(connection)
+    return unapplied(migrations_of("keelbolt.storage.sqlite"), _applied(connection))
+
+
+def prepare_file(connection: Connection, lock: WriteLock | None) -> list[Migration]:
+    """Apply the missing migrations under the lock, in one transaction."""
+    known = migrations_of("keelbolt.storage.sqlite")
+    if not check_file(connection):
+        return []
+    with lock.held() if lock is not None else contextlib.nullcontext():
+        if not _tables(connection):
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        with _transaction(connection):
+            missing = unapplied(known, _applied(connection))
+            for migration in missing:
+                _apply(connection, migration)
+        return missing
+
+
+@contextlib.contextmanager
+def _transaction(connection: Connection) -> Iterator[None]:
+    """All of it, or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _apply(connection: Connection, migration: Migration) -> None:
+    connection.execute(_APPLIED)
+    for statement in _statements(migration.sql):
+        connection.execute(statement)
+    connection.execute(
+        "INSERT INTO migration (number, name, checksum) VALUES (?, ?, ?)",
+        (migration.number, migration.name, migration.checksum),
+    )
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+def _statements(sql: str) -> list[str]:
+    statements, current = [], ""
+    for line in sql.splitlines(keepends=True):
+        current += line
+        if sqlite3.complete_statement(current):
+            statements.append(current)
+            current = ""
+    return statements
+
+
+def _check_owner(connection: Connection) -> None:
+    tables = _tables(connection)  # first: another process may make them just now, and the mark with them
+    (owner,) = connection.execute("PRAGMA application_id").fetchone()
+    if owner != APPLICATION_ID and (owner or tables):
+        raise NotKeelbolt
+
+
+def _tables(connection: Connection) -> int:
+    (count,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    return int(count)
+
+
+def _applied(connection: Connection) -> list[tuple[int, str]]:
+    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migration'").fetchone():
+        return []
+    return [(number, checksum) for number, checksum in connection.execute("SELECT number, checksum FROM migration")]
+
+
+def known_boot(connection: Connection) -> str | None:
+    """The boot in which this file was opened last."""
+    row = connection.execute("SELECT value FROM meta WHERE name = 'boot'").fetchone()
+    return row[0] if row else None
+
+
+def engine_offset(connection: Connection, clock: Clock) -> int:
+    """What to add to the steady clock to get the engine's time, in microseconds.
+
+    It is fixed by the first process of a boot, so that the wall clock may jump afterwards without moving any lease. A
+    new boot means that every process of the old one is gone: its leases end. Call it in a transaction.
+    """
+    meta: dict[str, Any] = dict(connection.execute("SELECT name, value FROM meta").fetchall())
+    boot, offset = meta.get("boot"), meta.get("offset", 0)
+    if boot is not None and meta.get("clock_crc") != crc32(f"{boot}\0{offset}".encode()):
+        raise damaged("the file's clock")
+    if boot != clock.boot():
+        boot, offset = clock.boot(), clock.wall() - clock.steady()
+        connection.execute(SQL["set_meta"], ("boot", boot))
+        connection.execute(SQL["set_meta"], ("offset", offset))
+        connection.execute(SQL["set_meta"], ("clock_crc", crc32(f"{boot}\0{offset}".encode())))
+        connection.execute("UPDATE worker SET lease_until = 0")
+    return int(offset)
+
+
+def cannot_open(error: BaseException) -> StorageError:
+    translated = translate(error) if isinstance(error, sqlite3.Error) else StorageCorrupt()
+    if isinstance(translated, StorageCorrupt):
+        return StorageCorrupt("the file is damaged, or not a database; restore it from a backup or choose another file")
+    if isinstance(translated, StorageError):
+        return translated
+    return CannotOpen()

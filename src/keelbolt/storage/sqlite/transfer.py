@@ -1,0 +1,343 @@
+"""The whole file, for a copier: read at one moment, written page by page by the writer, followed and marked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from keelbolt.storage.declared import Declared, Shape, load_fields
+from keelbolt.storage.ledger import Key, NewEntry, RecordState, StreamState, WorkRow
+from keelbolt.storage.marks import MARK, Mark, MarkState
+from keelbolt.storage.sqlite.backup import backup_file
+from keelbolt.storage.sqlite.catalog import declare
+from keelbolt.storage.sqlite.connection import Connect, Connection, prepare, translate
+from keelbolt.storage.sqlite.export import TRANSFER, FileSource
+from keelbolt.storage.sqlite.readers import Readers
+from keelbolt.storage.sqlite.writer import Turn, Writer
+from keelbolt.storage.transfer.ports import LiveSource, Place, Transfer
+from keelbolt.storage.transfer.rows import (
+    BlobRow,
+    ChunkRow,
+    CollectionRow,
+    EntryRow,
+    HoldingRow,
+    ItemRow,
+    PartitionRow,
+    RecordRow,
+    Row,
+    StreamRow,
+    Table,
+    Touched,
+)
+
+NOTE = "copy"
+
+_EMPTIED = (
+    "record_index",
+    "counter",
+    "record",
+    "entry",
+    "dedupe",
+    "stream",
+    "work",
+    "worker",
+    "holding",
+    "blob_chunk",
+    "blob",
+    "partition",
+    "collection",
+    "touched",
+)
+
+T = TypeVar("T")
+
+
+class FileTransfer(Transfer):
+    native = True
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        connect: Connect,
+        writer: Writer,
+        readers: Readers,
+        now: Callable[[], int],
+        declared: Declared,
+    ) -> None:
+        self._path = path
+        self._connect = connect
+        self._writer = writer
+        self._readers = readers
+        self._now = now
+        self._declared = declared
+
+    def place(self) -> str:
+        return f"sqlite:{Path(self._path).resolve()}"
+
+    @contextlib.asynccontextmanager
+    async def reading(self) -> AsyncIterator[LiveSource]:
+        pool = ThreadPoolExecutor(1, thread_name_prefix="keelbolt-export")
+        loop = asyncio.get_running_loop()
+        connection = await loop.run_in_executor(pool, self._begin)
+        try:
+            yield FileSource(connection, self._now(), pool)
+        finally:
+            await loop.run_in_executor(pool, connection.close)
+            pool.shutdown()
+
+    def _begin(self) -> Connection:
+        try:
+            connection = self._connect(self._path)
+            prepare(connection, "relaxed")
+            connection.execute("PRAGMA query_only = ON")
+            connection.execute("BEGIN")
+            connection.execute(TRANSFER["last_fence"]).fetchone()  # a moment begins with the first read
+        except sqlite3.Error as error:
+            raise translate(error) from error
+        return connection
+
+    async def native_backup(self, file: Path, tell: Callable[[int, int], None]) -> None:
+        await asyncio.to_thread(backup_file, self._path, file, tell)
+
+    async def _run(self, job: Callable[[Turn], T]) -> T:
+        return cast("T", await self._writer.run(job, relief=True))
+
+    async def _fetch(self, query: str, *values: Any) -> list[Any]:
+        return await self._readers.run(lambda connection: connection.execute(TRANSFER[query], values).fetchall())
+
+    # ---------------------------------------------------------------------------------------------------- writing
+
+    async def holds_data(self) -> bool:
+        return bool((await self._fetch("holds_data"))[0][0])
+
+    async def put(self, table: Table, rows: Sequence[Row], note: str, *, replace: bool = False) -> None:
+        def write(turn: Turn) -> None:
+            if table == "collection":
+                for row in rows:
+                    assert isinstance(row, CollectionRow)
+                    shape = Shape.load(row.name, row.declaration)
+                    turn.book.catalog = declare(turn.connection, turn.book.catalog, shape)
+            else:
+                if replace and table in _PREPARE:
+                    _PREPARE[table](turn, rows)
+                _PUT[table](turn, rows)
+            turn.connection.execute(TRANSFER["set_meta"], (NOTE, note))
+
+        await self._run(write)
+        for row in rows:
+            if isinstance(row, CollectionRow):
+                self._declared.shapes[row.name] = Shape.load(row.name, row.declaration)
+
+    async def remove(self, table: Table, places: Sequence[Place]) -> None:
+        await self._run(lambda turn: _remove(turn, table, places))
+
+    async def raise_fence(self, fence: int) -> None:
+        def write(turn: Turn) -> None:
+            ledger = turn.book.ledger
+            ledger.last_fence = max(ledger.last_fence, fence)
+            turn.book.save_fence()
+
+        await self._run(write)
+
+    async def wipe(self) -> None:
+        def write(turn: Turn) -> None:
+            for name in _EMPTIED:
+                turn.connection.execute(f"DELETE FROM {name}")
+            turn.connection.execute(TRANSFER["wipe_meta"])
+            turn.connection.execute(TRANSFER["set_meta"], ("catalog", turn.book.catalog.version + 1))
+            turn.book.forget()
+            turn.book.begin()
+
+        await self._run(write)
+
+    # --------------------------------------------------------------------------------------- the note and the mark
+
+    async def note(self) -> str | None:
+        rows = await self._fetch("get_meta", NOTE)
+        return rows[0][0] if rows else None
+
+    async def set_note(self, note: str) -> None:
+        def write(turn: Turn) -> None:
+            turn.connection.execute(TRANSFER["set_meta"], (NOTE, note))
+
+        await self._run(write)
+
+    async def release(self) -> None:
+        def write(turn: Turn) -> None:
+            turn.connection.executemany(TRANSFER["delete_meta"], [(NOTE,), (MARK,)])
+            turn.book.mark = None
+
+        await self._run(write)
+
+    async def mark(self) -> Mark | None:
+        rows = await self._fetch("get_meta", MARK)
+        mark = Mark.load(rows[0][0]) if rows else None
+        return mark if mark is not None and not mark.over(self._now()) else None
+
+    async def set_mark(
+        self, state: MarkState | None, copy: str = "", *, seconds: float | None = None, pause: float = 0.0
+    ) -> None:
+        def write(turn: Turn) -> None:
+            if state is None:
+                turn.book.mark = None
+                turn.connection.execute(TRANSFER["delete_meta"], (MARK,))
+                return
+            turn.book.mark = Mark.until_later(state, copy, now=turn.now, seconds=seconds, pause=pause)
+            turn.connection.execute(TRANSFER["set_meta"], (MARK, turn.book.mark.dump()))
+
+        await self._run(write)
+
+    # ---------------------------------------------------------------------------------------------------- follow
+
+    async def touched(self, limit: int) -> Sequence[Touched]:
+        rows = await self._fetch("list_touched", limit)
+        return [
+            Touched(number, kind, partition, family, name, bool(reset))
+            for number, kind, partition, family, name, reset in rows
+        ]
+
+    async def forget(self, touched: Sequence[Touched]) -> None:
+        numbers = [(each.number,) for each in touched]
+
+        def write(turn: Turn) -> None:
+            turn.connection.executemany(TRANSFER["forget_touched"], numbers)
+
+        await self._run(write)
+
+    async def forget_all(self) -> None:
+        def write(turn: Turn) -> None:
+            turn.connection.execute(TRANSFER["forget_all"])
+
+        await self._run(write)
+
+
+# ------------------------------------------------------------------------------- before rows are written over others
+
+
+def _know_records(turn: Turn, rows: Sequence[RecordRow]) -> None:
+    turn.book.load_keys([(row.partition, row.collection, row.key) for row in rows])
+
+
+def _know_streams(turn: Turn, rows: Sequence[StreamRow]) -> None:
+    turn.book.load_streams({row[:3]: None for row in rows})
+
+
+def _clear_entries(turn: Turn, rows: Sequence[EntryRow]) -> None:
+    turn.book.load_streams({row[:3]: None for row in rows})
+    streams = turn.book.ledger.streams
+    places = [(state.id, row.seq) for row in rows if (state := streams[row[:3]]) is not None]
+    turn.connection.executemany(TRANSFER["delete_entry"], places)
+
+
+_PREPARE: dict[Table, Callable[[Turn, Any], None]] = {
+    "record": _know_records,
+    "stream": _know_streams,
+    "entry": _clear_entries,
+}
+
+# ------------------------------------------------------------------------------------------------------- write rows
+
+
+def _put_partitions(turn: Turn, rows: Sequence[PartitionRow]) -> None:
+    turn.book.save([row.name for row in rows], now=turn.now)
+
+
+def _put_records(turn: Turn, rows: Sequence[RecordRow]) -> None:
+    ledger = turn.book.ledger
+    for partition, collection, key, version, fields, expires_in, body in rows:
+        if collection in turn.book.catalog.shapes:
+            expires_at = None if expires_in is None else turn.now + expires_in
+            state = RecordState(version, load_fields(fields), expires_at, body, text=fields)
+            ledger.put_record((partition, collection, key), state)
+    turn.book.save({row.partition for row in rows}, now=turn.now)
+
+
+def _put_streams(turn: Turn, rows: Sequence[StreamRow]) -> None:
+    ledger = turn.book.ledger
+    for partition, log, stream, head, floor in rows:
+        known = ledger.streams.get((partition, log, stream))
+        number = known.id if known is not None else ledger.next_stream()
+        ledger.put_stream((partition, log, stream), StreamState(number, head, floor))
+        if known is not None:
+            ledger.trims.append((number, floor))
+    turn.book.save({row.partition for row in rows}, now=turn.now)
+
+
+def _put_entries(turn: Turn, rows: Sequence[EntryRow]) -> None:
+    ledger = turn.book.ledger
+    turn.book.load_streams({row[:3]: None for row in rows})
+    for partition, log, stream, seq, at, kind, data, dedupe in rows:
+        state = ledger.streams[partition, log, stream]
+        if state is not None:
+            ledger.entries.append(NewEntry(state.id, seq, kind, data, at, dedupe))
+    turn.book.save((), now=turn.now)
+
+
+def _put_work(turn: Turn, rows: Sequence[ItemRow]) -> None:
+    for partition, queue, key, state, lane, priority, ready_in, attempt, most, fence, reason in rows:
+        row = WorkRow(state, lane, priority, turn.now + ready_in, attempt, most, fence, None, None, reason)
+        turn.book.ledger.put_work((partition, queue, key), row)
+    turn.book.save({row.partition for row in rows}, now=turn.now)
+
+
+def _put_blobs(turn: Turn, rows: Sequence[BlobRow]) -> None:
+    values = [(*row[:3], None if row.grace is None else turn.now + row.grace) for row in rows]
+    turn.connection.executemany(TRANSFER["put_blob"], values)
+    turn.book.save({row.partition for row in rows}, now=turn.now)
+
+
+def _put_chunks(turn: Turn, rows: Sequence[ChunkRow]) -> None:
+    values = [(*row[:3], hashlib.sha256(row.data).digest(), row.data) for row in rows]
+    turn.connection.executemany(TRANSFER["put_chunk"], values)
+    turn.book.rows += sum(len(row.data) // 4096 + 2 for row in rows)
+
+
+def _put_holdings(turn: Turn, rows: Sequence[HoldingRow]) -> None:
+    turn.connection.executemany(TRANSFER["put_holding"], rows)
+
+
+_PUT: dict[Table, Callable[[Turn, Any], None]] = {
+    "partition": _put_partitions,
+    "record": _put_records,
+    "stream": _put_streams,
+    "entry": _put_entries,
+    "work": _put_work,
+    "blob": _put_blobs,
+    "chunk": _put_chunks,
+    "holding": _put_holdings,
+}
+
+
+def _remove(turn: Turn, table: Table, places: Sequence[Key]) -> None:
+    ledger = turn.book.ledger
+    match table:
+        case "record":
+            turn.book.load_keys(places)
+            for place in places:
+                ledger.put_record(place, None)
+        case "stream":
+            turn.book.load_streams(places)
+            for place in places:
+                state = ledger.streams[place]
+                if state is not None:
+                    ledger.put_stream(place, None)
+                    ledger.drops.append(state.id)
+        case "work":
+            for place in places:
+                ledger.put_work(place, None)
+        case "holding":
+            turn.connection.executemany(TRANSFER["delete_holders"], [(place[0], place[2]) for place in places])
+        case "blob":
+            blobs = [(partition, digest) for partition, _, digest in places]
+            for query in ("delete_chunks_of", "delete_holders", "delete_blob_of"):
+                turn.connection.executemany(TRANSFER[query], blobs)
+        case _:
+            raise AssertionError(table)
+    turn.book.save((), now=turn.now)

@@ -1,0 +1,394 @@
+"""The writer thread: takes whatever has queued and commits it in one transaction.
+
+There is no timer: while one batch is being written, the next one gathers. Callers are judged one after another, so a
+refused one harms nobody; they are answered after the commit, all in one wake-up of the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+
+from keelbolt.errors import (
+    CommitInDoubt,
+    KeelboltError,
+    StorageBroken,
+    StorageBusy,
+    StorageFull,
+    StorageUnavailable,
+)
+from keelbolt.storage.blobs import Detach
+from keelbolt.storage.commits import Operation, Receipt
+from keelbolt.storage.hints import Topic
+from keelbolt.storage.judge import judge
+from keelbolt.storage.ledger import Key
+from keelbolt.storage.logs import Append, Drop, Trim
+from keelbolt.storage.records import Delete, Insert, Put, Replace
+from keelbolt.storage.sqlite.book import Book
+from keelbolt.storage.sqlite.connection import SQL, WAL_PAGES, Connection, translate
+from keelbolt.storage.sqlite.place import Reserve, WriteLock
+from keelbolt.storage.work import Bury, Complete, Release, Remove
+
+logger = logging.getLogger("keelbolt.storage")
+
+BATCH_COMMITS = 512
+RELIEF_BYTES = 4096  # what a commit may add while the disk is full, if it gives something back
+LOCK_SECONDS = 30.0  # how long callers wait for another process to let go of the lock
+ROOM_SECONDS = 1.0  # how often a full disk is looked at again
+
+_RELIEF = frozenset((Delete, Trim, Drop, Complete, Release, Bury, Remove, Detach))
+
+Probe = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Commit:
+    """A caller's commit on its way."""
+
+    partition: str
+    operations: tuple[Operation, ...]
+    future: asyncio.Future[Receipt]
+
+    def relieves(self) -> bool:
+        """Whether it may pass while the disk is full: it gives something back, and adds next to nothing."""
+        return any(type(operation) in _RELIEF for operation in self.operations) and self._adds() <= RELIEF_BYTES
+
+    def _adds(self) -> int:
+        size = 0
+        for operation in self.operations:
+            if isinstance(operation, Insert | Put | Replace):
+                size += len(operation.body)
+            elif isinstance(operation, Append):
+                size += sum(len(draft.data) for draft in operation.entries)
+        return size
+
+
+@dataclass(slots=True)
+class Job:
+    """Something else that needs the writer's transaction: a claim, a sweep, a chunk of a blob."""
+
+    run: Callable[[Turn], Any]
+    future: asyncio.Future[Any]
+    relief: bool = False
+
+    def relieves(self) -> bool:
+        return self.relief
+
+
+@dataclass(slots=True)
+class Turn:
+    """What a job is given."""
+
+    connection: Connection
+    book: Book
+    now: int  # the engine's time
+    topics: set[Topic]
+
+    def touch(self, kind: str, place: Key) -> None:
+        """Note what a job has changed past the ledger, for a copy that follows."""
+        mark = self.book.mark
+        if mark is not None and mark.follows(self.now):
+            self.connection.execute(SQL["touch"], (kind, *place, False))
+
+
+Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
+
+
+class Writer:
+    def __init__(
+        self,
+        *,
+        book: Book,
+        lock: WriteLock | None,
+        reserve: Reserve | None,
+        loop: asyncio.AbstractEventLoop,
+        now: Callable[[], int],
+        wall: Callable[[], int],
+        hint: Callable[[Sequence[Topic]], None],
+        woken: Callable[[Sequence[Topic]], None],
+        probe: Probe,
+        batch: int,
+    ) -> None:
+        self._book = book
+        self._lock = lock
+        self._reserve = reserve
+        self._loop = loop
+        self._now = now
+        self._wall = wall
+        self._hint = hint
+        self._woken = woken
+        self._probe = probe
+        self._batch = batch
+        self._queue: SimpleQueue[Commit | Job | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="keelbolt-writer")
+        self._looked_at = 0.0
+        self._rows_due = WAL_PAGES
+        self._mutex = threading.Lock()
+        self._waiting: tuple[float, list[Commit | Job]] | None = None  # at the lock, since when, with which batch
+        self.full = False
+        self.broken: StorageBroken | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def commit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
+        future: asyncio.Future[Receipt] = self._loop.create_future()
+        self._queue.put(Commit(partition, operations, future))
+        return future
+
+    def run(self, job: Callable[[Turn], Any], *, relief: bool = False) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._queue.put(Job(job, future, relief))
+        return future
+
+    def stop(self, seconds: float | None = None) -> bool:
+        """Finish what has queued and end the thread. Safe to call from any thread, and more than once.
+
+        Answers whether it has ended. A thread that waits in vain for the lock is left behind: its callers have been
+        answered, but the lock and the connection are still its own.
+        """
+        self._queue.put(None)
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
+        while self._thread.is_alive() and time.monotonic() < deadline and not self._gave_up():
+            self._thread.join(0.1)
+        return not self._thread.is_alive()
+
+    def _gave_up(self) -> bool:
+        with self._mutex:
+            return self._waiting is not None and not self._waiting[1]
+
+    # ------------------------------------------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        while True:
+            batch, last = self._take()
+            if batch:
+                self._probe("taken")
+                self._serve(batch)
+            if last:
+                return
+
+    def _take(self) -> tuple[list[Commit | Job], bool]:
+        get = self._queue.get
+        first = get()
+        if first is None:
+            return [], True
+        batch: list[Commit | Job] = [first]
+        for _ in range(min(self._queue.qsize(), self._batch - 1)):
+            item = get()
+            if item is None:
+                return batch, True
+            batch.append(item)
+        return batch, False
+
+    def _serve(self, batch: list[Commit | Job]) -> None:
+        if self.broken is not None:
+            self._fail(batch, StorageBroken())
+            return
+        if self.full or (self._reserve is not None and self._reserve.given_back()):
+            self.full = True
+            batch = self._only_relief(batch)
+            if not batch:
+                return
+        try:
+            answers, topics = self._transact(batch)
+        except StorageFull:
+            self._filled(batch)
+        except StorageBroken as error:
+            self.broken = error
+            logger.critical("the storage is broken: %s", error)
+            self._fail(batch, error)
+        except KeelboltError as error:
+            self._fail(batch, error)
+        except BaseException as error:
+            logger.exception("the writer failed")
+            self._fail(batch, error)
+        else:
+            self._probe("committed")
+            if topics:
+                self._hint(topics)
+            self._answer(answers, topics)
+            self._probe("acknowledged")
+            if self._book.rows >= self._rows_due:
+                self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Move the write-ahead log into the file, while the callers who were just answered make up their minds."""
+        rows, self._book.rows = self._book.rows, 0
+        try:
+            _, pages, _ = self._book.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            # How many rows fill a page depends on them; the log of this round tells.
+            self._rows_due = min(max(rows * WAL_PAGES // max(pages, 1), WAL_PAGES // 10), WAL_PAGES * 10)
+        except sqlite3.Error as error:
+            translated = translate(error)
+            if isinstance(translated, StorageBroken):  # what the disk has lost, no second try brings back
+                self.broken = translated
+                logger.critical("the storage is broken: %s", translated)
+
+    def _transact(self, batch: list[Commit | Job]) -> tuple[list[Answer], tuple[Topic, ...]]:
+        if self._lock is not None:
+            self._acquire(self._lock, batch)
+        committing = False
+        try:
+            self._probe("locked")
+            connection = self._book.connection
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._probe("begun")
+                answers, topics = self._judge(batch)
+                committing = True
+                connection.execute("COMMIT")
+                committing = False
+            except BaseException:
+                self._book.forget()
+                with contextlib.suppress(Exception):  # SQLite may have rolled back by itself
+                    connection.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            translated = translate(error)
+            if isinstance(translated, StorageBroken) and committing:
+                raise CommitInDoubt from error
+            raise translated from error
+        finally:
+            if self._lock is not None:
+                self._lock.release(sound=not committing)
+        self._book.end()
+        return answers, topics
+
+    def _acquire(self, lock: WriteLock, batch: list[Commit | Job]) -> None:
+        with self._mutex:
+            self._waiting = (time.monotonic(), batch)
+        lock.acquire()
+        with self._mutex:
+            given_up = self._waiting is not None and not self._waiting[1]
+            self._waiting = None
+        if given_up:
+            with contextlib.suppress(OSError):  # closed meanwhile
+                lock.release()
+            raise StorageBusy
+
+    def give_up_waiting(self) -> None:
+        """Called now and then in the event loop: a lock holder that was stopped costs a StorageBusy, never a hang."""
+        with self._mutex:
+            if self._waiting is None or time.monotonic() - self._waiting[0] < LOCK_SECONDS:
+                return
+            since, batch = self._waiting
+            self._waiting = (since, [])
+            queued = self._drain()
+            abandoned = [*batch, *(item for item in queued if item is not None)]
+            batch.clear()
+            if None in queued:  # the writer is asked to stop, and still will be
+                self._queue.put(None)
+        self._deliver([(item.future, None, StorageBusy()) for item in abandoned], ())
+
+    def _drain(self) -> list[Commit | Job | None]:
+        return [self._queue.get() for _ in range(self._queue.qsize())]
+
+    def _judge(self, batch: list[Commit | Job]) -> tuple[list[Answer], tuple[Topic, ...]]:
+        book = self._book
+        book.begin()
+        now, at = self._now(), self._wall()
+        answers: list[Answer] = []
+        if book.mark is not None and (refusal := book.mark.refusal(now)) is not None:
+            answers = [(item.future, None, refusal) for item in batch if type(item) is Commit or not item.relieves()]
+            batch = [item for item in batch if type(item) is Job and item.relieves()]
+        commits = [(item.partition, item.operations) for item in batch if type(item) is Commit]
+        book.load(commits)
+        partitions: set[str] = set()
+        topics: set[Topic] = set()
+        ledger = book.ledger
+        for item in batch:
+            if type(item) is Job:
+                topics |= ledger.topics
+                book.save(partitions, now=now)
+                answer = self._do(item, now, topics)
+                answers.append(answer)
+                if answer[2] is not None:  # the ledger was forgotten
+                    book.load(commits)
+                    ledger = book.ledger
+                continue
+            assert type(item) is Commit
+            try:
+                outcomes = judge(ledger, item.partition, item.operations, now=now, at=at)
+            except KeelboltError as refusal:
+                answers.append((item.future, None, refusal))
+            else:
+                partitions.add(item.partition)
+                answers.append((item.future, Receipt(item.operations, outcomes), None))
+        topics |= ledger.topics
+        self._probe("judged")
+        book.save(partitions, now=now)
+        self._probe("saved")
+        return answers, tuple(topics)
+
+    def _do(self, job: Job, now: int, topics: set[Topic]) -> Answer:
+        """Run a job in the batch's transaction. Its own error is its caller's, not its neighbours'."""
+        connection = self._book.connection
+        connection.execute("SAVEPOINT job")
+        try:
+            result = job.run(Turn(connection, self._book, now, topics))
+            self._book.save((), now=now)
+        except (sqlite3.Error, StorageUnavailable):
+            raise
+        except Exception as error:  # noqa: BLE001
+            connection.execute("ROLLBACK TO job")
+            self._book.forget()
+            self._book.begin()
+            return job.future, None, error
+        connection.execute("RELEASE job")
+        return job.future, result, None
+
+    # ------------------------------------------------------------------------------------------------ a full disk
+
+    def _only_relief(self, batch: list[Commit | Job]) -> list[Commit | Job]:
+        """Unless there is room again: refuse all but what gives space back."""
+        if time.monotonic() - self._looked_at >= ROOM_SECONDS:
+            self._looked_at = time.monotonic()
+            if self._reserve is not None and self._reserve.room():
+                self.full = False
+                logger.warning("there is space again: writing goes on")
+                return batch
+        self._fail([item for item in batch if not item.relieves()], StorageFull())
+        return [item for item in batch if item.relieves()]
+
+    def _filled(self, batch: list[Commit | Job]) -> None:
+        """The disk is full: give the reserve back, and let pass what gives space back."""
+        if self.full or self._reserve is None:
+            self._fail(batch, StorageFull())
+            return
+        self.full = True
+        self._looked_at = time.monotonic()
+        self._reserve.release()
+        logger.error("the disk is full: only deleting and releasing go on, in the space of the reserve")
+        relief = self._only_relief(batch)
+        if relief:
+            self._serve(relief)
+
+    # ----------------------------------------------------------------------------------------------------- answer
+
+    def _fail(self, batch: Sequence[Commit | Job], error: BaseException) -> None:
+        self._answer([(item.future, None, error) for item in batch], ())
+
+    def _answer(self, answers: Sequence[Answer], topics: Sequence[Topic]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the commits stand, nobody waits for them
+            self._loop.call_soon_threadsafe(self._deliver, answers, topics)
+
+    def _deliver(self, answers: Sequence[Answer], topics: Sequence[Topic]) -> None:
+        for future, result, error in answers:
+            if future.cancelled():
+                continue
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+        if topics:
+            self._woken(topics)

@@ -1,0 +1,168 @@
+"""Writes a whole store into one portable file, and reads it back as a source of a copy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from keelbolt.errors import BadBackup, DestinationInUse, TransferError
+from keelbolt.storage.ids import new_id
+from keelbolt.storage.transfer.archive import MAGIC, ArchiveWriter, frames, table_of, unpack
+from keelbolt.storage.transfer.copy import (
+    Copied,
+    Progress,
+    Tell,
+    ahead,
+    begin,
+    copy_tables,
+    finish,
+    say_nothing,
+    verify,
+    weight,
+)
+from keelbolt.storage.transfer.digests import Digests
+from keelbolt.storage.transfer.ports import Cursor, Page, Source, Transfer
+from keelbolt.storage.transfer.rows import TABLES, BlobRow, ItemRow, RecordRow, Row, Table
+
+
+@contextlib.contextmanager
+def new_file(place: Path) -> Iterator[Path]:
+    """A file beside this place that takes it when it is whole and on the disk; a file that is there is left alone."""
+    if place.exists():
+        raise DestinationInUse(f"{place.name!r} exists already; choose another name")
+    partial = place.with_name(f"{place.name}.partial")
+    try:
+        partial.unlink(missing_ok=True)
+        yield partial
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.rename(place)
+        folder = os.open(place.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise TransferError(f"{place.name!r} can't be written: {error.strerror}; nothing was kept of it") from error
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+async def write_backup(transfer: Transfer, engine: str, place: Path, *, tell: Tell = say_nothing) -> Copied:
+    """The store as it is at one moment, in a portable file."""
+    digests = Digests()
+    head = {"id": new_id(), "engine": engine, "taken_at": time.time_ns() // 1000}
+    with new_file(place) as partial:
+        file = await asyncio.to_thread(partial.open, "wb")
+        with file:
+            async with transfer.reading() as reading:
+                writer = ArchiveWriter(file)
+                writer.write_json(b"HEAD", head)
+                rows = await _write_tables(reading, writer, digests, tell)
+                fence = await reading.last_fence()
+            writer.write_json(b"DONE", {"rows": rows, "last_fence": fence, "digests": digests.to_json()})
+        await asyncio.to_thread(check_backup, partial)
+    families = {name: count for name, (count, _) in digests.families.items()}
+    return Copied(str(head["id"]), rows, families, resumed=False)
+
+
+async def _write_tables(reading: Source, writer: ArchiveWriter, digests: Digests, tell: Tell) -> int:
+    totals = await reading.totals()
+    rows = passed = 0
+    for table in TABLES:
+        done = 0
+        async for page in ahead(reading.pages(table)):
+            await asyncio.to_thread(writer.write_rows, table, list(page.rows))
+            digests.add(page.rows)
+            done += len(page.rows)
+            passed += weight(page.rows)
+            tell(Progress("copy", table, done, totals[table], passed))
+        rows += done
+    return rows
+
+
+def is_portable(place: Path) -> bool:
+    with place.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def check_backup(place: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read every byte; answers what the file says of itself at its beginning and at its end."""
+    with place.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise BadBackup("this file is not a backup made by Keelbolt; name another one")
+        head: dict[str, Any] | None = None
+        done: dict[str, Any] | None = None
+        for frame in frames(file):
+            if done is not None:
+                raise BadBackup
+            if frame.tag == b"HEAD":
+                head = json.loads(frame.payload)
+            elif frame.tag == b"DONE":
+                done = json.loads(frame.payload)
+    if head is None or done is None:
+        raise BadBackup("this backup is cut off; use another one")
+    return head, done
+
+
+class BackupSource(Source):
+    """The rows of a portable file. What time has passed since it was made has passed for them too."""
+
+    def __init__(self, file: BinaryIO, head: dict[str, Any], done: dict[str, Any]) -> None:
+        self._file = file
+        self._done = done
+        self._next: tuple[int, int] | None = None
+        self._elapsed = max(time.time_ns() // 1000 - int(head["taken_at"]), 0)
+
+    async def totals(self) -> dict[Table, int]:
+        return dict.fromkeys(TABLES, 0)
+
+    async def last_fence(self) -> int:
+        return int(self._done["last_fence"])
+
+    async def pages(self, table: Table, after: Cursor | None = None) -> AsyncIterator[Page]:
+        if after is not None:
+            self._next = (int(after[0]), int(after[1]))
+        for frame in frames(self._file, self._next):
+            if frame.tag == b"ROWS":
+                if table_of(frame.payload) != table:
+                    return
+                _, rows = await asyncio.to_thread(unpack, frame.payload)
+                self._next = frame.next
+                yield Page([self._later(row) for row in rows], list(frame.next))
+            elif frame.tag == b"HEAD":
+                self._next = frame.next
+
+    def _later(self, row: Row) -> Row:
+        match row:
+            case RecordRow() if row.expires_in is not None:
+                return row._replace(expires_in=row.expires_in - self._elapsed)
+            case ItemRow():
+                return row._replace(ready_in=row.ready_in - self._elapsed)
+            case BlobRow() if row.grace is not None:
+                return row._replace(grace=row.grace - self._elapsed)
+            case _:
+                return row
+
+
+async def read_backup(place: Path, destination: Transfer, *, restart: bool, tell: Tell = say_nothing) -> Copied:
+    """Fill an empty store from a portable file, all of which is checked before anything is written."""
+    head, done = await asyncio.to_thread(check_backup, place)
+    file = await asyncio.to_thread(place.open, "rb")
+    with file:
+        source = BackupSource(file, head, done)
+        note, resumed = await begin(destination, f"backup:{head['id']}", restart=restart)
+        await copy_tables(source, destination, note, tell=tell)
+        digests = Digests.of_json(done["digests"])
+        await verify(digests, destination, tell=tell)
+        await finish(source, destination)
+    families = {name: count for name, (count, _) in digests.families.items()}
+    return Copied(note.copy, note.rows, families, resumed)

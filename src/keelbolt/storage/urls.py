@@ -1,0 +1,179 @@
+"""Opens a storage by its URL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from keelbolt.errors import InvalidValue, MissingExtra, StorageMissing, UnknownScheme
+from keelbolt.storage.contract import Durability, Family, Kernel
+
+if TYPE_CHECKING:
+    from keelbolt.storage.migrations import Migration
+
+
+def open_storage(url: str, *, durability: Durability | None = None, declare: Iterable[Family] = ()) -> Kernel:
+    """A kernel for this URL, to be used as an async context manager.
+
+        async with open_storage("sqlite:///keelbolt.db") as kernel: ...
+
+    ``memory:`` keeps everything in this process; ``sqlite:///path`` in a file (``sqlite:////path`` is absolute);
+    ``postgresql://…`` and ``redis://…`` on a server.
+    ``durability`` is ``durable`` unless said otherwise here or in the URL (``?durability=relaxed``).
+    """
+    scheme, path, options = _split(url)
+    chosen = _durability(options.pop("durability", None), durability)
+    if scheme == "memory":
+        from keelbolt.storage.memory import MemoryKernel
+
+        _refuse_unknown(options)
+        return MemoryKernel(durability=chosen, declare=declare)
+    if scheme == "postgresql":
+        from keelbolt.storage.postgres import TLS_OPTIONS, PostgresKernel
+
+        schema = options.pop("schema", "keelbolt")
+        connections = _connections(options.pop("connections", "5"))
+        for name in TLS_OPTIONS:  # they stay in the URL, for the driver
+            options.pop(name, None)
+        _refuse_unknown(options, "schema", "connections", *TLS_OPTIONS)
+        return PostgresKernel(path, schema=schema, durability=chosen, declare=declare, connections=connections)
+    if scheme == "redis":
+        return _redis(url, options, chosen, declare)
+    from keelbolt.storage.sqlite import SQLiteKernel
+
+    _refuse_unknown(options)
+    return SQLiteKernel(path, durability=chosen, declare=declare)
+
+
+def _redis(url: str, options: dict[str, str], durability: Durability, declare: Iterable[Family]) -> Kernel:
+    if find_spec("redis") is None:
+        raise MissingExtra("redis", "redis")
+    from keelbolt.storage.redis import RedisKernel, address_of
+
+    address = address_of(urlsplit(url), options)
+    try:
+        replicas, timeout = int(options.pop("replicas", "0")), float(options.pop("timeout", "10"))
+    except ValueError:
+        raise InvalidValue(
+            "replicas and timeout are numbers, as in redis://host:6379/0?replicas=1&timeout=10"
+        ) from None
+    namespace = options.pop("namespace", "keelbolt")
+    _refuse_unknown(options, "namespace", "replicas", "timeout", "db", "ca_file")
+    return RedisKernel(
+        address,
+        namespace=namespace,
+        replicas=replicas,
+        timeout_seconds=timeout,
+        durability=durability,
+        declare=declare,
+    )
+
+
+def pending_migrations(url: str) -> list[Migration]:
+    """The migrations that `migrate` would apply; changes nothing."""
+    scheme, path, options = _split(url)
+    if scheme in ("memory", "redis"):  # what Redis keeps has a format, and no schema
+        return []
+    if scheme == "postgresql":
+        from keelbolt.storage.postgres.schema import migrate as migrate_server
+
+        return migrate_server(path, options.get("schema", "keelbolt"), dry_run=True)
+    from keelbolt.storage.sqlite.schema import pending
+
+    return pending(path)
+
+
+def migrate(url: str) -> list[Migration]:
+    """Bring the database to this program's schema; answers what was applied."""
+    scheme, path, options = _split(url)
+    if scheme in ("memory", "redis"):  # what Redis keeps has a format, and no schema
+        return []
+    if scheme == "postgresql":
+        from keelbolt.storage.postgres.schema import migrate as migrate_server
+
+        return migrate_server(path, options.get("schema", "keelbolt"), dry_run=False)
+    from keelbolt.storage.sqlite.schema import migrate as migrate_file
+
+    return migrate_file(path)
+
+
+def run_script(url: str, scripts: Mapping[str, str]) -> None:
+    """Run a face's SQL, such as views for people, in a storage that is there; one script for each engine that has SQL.
+
+    The script is all or nothing. ``{schema}`` stands for the schema on PostgreSQL.
+    """
+    scheme, path, options = _split(url)
+    if scheme not in scripts:
+        raise InvalidValue(f"this storage has no SQL; it is one of {', '.join(sorted(scripts))} that has")
+    if scheme == "postgresql":
+        from keelbolt.storage.postgres.schema import run_script as run_on_server
+
+        run_on_server(path, options.get("schema", "keelbolt"), scripts[scheme])
+        return
+    from keelbolt.storage.sqlite.schema import run_script as run_in_file
+
+    if not Path(path).exists():
+        raise StorageMissing
+    run_in_file(path, scripts[scheme])
+
+
+def _split(url: str) -> tuple[str, str, dict[str, str]]:
+    if not isinstance(url, str):
+        raise UnknownScheme(f"a storage URL is a string, not {type(url).__name__}; use memory: or sqlite:///path")
+    if url in ("memory", "memory:", "memory://"):
+        return "memory", "", {}
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise UnknownScheme("this is not a URL; use memory:, sqlite:///path, postgresql://… or redis://…") from None
+    scheme = parts.scheme.split("+")[0].lower()
+    if scheme == "memory":
+        if parts.netloc or parts.path:
+            raise UnknownScheme('memory: has no host and no path; each open_storage("memory:") is a new one')
+        return "memory", "", _options(parts)
+    if scheme in ("postgresql", "postgres"):
+        return "postgresql", url, _options(parts)
+    if scheme in ("redis", "rediss", "valkey", "valkeys", "unix"):
+        return "redis", url, _options(parts)
+    if scheme != "sqlite":
+        raise UnknownScheme(
+            f"{repr(parts.scheme) if scheme else 'a URL without a scheme'} names no engine; "
+            "use memory:, sqlite:///path, postgresql://… or redis://…"
+        )
+    path = unquote(parts.path)
+    if parts.netloc or not path.startswith("/") or path == "/":
+        raise UnknownScheme("write a SQLite URL as sqlite:///relative/path.db or sqlite:////absolute/path.db")
+    path = path[1:]
+    if parts.fragment or "\0" in path:
+        raise UnknownScheme("the path of a SQLite URL can't hold NUL; write # as %23 and ? as %3F")
+    if path == ":memory:":
+        raise UnknownScheme("SQLite in memory would not be shared; use memory: instead")
+    return "sqlite", path, _options(parts)
+
+
+def _options(parts: SplitResult) -> dict[str, str]:
+    return dict(parse_qsl(parts.query, keep_blank_values=True))
+
+
+def _durability(in_url: str | None, argument: Durability | None) -> Durability:
+    chosen = argument if argument is not None else in_url if in_url is not None else "durable"
+    if chosen == "durable":
+        return "durable"
+    if chosen == "relaxed":
+        return "relaxed"
+    raise InvalidValue(f"durability is 'durable' or 'relaxed', not {chosen!r}")
+
+
+def _connections(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1000:
+        raise InvalidValue("connections is a whole number from 1 to 1000, as in postgresql://host/db?connections=10")
+    return int(text)
+
+
+def _refuse_unknown(options: dict[str, str], *known: str) -> None:
+    if options:
+        names = ", ".join(("durability", *known))
+        raise InvalidValue(f"unknown option in the storage URL: {', '.join(sorted(options))}; known: {names}")

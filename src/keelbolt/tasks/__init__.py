@@ -1,0 +1,53 @@
+"""The task engine: a worker's tasks, recorded, resumed after a crash, and followed from any process.
+
+async def echo(ctx: TaskContext) -> None:
+    await ctx.complete(f"You said: {ctx.user_text}")
+
+async with open_storage("sqlite:///keelbolt.db") as kernel, TaskEngine(kernel, echo) as engine:
+    sent = await engine.tasks.send(Message(message_id="1", role="user", parts=[Part(text="Hello")]))
+    task = await engine.tasks.settled(sent)
+"""
+
+from __future__ import annotations
+
+from keelbolt.protocol.types import Artifact, Message, Part, Role, Task, TaskState, TaskStatus
+from keelbolt.tasks.context import FileInfo, TaskContext
+from keelbolt.tasks.dependencies import Dependencies, Dependency
+from keelbolt.tasks.engine import TaskEngine
+from keelbolt.tasks.envelope import Envelope, Sent
+from keelbolt.tasks.events import Snapshot
+from keelbolt.tasks.hooks import LifecycleHooks
+from keelbolt.tasks.inbox import Steering
+from keelbolt.tasks.manager import TaskManager
+from keelbolt.tasks.retention import RetentionPolicy, days, hours, minutes
+from keelbolt.tasks.settings import TaskSettings
+from keelbolt.tasks.steps import Done
+from keelbolt.tasks.worker import Worker
+
+__all__ = [
+    "Artifact",
+    "Dependencies",
+    "Dependency",
+    "Done",
+    "Envelope",
+    "FileInfo",
+    "LifecycleHooks",
+    "Message",
+    "Part",
+    "RetentionPolicy",
+    "Role",
+    "Sent",
+    "Snapshot",
+    "Steering",
+    "Task",
+    "TaskContext",
+    "TaskEngine",
+    "TaskManager",
+    "TaskSettings",
+    "TaskState",
+    "TaskStatus",
+    "Worker",
+    "days",
+    "hours",
+    "minutes",
+]

@@ -1,0 +1,93 @@
+"""Dead letters: tasks that were given up after their last attempt. They are failed, and wait here for a decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic_core import from_json
+
+from keelbolt.auth.principal import Principal
+from keelbolt.errors import UnsupportedOperationError
+from keelbolt.protocol.types import Message, Role, TaskState
+from keelbolt.storage import Remove, WorkItem
+from keelbolt.tasks.families import QUEUE
+from keelbolt.tasks.record import TaskRecord
+from keelbolt.tasks.store import StoredTask, TaskStore
+
+REQUEUED = (TaskState.failed, TaskState.rejected, TaskState.canceled)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A work item that was given up, and the task that it was for (None: that was erased)."""
+
+    partition: str
+    task_id: str
+    attempts: int
+    reason: str
+    record: TaskRecord | None
+
+    @property
+    def principal(self) -> Principal | None:
+        """Whose task it is; None when that is not known."""
+        return owner_of(self.partition, self.record) if self.record is not None else None
+
+
+def owner_of(partition: str, record: TaskRecord) -> Principal | None:
+    """The principal who sent the task's message, if the partition is theirs."""
+    who = Principal.from_json(record.turn.principal)
+    return who if who.partition == partition else None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadPage:
+    """Some dead letters, and the cursor of the next page (None: this was the last)."""
+
+    letters: tuple[DeadLetter, ...]
+    cursor: str | None
+
+
+async def dead_letters(store: TaskStore, partition: str, *, limit: int = 50, cursor: str | None = None) -> DeadPage:
+    """The dead letters of a partition, by task id."""
+    page = await store.kernel.list_work(partition, QUEUE, state="dead", limit=limit, cursor=cursor)
+    return DeadPage(tuple([await _letter(store, item) for item in page.items]), page.cursor)
+
+
+async def _letter(store: TaskStore, item: WorkItem) -> DeadLetter:
+    record = await store.record(item.partition, item.key)
+    attempts = min(item.attempt, item.max_attempts)  # the last claim was only made to end it
+    return DeadLetter(item.partition, item.key, attempts, item.reason or "", record)
+
+
+async def drop(store: TaskStore, partition: str, task_id: str) -> bool:
+    """Forget the dead letter; its task stays failed. False: there is none."""
+    item = await store.kernel.work(partition, QUEUE, task_id)
+    if item is None or item.state != "dead":
+        return False
+    await store.kernel.commit(partition, Remove(QUEUE, task_id))
+    return True
+
+
+async def second_try(store: TaskStore, task: StoredTask) -> Message:
+    """The message that tries a task anew that ended without an answer: the last one of its user, in the same context,
+    with a reference to the task. Its id is made from the task's, so that it is sent once.
+    """
+    if task.view.state not in REQUEUED:
+        raise UnsupportedOperationError(
+            f"the task is {task.view.state.name}; only one that failed, was rejected or was canceled is requeued"
+        )
+    task_id = task.record.task_id
+    for stretch in reversed(await store.values(task.partition, task_id, task.view.history)):
+        for body in reversed(from_json(b"[%b]" % stretch)):
+            if body["role"] == Role.user:
+                message = Message.model_validate(body)
+                known = [other for other in message.reference_task_ids or [] if other != task_id]
+                return message.model_copy(
+                    update={
+                        "message_id": f"requeue-{task_id}",
+                        "task_id": None,
+                        "context_id": task.record.context_id,
+                        "reference_task_ids": [*known, task_id],
+                    }
+                )
+    raise UnsupportedOperationError("the task has no message of a user that could be sent again")

@@ -1,0 +1,137 @@
+"""The task engine, wired: a storage, a worker, and everything between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+
+from keelbolt.observability.metrics import Metrics
+from keelbolt.observability.tracing import Tracing
+from keelbolt.storage import Clock, Kernel
+from keelbolt.tasks.dependencies import Dependencies, Dependency
+from keelbolt.tasks.events import Events
+from keelbolt.tasks.families import FAMILIES
+from keelbolt.tasks.hooks import LifecycleHooks
+from keelbolt.tasks.manager import TaskManager
+from keelbolt.tasks.mirror import Mirror
+from keelbolt.tasks.mirror_manager import MirrorManager
+from keelbolt.tasks.retention import RetentionPolicy
+from keelbolt.tasks.runner import Runner
+from keelbolt.tasks.settings import TaskSettings
+from keelbolt.tasks.storage import KernelStorage, Storage, storage_of
+from keelbolt.tasks.store import TaskStore
+from keelbolt.tasks.sweep import Sweeper
+from keelbolt.tasks.worker import AnyWorker, handler_of
+
+
+class TaskEngine:
+    """Runs a worker's tasks on an open kernel.
+
+    async with open_storage("sqlite:///keelbolt.db") as kernel, TaskEngine(kernel, Echo()) as engine:
+        sent = await engine.tasks.send(message)
+        task = await engine.tasks.settled(sent)
+
+    Without a worker it takes messages and leaves the work to other processes.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        worker: AnyWorker | None = None,
+        *,
+        settings: TaskSettings | None = None,
+        dependencies: Mapping[Any, Any] | None = None,
+        hooks: LifecycleHooks | None = None,
+        retention: RetentionPolicy | None = None,
+        clock: Clock | None = None,
+        mirror: Mirror | None = None,
+        metrics: Metrics | None = None,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.settings = settings or TaskSettings.of()
+        self.store = TaskStore(kernel, clock=clock) if mirror is None else mirror.store
+        self.events = Events(self.store)
+        self.dependencies = Dependencies(_with_worker(dependencies, worker))
+        self.runner: Runner | None = None
+        if worker is not None:
+            self.runner = Runner(
+                self.store,
+                self.events,
+                handler_of(worker),
+                settings=self.settings,
+                dependencies=self.dependencies,
+                hooks=hooks,
+                metrics=metrics,
+                tracing=tracing,
+            )
+        self._mirror = mirror
+        if mirror is None:
+            self.tasks = TaskManager(self.store, self.events, settings=self.settings, runner=self.runner)
+        else:
+            self.tasks = MirrorManager(mirror, self.events, settings=self.settings, runner=self.runner)
+        self._owned: list[AbstractAsyncContextManager[Any]] = []  # opened and closed with the engine
+        self._opened = AsyncExitStack()
+        self.retention = retention
+        self._sweeper = Sweeper(self.store, retention) if retention is not None else None
+
+    @classmethod
+    def on(cls, storage: Storage[Any] | str, worker: AnyWorker | None = None, **options: Any) -> Self:
+        """An engine on a storage, which it opens and closes itself: ``"memory"``, a URL, or a `Storage`.
+
+        async with TaskEngine.on("sqlite:///keelbolt.db", Echo()) as engine: ...
+
+        A storage that somebody wrote with three methods of their own is enough; `limits` says what it can't do. The
+        options are those of the engine.
+        """
+        storage = storage_of(storage)
+        if isinstance(storage, KernelStorage):
+            engine = cls(storage.kernel, worker, **options)
+            engine._owned = [storage]
+            return engine
+        mirror = Mirror(storage, clock=options.get("clock"))
+        engine = cls(mirror.kernel, worker, mirror=mirror, **options)
+        engine._owned = [storage, mirror.kernel]
+        return engine
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What can't be done on this storage: a line each. Empty on Keelbolt's own."""
+        return () if self._mirror is None else self._mirror.limits
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as opened:
+            for owned in self._owned:
+                await opened.enter_async_context(owned)
+            await self.kernel.declare(*FAMILIES)
+            if self._mirror is not None:
+                self._mirror.warn()
+            if self.runner is not None:
+                await self.dependencies.start()
+                opened.push_async_callback(self.dependencies.stop)
+                await self.runner.start()
+            if self._sweeper is not None:
+                self._sweeper.start()
+            self._opened = opened.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        async with self._opened:
+            if self._sweeper is not None:
+                await self._sweeper.stop()
+            if self.runner is not None:
+                await self.runner.stop()
+                if self._mirror is not None:
+                    await self._mirror.give_up_the_rest()
+
+
+def _with_worker(dependencies: Mapping[Any, Any] | None, worker: AnyWorker | None) -> dict[Any, Any]:
+    """A worker that is a Dependency too is started and shut down as one, after those that it may need."""
+    found = dict(dependencies or {})
+    if isinstance(worker, Dependency):
+        found.setdefault(type(worker), worker)
+    return found

@@ -1,0 +1,63 @@
+"""What comes with a message, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic_core import to_json
+
+from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.tasks.families import lane_of
+from keelbolt.tasks.notes import MessageNote, Note, StatusNote
+from keelbolt.tasks.pushes import NewPush
+from keelbolt.tasks.record import Turn
+from keelbolt.tasks.run import Run
+from keelbolt.tasks.store import StoredTask
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message that was taken: its task as of then, and its run if that is in this process."""
+
+    task: StoredTask
+    run: Run | None = None
+    repeated: bool = False
+    opening: Sequence[Note] = ()  # what a new task began with
+
+    def submitted(self) -> tuple[bytes, int] | None:
+        """A new task as it was submitted, and the seq of that; a run that began at once may be further already."""
+        messages: list[bytes] = []
+        for seq, note in enumerate(self.opening, 1):
+            if isinstance(note, StatusNote):
+                ids = to_json(self.task.record.task_id), to_json(self.task.record.context_id)
+                history = b",".join(messages)
+                return b'{"id":%b,"contextId":%b,"status":%b,"history":[%b]}' % (*ids, note.status, history), seq
+            if isinstance(note, MessageNote):
+                messages.append(note.data)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What comes with a message: who sends it, what they take as an answer, what middleware adds."""
+
+    principal: Principal = ANONYMOUS
+    accepts: Sequence[str] = ()
+    request: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # of the task that the message makes
+    before: Sequence[Note] = ()  # what the log of the task that the message makes begins with
+    push: NewPush | None = None  # a push config that the task is made with
+
+    @property
+    def lane(self) -> str:
+        """Tenants take turns; where there is only one, its owners do."""
+        return lane_of(self.principal.partition)
+
+    def turn(self, number: int, message_id: str) -> Turn:
+        who = {name: value for name, value in self.principal.to_json().items() if value}
+        return Turn(number, message_id, list(self.accepts), dict(self.request), who)
+
+
+ALONE = Envelope()

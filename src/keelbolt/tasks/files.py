@@ -1,0 +1,94 @@
+"""Files of a task: blobs that it holds, for as long as it is kept. Their owner gets them from the server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic_core import from_json, to_json
+
+from keelbolt.errors import BlobNotFound
+from keelbolt.storage import Attach, BlobReader, Delete, Detach, Fence, Kernel, Operation, Put, Query
+from keelbolt.storage.blobs import BlobSource
+from keelbolt.tasks.families import FILES
+
+BATCH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFile:
+    """A file that a task holds; ``digest`` is the SHA-256 of its bytes."""
+
+    task_id: str
+    digest: str
+    size: int
+    media_type: str | None = None
+    filename: str | None = None
+
+    @property
+    def path(self) -> str:
+        """Where the server has it, below its own address."""
+        return f"/keelbolt/v1/tasks/{self.task_id}/files/{self.digest}"
+
+
+async def keep_file(
+    kernel: Kernel,
+    partition: str,
+    task_id: str,
+    source: BlobSource,
+    *fence: Fence,
+    media_type: str | None = None,
+    filename: str | None = None,
+) -> TaskFile:
+    """Keep a file with its task. The same bytes again are the same file."""
+    blob = await kernel.stage_blob(partition, source)
+    file = TaskFile(task_id, blob.digest, blob.size, media_type, filename)
+    body = to_json({"size": file.size, "mediaType": media_type, "filename": filename})
+    await kernel.commit(
+        partition,
+        *fence,
+        Attach(blob.digest, _holder(task_id)),
+        Put(FILES, _key(task_id, blob.digest), body, {"task": task_id}),
+    )
+    return file
+
+
+async def open_file(kernel: Kernel, partition: str, task_id: str, digest: str) -> tuple[TaskFile, BlobReader] | None:
+    """A file of this task and its bytes; None: the task has no such file."""
+    found = await kernel.get(partition, FILES, _key(task_id, digest))
+    if found is None:
+        return None
+    body = from_json(found.body)
+    file = TaskFile(task_id, digest, body["size"], body["mediaType"], body["filename"])
+    try:
+        return file, await kernel.open_blob(partition, digest)
+    except BlobNotFound:  # the task was erased meanwhile
+        return None
+
+
+async def has_files(kernel: Kernel, partition: str, task_id: str) -> bool:
+    """Whether the task holds any."""
+    return bool((await kernel.find(partition, Query(FILES, {"task": task_id}), limit=1)).records)
+
+
+async def drop_files(kernel: Kernel, partition: str, task_id: str) -> None:
+    """Let go of all files of a task."""
+    while operations := await _drops(kernel, partition, task_id):
+        await kernel.commit(partition, *operations)
+
+
+async def _drops(kernel: Kernel, partition: str, task_id: str) -> Sequence[Operation]:
+    records = (await kernel.find(partition, Query(FILES, {"task": task_id}), limit=BATCH)).records
+    found: list[Operation] = []
+    for record in records:
+        digest = record.key.rpartition("/")[2]
+        found += [Delete(FILES, record.key), Detach(digest, _holder(task_id))]
+    return found
+
+
+def _key(task_id: str, digest: str) -> str:
+    return f"{task_id}/{digest}"
+
+
+def _holder(task_id: str) -> str:
+    return f"task/{task_id}"

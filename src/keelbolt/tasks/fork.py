@@ -1,0 +1,62 @@
+"""A new task from a point of another one's log. The old one stays as it is: history is never rewritten."""
+
+from __future__ import annotations
+
+from pydantic_core import from_json
+
+from keelbolt.errors import InvalidTaskRequest, LogTrimmed, TaskNotFoundError, UnsupportedOperationError
+from keelbolt.protocol.types import Message, Role
+from keelbolt.storage import new_id
+from keelbolt.tasks.families import EVENTS
+from keelbolt.tasks.notes import ArtifactNote, MessageNote, Note, StatusNote, read_note
+from keelbolt.tasks.store import StoredTask, TaskStore
+
+
+async def forked(store: TaskStore, task: StoredTask, seq: int) -> tuple[Message, list[Note]]:
+    """What a fork is sent as: the last message of the user up to ``seq``, and what was said and made before it."""
+    if not 1 <= seq <= task.version:
+        raise InvalidTaskRequest(f"the log of this task has the numbers 1 to {task.version}, not {seq}")
+    notes = await _notes(store, task, seq)
+    for place in range(len(notes) - 1, -1, -1):
+        note = notes[place]
+        if isinstance(note, MessageNote) and from_json(note.data)["role"] == Role.user:
+            return _again(task, note), _kept(notes[:place])
+    raise UnsupportedOperationError("up to there nobody said anything that could be sent again")
+
+
+async def _notes(store: TaskStore, task: StoredTask, seq: int) -> list[Note]:
+    notes: list[Note] = []
+    while len(notes) < seq:
+        try:
+            page = await store.kernel.read_log(
+                task.partition, EVENTS, task.record.task_id, after=len(notes), before=seq + 1
+            )
+        except LogTrimmed:
+            raise UnsupportedOperationError("the beginning of this task's log is no longer kept") from None
+        if not page.entries:  # erased meanwhile
+            raise TaskNotFoundError(task.record.task_id)
+        notes += map(read_note, page.entries)
+    return notes
+
+
+def _again(task: StoredTask, note: MessageNote) -> Message:
+    message = Message.model_validate_json(note.data)
+    return message.model_copy(
+        update={
+            "message_id": new_id(),
+            "task_id": None,
+            "context_id": task.record.context_id,
+            "reference_task_ids": [*(message.reference_task_ids or []), task.record.task_id],
+        }
+    )
+
+
+def _kept(notes: list[Note]) -> list[Note]:
+    """Messages and artifacts go along; statuses, attempts and steps belong to the old task."""
+    kept: list[Note] = []
+    for note in notes:
+        if isinstance(note, MessageNote | ArtifactNote):
+            kept.append(note)
+        elif isinstance(note, StatusNote) and note.said is not None:
+            kept.append(MessageNote(note.said))
+    return kept

@@ -1,0 +1,56 @@
+"""What others want of a task that runs: it comes through the task's inbox, in order, to whatever process holds it.
+
+Every entry is noted in the task's own log before it takes effect, with who sent it and why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from pydantic_core import from_json
+
+from keelbolt.storage import Append, Draft, Enqueue, Entry, Operation
+from keelbolt.tasks.families import INBOX, QUEUE
+from keelbolt.tasks.json import json_bytes
+from keelbolt.tasks.notes import OtherNote
+
+SteeringKind = Literal["inject", "redirect", "pause", "resume", "prioritise"]
+STEERING: tuple[str, ...] = get_args(SteeringKind)
+
+
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """Something that came while the task ran: what, from whom, why, and what with it."""
+
+    kind: str
+    source: str = ""
+    reason: str = ""
+    payload: dict[str, Any] = field(default_factory=dict)
+
+
+def post(
+    task_id: str, kind: str, body: dict[str, Any], *, lane: str = "", priority: int = 0, max_attempts: int = 5
+) -> list[Operation]:
+    """What puts this into the inbox, and makes sure that somebody looks."""
+    data = json_bytes({name: value for name, value in body.items() if value}, "what is posted to the task")
+    return [
+        Append(INBOX, task_id, (Draft(kind, data),)),
+        Enqueue(QUEUE, task_id, lane=lane, priority=priority, max_attempts=max_attempts),
+    ]
+
+
+def noted(entry: Entry) -> OtherNote:
+    """How an entry of the inbox is noted in the task's log."""
+    return OtherNote("steer", {**from_json(entry.data), "inbox": entry.seq, "kind": entry.kind})
+
+
+def cancelled(seq: int, source: str, reason: str) -> OtherNote:
+    """How it is noted that a task was cancelled that nobody ran. ``seq`` is the last entry of its inbox."""
+    body = {"inbox": seq, "kind": "cancel", "source": source, "reason": reason}
+    return OtherNote("steer", {name: value for name, value in body.items() if value != ""})
+
+
+def steering(note: OtherNote) -> Steering:
+    body = note.body
+    return Steering(body["kind"], body.get("source", ""), body.get("reason", ""), body.get("payload", {}))

@@ -1,0 +1,284 @@
+"""How a message becomes a task, or goes to the one that it names."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from keelbolt.errors import (
+    CommitRefused,
+    ContextMismatchError,
+    InvalidTaskRequest,
+    StorageBusy,
+    TaskNotAcceptingMessagesError,
+    TaskTerminalStateError,
+    TooLarge,
+)
+from keelbolt.protocol.types import Message, Role, TaskState, encode, timestamp
+from keelbolt.storage import Claim, Enqueue, FieldIn, Head, Operation, new_id
+from keelbolt.tasks.envelope import ALONE, Envelope, Sent
+from keelbolt.tasks.events import Events
+from keelbolt.tasks.families import EVENTS, INBOX, QUEUE, SENDS, TASKS, lane_of
+from keelbolt.tasks.inbox import post
+from keelbolt.tasks.journal import Journal
+from keelbolt.tasks.lifecycle import Answer, Start, apply
+from keelbolt.tasks.notes import MessageNote, Note, OtherNote, StatusNote, append_notes
+from keelbolt.tasks.pushes import nudge, nudges
+from keelbolt.tasks.record import TaskRecord
+from keelbolt.tasks.run import Run
+from keelbolt.tasks.runner import Runner
+from keelbolt.tasks.sends import Send
+from keelbolt.tasks.settings import TaskSettings
+from keelbolt.tasks.steps import ANSWERS, read_answer
+from keelbolt.tasks.store import StoredTask, TaskStore
+from keelbolt.tasks.view import TaskView
+
+RETRIES = 50
+MAX_WAITING = 100  # messages that wait for a running task
+MAX_CONTEXT_ID = 1000  # characters
+RUNNING = (TaskState.submitted.name, TaskState.working.name)
+
+
+class Intake:
+    """Takes messages: the part of the manager that makes tasks and continues them."""
+
+    def __init__(
+        self, store: TaskStore, events: Events, *, settings: TaskSettings, runner: Runner | None = None
+    ) -> None:
+        self.store = store
+        self.kernel = store.kernel
+        self.events = events
+        self.settings = settings
+        self.runner = runner
+
+    # -------------------------------------------------------------------------------------------------------- send
+
+    async def send(self, message: Message, envelope: Envelope = ALONE, *, task_id: str | None = None) -> Sent:
+        """Take a message: it makes a task, or goes to the one that it names. Returns when that is committed.
+
+        ``task_id`` names that task where the message does not: a repeat is known by what its client wrote.
+        """
+        text = checked_message(message)
+        if task_id is not None and message.task_id is None:
+            message = message.model_copy(update={"task_id": task_id})
+        send = Send(message.message_id, text, once=self.settings.repeated_send == "same")
+        partition = envelope.principal.partition
+        try:
+            if message.task_id is None:
+                return await self._create(partition, message, send, envelope)
+            return await self._continue(partition, message, send, envelope)
+        except TooLarge as error:
+            raise InvalidTaskRequest("the message is too large; send large files by URL") from error
+
+    async def _create(
+        self, partition: str, message: Message, send: Send, envelope: Envelope, ids: tuple[str, str] | None = None
+    ) -> Sent:
+        """``ids`` are those of task and context, where somebody else gives them out."""
+        task_id, context_id = ids or (new_id(), message.context_id or new_id())
+        runner = self.runner
+        worker = runner.reserve() if runner is not None else None
+        try:
+            now = self.store.clock.wall()
+            submitted = StatusNote.of(TaskState.submitted, timestamp(now))
+            notes: list[Note] = [*envelope.before, MessageNote(_bound(message, send.text, task_id, context_id))]
+            if envelope.metadata:
+                notes.append(OtherNote("metadata", dict(envelope.metadata)))
+            notes.append(submitted)
+            turn = envelope.turn(1, message.message_id)
+            record = TaskRecord(task_id, context_id, submitted.state, submitted.status, now, now, turn)
+            record.metadata = dict(envelope.metadata)
+            record.push = (envelope.push.config_id,) if envelope.push is not None else ()
+            task = StoredTask(partition, record, TaskView(task_id, context_id))
+            if worker is not None:
+                self._start(task, notes, now)
+            operations: list[Operation] = [*send.insert(task_id), record.insert()]
+            operations += [self._enqueue(task_id, envelope, worker), append_notes(task_id, notes)]
+            if envelope.push is not None:
+                operations += [envelope.push.put(task_id), nudge(partition, task_id, envelope.push.config_id)]
+            task.view.apply(notes)
+            try:
+                receipt = await self.kernel.commit(partition, *operations)
+            except CommitRefused as refusal:
+                if getattr(refusal.check, "collection", None) != SENDS:
+                    raise
+                return await self._repeated(partition, send)
+            except asyncio.CancelledError:
+                self._orphaned(partition, task_id)
+                raise
+            record.version = 1
+            run = self._run(task, receipt.fence(QUEUE, task_id), envelope, message, worker)
+        finally:
+            if worker is not None and runner is not None:
+                runner.unreserve()
+        return Sent(task, run, opening=notes)
+
+    def _start(self, task: StoredTask, notes: list[Note], now: int) -> None:
+        """The task is begun in the commit that submits it."""
+        assert self.runner is not None
+        notes.append(self.runner.attempt_note(task.record.turn.number, None))
+        decision = apply(task.record.task_id, TaskState.submitted, Start(), now=timestamp(now))
+        task.record.stand(decision, now, task.record.metadata)
+        notes += decision.notes
+
+    def _enqueue(self, task_id: str, envelope: Envelope, worker: str | None) -> Enqueue:
+        return Enqueue(QUEUE, task_id, lane=envelope.lane, max_attempts=self.settings.max_attempts, worker=worker)
+
+    def _run(
+        self, task: StoredTask, fence: int, envelope: Envelope, message: Message, worker: str | None
+    ) -> Run | None:
+        """Run what was claimed as ``worker``; nothing, where nothing was."""
+        if worker is None:
+            return None
+        assert self.runner is not None
+        claim = Claim(
+            task.partition, QUEUE, task.record.task_id, fence, 1, self.settings.max_attempts, envelope.lane, 0
+        )
+        if worker != self.runner.name:  # the lease was given up meanwhile: nobody would renew it for this task
+            self.runner.give_back_later(claim)
+            return None
+        self.runner.told(task)
+        return self.runner.run(Journal(self.store, self.events, task, claim), message)
+
+    async def _repeated(self, partition: str, send: Send) -> Sent:
+        task_id = await send.reached(self.kernel, partition)
+        if task_id is None:
+            raise StorageBusy("the message was sent and erased at the same time; send it again")
+        task = await self.store.load(partition, task_id)
+        return Sent(task, self._local(partition, task_id), repeated=True)
+
+    def _orphaned(self, partition: str, task_id: str) -> None:
+        """Who sent the message did not wait for it; the task may be claimed for this process, and must not be lost."""
+        if self.runner is not None:
+            self.runner.orphaned(partition, task_id)
+
+    def _local(self, partition: str, task_id: str) -> Run | None:
+        return self.runner.runs.get((partition, task_id)) if self.runner is not None else None
+
+    # --------------------------------------------------------------------------------------------------- follow-up
+
+    async def _continue(self, partition: str, message: Message, send: Send, envelope: Envelope) -> Sent:
+        assert message.task_id is not None
+        here = True  # whether it may be begun in this process at once
+        for _ in range(RETRIES):
+            task = await self.store.load(partition, message.task_id)
+            if await send.reached(self.kernel, partition) is not None:
+                return await self._repeated(partition, send)
+            if message.context_id is not None and message.context_id != task.record.context_id:
+                raise ContextMismatchError(message.task_id, message.context_id)
+            state = task.view.state
+            try:
+                if state.terminal:
+                    raise TaskTerminalStateError(message.task_id, state)
+                if state.paused:
+                    return await self._answer(task, message, send, envelope, here=here)
+                return await self._double_text(task, message, send, envelope)
+            except CommitRefused as refusal:
+                # The task moved on, or the same message came at the same time: look again. If somebody else still
+                # holds its work item (a nudge that came late), that one, or whoever follows it, begins the turn.
+                here = here and refusal.reason != "held"
+        raise StorageBusy("the task changes all the time; send the message again")
+
+    async def _answer(self, task: StoredTask, message: Message, send: Send, envelope: Envelope, *, here: bool) -> Sent:
+        record, view = task.record, task.view
+        text = _bound(message, send.text, record.task_id, record.context_id)
+        now = self.store.clock.wall()
+        decision = apply(record.task_id, view.state, Answer(text), now=timestamp(now))
+        notes = list(decision.notes)
+        asked = record.turn.asked
+        if asked is not None:  # the same turn goes on, and knows about its step
+            notes.insert(1, _answered(asked, message))
+            record.turn.asked = None
+        else:
+            record.turn = envelope.turn(record.turn.number + 1, message.message_id)
+        record.stand(decision, now, view.metadata)
+        runner = self.runner
+        worker = runner.reserve() if runner is not None and asked is None and here else None
+        try:
+            if worker is not None:
+                self._start(task, notes, now)
+            operations: list[Operation] = [
+                Head(EVENTS, record.task_id, view.head),
+                *send.insert(record.task_id),
+                record.replace(),
+                self._enqueue(record.task_id, envelope, worker),
+                append_notes(record.task_id, notes),
+                *nudges(task.partition, record, notes),
+            ]
+            try:
+                receipt = await self.kernel.commit(task.partition, *operations)
+            except asyncio.CancelledError:
+                self._orphaned(task.partition, record.task_id)
+                raise
+            view.apply(notes)
+            record.version += 1
+            fence = receipt.fence(QUEUE, record.task_id)
+            run = self._run(task, fence, envelope, message, worker)
+        finally:
+            if worker is not None and runner is not None:
+                runner.unreserve()
+        return Sent(task, run)
+
+    async def _double_text(self, task: StoredTask, message: Message, send: Send, envelope: Envelope) -> Sent:
+        record = task.record
+        if self.settings.double_text == "reject":
+            raise TaskNotAcceptingMessagesError(record.task_id, task.view.state)
+        inbox = await self.kernel.log_state(task.partition, INBOX, record.task_id)
+        if len(task.view.pending) + inbox.head - task.view.inbox >= MAX_WAITING:
+            words = "Too many messages wait for this task already; wait for its answer."
+            raise TaskNotAcceptingMessagesError(record.task_id, task.view.state, words)
+        body = {
+            "message": from_json(_bound(message, send.text, record.task_id, record.context_id)),
+            "policy": self.settings.double_text,
+            "source": envelope.principal.owner,
+            **envelope.turn(0, message.message_id).json(),
+        }
+        await self._post(
+            task, "message", body, FieldIn(TASKS, record.task_id, "state", RUNNING), *send.insert(record.task_id)
+        )
+        return Sent(task, self._local(task.partition, record.task_id))
+
+    async def _post(self, task: StoredTask, kind: str, body: dict[str, Any], *operations: Operation) -> None:
+        task_id = task.record.task_id
+        item = await self.kernel.work(task.partition, QUEUE, task_id)
+        priority = item.priority if item is not None else 0  # a nudge does not change it
+        if kind == "prioritise":
+            priority = body["payload"].get("priority", 1)
+        lane = lane_of(task.partition)
+        attempts = self.settings.max_attempts
+        posted = post(task_id, kind, body, lane=lane, priority=priority, max_attempts=attempts)
+        await self.kernel.commit(task.partition, *operations, *posted)
+        if (run := self._local(task.partition, task_id)) is not None:
+            run.ear.poke()
+
+
+def checked_message(message: Message) -> bytes:
+    """The message as JSON; raises InvalidTaskRequest if it can't start or continue a task."""
+    if message.role is not Role.user:
+        raise InvalidTaskRequest("a message that is sent has the role user")
+    if not message.parts:
+        raise InvalidTaskRequest("a message has at least one part")
+    context_id = message.context_id or ""
+    if len(context_id) > MAX_CONTEXT_ID or "\0" in context_id:
+        raise InvalidTaskRequest(f"a context id has at most {MAX_CONTEXT_ID} characters, and no NUL among them")
+    try:
+        return encode(message)
+    except ValueError as error:
+        raise InvalidTaskRequest(f"the message is not JSON: {str(error).splitlines()[0][:200]}") from None
+
+
+def _bound(message: Message, text: bytes, task_id: str, context_id: str) -> bytes:
+    """The message with the ids of its task and context."""
+    if not message.model_fields_set & {"task_id", "context_id"}:  # a null that was set is written too
+        return b'%b,"contextId":%b,"taskId":%b}' % (text[:-1], to_json(context_id), to_json(task_id))
+    return encode(message.model_copy(update={"task_id": task_id, "context_id": context_id}))
+
+
+def _answered(step: str, message: Message) -> OtherNote:
+    answer = read_answer(message.parts)
+    if answer is None:
+        raise InvalidTaskRequest(f"the task asks about the step {step!r}; answer with one of {', '.join(ANSWERS)}")
+    word, result = answer
+    state = {"retry": "retry", "done": "done", "failed": "refused"}[word]
+    return OtherNote("step", {"step": step, "state": state, "result": result})

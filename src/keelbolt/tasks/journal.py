@@ -1,0 +1,253 @@
+"""The pen of whoever holds a task: every write carries the fence, so that a holder who lost the task can't write.
+
+Chunks of a stream are buffered while a commit is under way and then written together: the producer waits for the disk
+only when the buffer is full. What must be on disk before the worker goes on (a status, a step, an end) is awaited, and
+takes along whatever is buffered, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageBusy, TaskError, TaskTerminalStateError
+from keelbolt.protocol.types import timestamp
+from keelbolt.storage import Append, Claim, Entry, Head, Operation, Receipt
+from keelbolt.tasks.events import Events
+from keelbolt.tasks.families import EVENTS, INBOX, TASKS
+from keelbolt.tasks.lifecycle import Command, apply
+from keelbolt.tasks.notes import Note, draft
+from keelbolt.tasks.pushes import nudges
+from keelbolt.tasks.record import TaskRecord
+from keelbolt.tasks.store import StoredTask, TaskStore, snapshot_operations
+
+BUFFER_ENTRIES = 1024
+BUFFER_BYTES = 1024 * 1024
+RETRIES = 20
+
+
+class InboxHasMore(KeelboltError):
+    """Something arrived in the inbox that must be looked at first."""
+
+
+class Journal:
+    """Writes one task, for as long as its claim holds."""
+
+    def __init__(self, store: TaskStore, events: Events, task: StoredTask, claim: Claim) -> None:
+        self.store = store
+        self.task = task
+        self.claim = claim
+        self.progress = asyncio.get_running_loop().time()  # when something was written last
+        self._events = events
+        self._buffer: list[Note] = []
+        self._buffered = 0  # bytes
+        self._flight: asyncio.Task[None] | None = None
+        self._error: Exception | None = None
+        self._room: asyncio.Event | None = None
+        self._pen = asyncio.Lock()  # worker and inbox write one after the other
+        self.unsure = False  # the task as it is known here may not be what is stored: it must be read again
+        self._limbo: tuple[list[Note], int] | None = None  # what a cancelled writer took along, and the head after it
+
+    # ---------------------------------------------------------------------------------------------------- streams
+
+    async def note(self, note: Note, size: int) -> None:
+        """Write this soon, in order; waits only while too much is buffered already."""
+        self._check()
+        self._buffer.append(note)
+        self._buffered += size
+        if self._flight is None:
+            self._flight = asyncio.create_task(self._fly(), name=f"journal of {self.task.record.task_id}")
+        while self._buffered > BUFFER_BYTES or len(self._buffer) > BUFFER_ENTRIES:
+            self._room = self._room or asyncio.Event()
+            self._room.clear()
+            await self._room.wait()
+            self._check()
+
+    async def _fly(self) -> None:
+        try:
+            while self._buffer:
+                async with self._pen:
+                    await self.sure()
+                    await self._commit(self._take(), ())
+                if self._room is not None:
+                    self._room.set()
+        except Exception as error:  # noqa: BLE001 - the next write of the worker raises it
+            self._error = error
+        finally:
+            self._flight = None
+            if self._room is not None:
+                self._room.set()
+
+    @property
+    def broken(self) -> Exception | None:
+        """Why nothing can be written any more; None: it can."""
+        return self._error
+
+    def _take(self) -> list[Note]:
+        notes, self._buffer, self._buffered = self._buffer, [], 0
+        return notes
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    async def settle(self) -> None:
+        """Return when everything that was noted is committed."""
+        while self._flight is not None:
+            await asyncio.wait([self._flight])
+        self._check()
+
+    # --------------------------------------------------------------------------------------------------- barriers
+
+    async def write(self, notes: Sequence[Note], *operations: Operation) -> None:
+        """Write these, and all that was noted before; return when they are committed."""
+        async with self._pen:
+            self._check()
+            await self.sure()
+            buffered = self._take()
+            try:
+                await self._commit([*buffered, *notes], operations)
+            except InboxHasMore:
+                self._put_back(buffered)
+                raise
+            except asyncio.CancelledError:
+                self._limbo = (buffered, self.task.view.head)
+                raise
+
+    async def move(
+        self,
+        command: Command,
+        *operations: Operation,
+        before: Sequence[Note] = (),
+        edit: Callable[[TaskRecord], None] | None = None,
+    ) -> None:
+        """Change the status of the task; with it everything noted before, ``before``, and the other operations.
+
+        ``edit`` changes the record that goes with it. Raises InboxHasMore when an operation asks for an inbox that
+        was read to its end, and it was not.
+        """
+        async with self._pen:
+            self._check()
+            await self.sure()
+            await self._move(command, operations, before, edit)
+
+    async def _move(
+        self,
+        command: Command,
+        operations: Sequence[Operation],
+        before: Sequence[Note],
+        edit: Callable[[TaskRecord], None] | None,
+    ) -> None:
+        buffered = self._take()
+        for _ in range(RETRIES):
+            record, view = self.task.record, self.task.view
+            now = self.store.clock.wall()
+            try:
+                decision = apply(record.task_id, view.state, command, now=timestamp(now))
+                record.stand(decision, now, view.metadata)
+                if edit is not None:
+                    edit(record)
+                await self._try([*buffered, *before, *decision.notes], (record.replace(), *operations))
+            except _Overtaken:
+                continue
+            except (InboxHasMore, TaskError):
+                self._put_back(buffered)
+                raise
+            except asyncio.CancelledError:
+                self._limbo = (buffered, view.head)
+                raise
+            record.version += 1
+            return
+        raise self._given_up()
+
+    def _put_back(self, notes: list[Note]) -> None:
+        self._buffer = notes + self._buffer
+
+    def _given_up(self) -> StorageBusy:
+        """What was noted is lost with this: the run must begin anew."""
+        error = StorageBusy("the task is written by others all the time; try again later")
+        self._error = error
+        return error
+
+    async def sure(self) -> None:
+        """Find out what came of a write whose writer was cancelled meanwhile: until then, the task as it is known here
+        is what it was meant to be. What a write that did not happen took along is written with the next one.
+        """
+        if self.unsure:
+            await self.store.kernel.flush()
+            await self._reload()
+        if self._limbo is not None:
+            (notes, head), self._limbo = self._limbo, None
+            if self.task.view.head < head:
+                self._put_back(notes)
+
+    # ---------------------------------------------------------------------------------------------------- commits
+
+    async def _commit(self, notes: list[Note], operations: Sequence[Operation]) -> None:
+        for _ in range(RETRIES):
+            try:
+                return await self._try(notes, operations)
+            except _Overtaken:
+                continue
+        raise self._given_up()
+
+    async def _try(self, notes: list[Note], operations: Sequence[Operation]) -> None:
+        view, claim = self.task.view, self.claim
+        first = view.head + 1
+        drafts = tuple([draft(note) for note in notes])
+        view.apply(notes)
+        more: list[Operation] = list(operations)
+        if view.snapshot_due() and (snapshot := snapshot_operations(view)):
+            more += [Head(EVENTS, view.task_id, first - 1), *snapshot]
+        if not any(getattr(operation, "fence", None) for operation in more):
+            more.append(claim.fenced())
+        if drafts:
+            more += [Append(EVENTS, view.task_id, drafts), *nudges(self.task.partition, self.task.record, notes)]
+        try:
+            receipt = await self.store.kernel.commit(self.task.partition, *more)
+        except CommitRefused as refusal:
+            await self._refused(refusal)
+            raise
+        except KeelboltError as error:
+            self._error = error
+            raise
+        except asyncio.CancelledError:
+            self.unsure = True
+            raise
+        self.progress = asyncio.get_running_loop().time()
+        if drafts:
+            await self._written(receipt, notes, first)
+
+    async def _written(self, receipt: Receipt, notes: list[Note], first: int) -> None:
+        view = self.task.view
+        seqs = receipt.seqs(EVENTS, view.task_id)
+        if seqs[0] != first:  # somebody else wrote in between, which a pure append may do: read it all again
+            await self._reload()
+        feed = self._events.feed(self.task.partition, view.task_id)
+        if feed is not None:
+            now = self.store.clock.wall()
+            feed.publish([Entry(seq, note.kind, note.data, now) for seq, note in zip(seqs, notes, strict=True)])
+
+    async def _refused(self, refusal: CommitRefused) -> None:
+        """Say what the refusal means; what was written by others is read again."""
+        if refusal.reason == "fence":
+            self._error = LeaseLost()
+            raise self._error from None
+        await self._reload()
+        check = refusal.check
+        if isinstance(check, Head) and check.log == INBOX:
+            raise InboxHasMore from None
+        if self.task.view.state.terminal:
+            self._error = TaskTerminalStateError(self.task.record.task_id, self.task.view.state)
+            raise self._error from None
+        if refusal.reason in ("version", "head") or getattr(check, "collection", None) == TASKS:
+            raise _Overtaken from None
+
+    async def _reload(self) -> None:
+        self.unsure = True  # also if this fails: nobody may believe what was meant to be
+        self.task = await self.store.load(self.task.partition, self.task.record.task_id)
+        self.unsure = False
+
+
+class _Overtaken(KeelboltError):
+    """Another writer was first; decide again."""

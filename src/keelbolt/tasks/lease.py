@@ -1,0 +1,98 @@
+"""The lease of one worker incarnation: renewed by a heartbeat; given up before it ends, when it can't be renewed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Callable
+
+from keelbolt.errors import CommitRefused, KeelboltError
+from keelbolt.storage import Claim, Kernel, new_id
+
+logger = logging.getLogger("keelbolt.tasks")
+
+RETIRE_SECONDS = 2.0  # a store that does not answer must not keep a process from stopping
+
+
+class Lease:
+    """``name`` is what claims are made with. ``lost`` is called when others may take over: stop, then go on anew."""
+
+    def __init__(self, kernel: Kernel, *, seconds: float, heartbeat: float, lost: Callable[[], None]) -> None:
+        self._kernel = kernel
+        self._seconds = seconds
+        self._heartbeat = heartbeat
+        self._lost = lost
+        self._renewed = 0.0  # when the last heartbeat that succeeded was sent
+        self._beating: asyncio.Task[None] | None = None
+        self.name = _incarnation()
+
+    async def start(self) -> None:
+        """Take the lease, and keep it."""
+        await self._renew()
+        self._beating = asyncio.create_task(self._beat(), name="heartbeats")
+
+    async def stop(self) -> None:
+        """Give it up: whatever is still held is free for others at once."""
+        if self._beating is not None:
+            await cancelled(self._beating)
+            self._beating = None
+            with contextlib.suppress(KeelboltError, TimeoutError):
+                async with asyncio.timeout(RETIRE_SECONDS):
+                    await self._kernel.retire(self.name)
+
+    async def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(min(self._heartbeat, max(0.05, self._left() / 2)))
+            if self._left() <= 0:
+                self._fence()
+            try:
+                async with asyncio.timeout(max(0.1, self._left())):
+                    await self._renew()
+            except Exception as error:  # noqa: BLE001 - without a heartbeat nobody would notice that the lease ends
+                logger.warning("the heartbeat failed (%.1f s left): %s", self._left(), str(error) or "no answer")
+                await asyncio.sleep(min(0.2, self._heartbeat))
+            if self._left() <= 0 and loop.time() > self._renewed:
+                self._fence()
+
+    async def _renew(self) -> None:
+        sent = asyncio.get_running_loop().time()
+        await self._kernel.heartbeat(self.name, lease_seconds=self._seconds)
+        self._renewed = sent
+
+    def _left(self) -> float:
+        """How long this process may still believe in its lease."""
+        margin = min(2.0, self._seconds / 5)
+        return self._renewed + self._seconds - margin - asyncio.get_running_loop().time()
+
+    def _fence(self) -> None:
+        self._lost()
+        self.name = _incarnation()
+        self._renewed = asyncio.get_running_loop().time()
+
+
+async def give_back(kernel: Kernel, claim: Claim, *, every: float, unless: Callable[[], bool] = lambda: False) -> None:
+    """Give a claim back once the store answers again; until then the heartbeat would keep it for nobody."""
+    while not unless():
+        await asyncio.sleep(every)
+        try:
+            await kernel.commit(claim.partition, claim.release())
+        except CommitRefused:
+            return
+        except KeelboltError:
+            continue
+        return
+
+
+def _incarnation() -> str:
+    return f"{socket.gethostname()[:60]}:{os.getpid()}:{new_id()}"
+
+
+async def cancelled(task: asyncio.Task[None]) -> None:
+    """Cancel a task, and wait until it is gone."""
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,129 @@
+"""The life of a task: a state and a command in, a decision or a typed error out. Pure; the docs draw it from here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from keelbolt.errors import (
+    IllegalTransition,
+    TaskNotAcceptingMessagesError,
+    TaskNotCancelableError,
+    TaskTerminalStateError,
+)
+from keelbolt.protocol.types import PAUSED, TERMINAL, TaskState
+from keelbolt.tasks.notes import MessageNote, Note, StatusNote
+
+_WORKING_ENDS = {
+    TaskState.completed: "ctx.complete() / ctx.respond() / ctx.reply_directly()",
+    TaskState.failed: "ctx.fail() / unhandled exception / no attempt left",
+    TaskState.canceled: "cancel",
+    TaskState.rejected: "ctx.reject()",
+    TaskState.input_required: "ctx.request_input()",
+    TaskState.auth_required: "ctx.request_auth()",
+}
+_PAUSED_ENDS = {
+    TaskState.submitted: "the user sends a follow-up message",
+    TaskState.canceled: "cancel while it waits for the user",
+    TaskState.failed: "given up while it waits for the user",
+}
+
+TRANSITIONS: Mapping[TaskState, Mapping[TaskState, str]] = MappingProxyType(
+    {
+        TaskState.submitted: {
+            TaskState.working: "a worker picks it up",
+            TaskState.canceled: "cancel before a worker picks it up",
+            TaskState.failed: "no worker could begin it",
+        },
+        TaskState.working: _WORKING_ENDS,
+        TaskState.input_required: _PAUSED_ENDS,
+        TaskState.auth_required: {**_PAUSED_ENDS, TaskState.submitted: "the user sends credentials"},
+        TaskState.completed: {},
+        TaskState.failed: {},
+        TaskState.canceled: {},
+        TaskState.rejected: {},
+    }
+)
+"""From each state to each state that can follow it, with what brings it about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A worker picks the task up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The worker says how far it is; the task stays working."""
+
+    message: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The turn ends: in a terminal state, or in a paused one. What is said belongs to the history."""
+
+    state: TaskState
+    message: bytes | None = None
+    metadata: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The user answers a paused task; it is submitted again."""
+
+    message: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """The client wants it no more."""
+
+    message: bytes | None = None
+
+
+Command = Start | Report | End | Answer | Cancel
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The new state, and what is written into the task's log."""
+
+    state: TaskState
+    notes: tuple[Note, ...]
+
+
+def apply(task_id: str, state: TaskState, command: Command, *, now: str) -> Decision:
+    """What this command does to a task in this state. ``now`` is the timestamp of the new status."""
+    match command:
+        case Start():
+            check_transition(task_id, state, TaskState.working)
+            return Decision(TaskState.working, (StatusNote.of(TaskState.working, now),))
+        case Report():
+            if state is not TaskState.working:
+                check_transition(task_id, state, TaskState.working)
+            return Decision(TaskState.working, (StatusNote.of(TaskState.working, now, command.message),))
+        case End():
+            check_transition(task_id, state, command.state)
+            note = StatusNote.of(command.state, now, command.message, said=True, metadata=command.metadata)
+            return Decision(command.state, (note,))
+        case Answer():
+            if state not in PAUSED:
+                raise (TaskTerminalStateError if state in TERMINAL else TaskNotAcceptingMessagesError)(task_id, state)
+            return Decision(
+                TaskState.submitted, (MessageNote(command.message), StatusNote.of(TaskState.submitted, now))
+            )
+        case Cancel():
+            if state in TERMINAL:
+                raise TaskNotCancelableError(task_id, state)
+            note = StatusNote.of(TaskState.canceled, now, command.message, said=True)
+            return Decision(TaskState.canceled, (note,))
+
+
+def check_transition(task_id: str, state: TaskState, to: TaskState) -> None:
+    """Raise unless an arrow leads from this state to that one."""
+    if to not in TRANSITIONS[state]:
+        if state in TERMINAL:
+            raise TaskTerminalStateError(task_id, state)
+        raise IllegalTransition(state, to)

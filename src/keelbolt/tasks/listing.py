@@ -1,0 +1,140 @@
+"""Lists the tasks of one partition, newest status first.
+
+Pages go by the index, never by an offset: a page costs the same wherever it lies, and a task that did not move while
+somebody turned the pages is on exactly one of them. One whose status changes meanwhile moves to the front. A page token
+holds the place and a digest of the query; with another query, or from elsewhere, it is refused.
+
+Totals are counters kept in the commit (exact) when the filter is nothing or the status alone; with a context or a time
+they are counted, up to ``COUNT_CAP``.
+
+A page of whole tasks, with history or artifacts, may have fewer tasks than were asked for: it ends at ``PAGE_BYTES``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from pydantic_core import to_json
+
+from keelbolt.errors import BadCursor, InvalidTaskRequest
+from keelbolt.protocol.requests import TaskPage
+from keelbolt.storage import Count, Query
+from keelbolt.tasks.families import TASKS
+from keelbolt.tasks.queries import MAX_PAGE_SIZE, ListTasksQuery, moment
+from keelbolt.tasks.record import TaskRecord
+from keelbolt.tasks.store import TaskStore
+
+COUNT_CAP = 10_000
+PAGE_BYTES = 4 * 1024 * 1024  # a page of whole tasks ends with the one that reaches this
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPage:
+    """A page of task records. ``total`` says itself whether it is exact."""
+
+    records: tuple[TaskRecord, ...]
+    next_page_token: str
+    page_size: int
+    total: Count
+
+
+async def list_records(
+    store: TaskStore, partition: str, query: ListTasksQuery, *, until: str | None = None
+) -> RecordPage:
+    """A page of what stands in the records alone: state, status, metadata. Raises InvalidTaskRequest.
+
+    ``until`` is a moment after their status, which is itself not included.
+    """
+    if not 1 <= query.page_size <= MAX_PAGE_SIZE:
+        raise InvalidTaskRequest(f"a page has 1 to {MAX_PAGE_SIZE} tasks, not {query.page_size}")
+    wanted = _query(query, until)
+    if wanted is None:
+        return RecordPage((), "", query.page_size, Count(0, exact=True))
+    try:
+        page, total = await asyncio.gather(
+            store.kernel.find(partition, wanted, limit=query.page_size, cursor=query.page_token or None),
+            store.kernel.count(partition, wanted, cap=COUNT_CAP),
+        )
+    except BadCursor:
+        raise InvalidTaskRequest("this page token belongs to another list of tasks, or is none at all") from None
+    records = tuple([TaskRecord.of(record) for record in page.records])
+    return RecordPage(records, page.cursor or "", query.page_size, total)
+
+
+async def newest_record(store: TaskStore, partition: str, query: ListTasksQuery) -> TaskRecord | None:
+    """The first of them alone, without a total."""
+    wanted = _query(query)
+    if wanted is None:
+        return None
+    found = (await store.kernel.find(partition, wanted, limit=1)).records
+    return TaskRecord.of(found[0]) if found else None
+
+
+async def list_tasks(store: TaskStore, partition: str, query: ListTasksQuery) -> TaskPage:
+    """A page of tasks, each as the JSON of version 1.0. Raises InvalidTaskRequest."""
+    if query.history_length is not None and query.history_length < 0:
+        raise InvalidTaskRequest("history_length is not negative")
+    if query.history_length == 0 and not query.include_artifacts:
+        page = await list_records(store, partition, query)
+        return TaskPage(list(map(record_json, page.records)), page.next_page_token, page.page_size, page.total.value)
+    # Whole tasks may be large: one after the other, each with the place after it, so that the page can end anywhere.
+    one = await list_records(store, partition, query.model_copy(update={"page_size": 1}))
+    total, tasks, size, left = one.total.value, list[bytes](), 0, query.page_size
+    while True:
+        for record in one.records:
+            if (task := await _task_json(store, partition, record, query)) is not None:
+                tasks.append(task)
+                size += len(task)
+        left -= 1
+        token = one.next_page_token
+        if not token or not left or size >= PAGE_BYTES:
+            return TaskPage(tasks, token, query.page_size, total)
+        one = await _next_record(store, partition, query, token, one.total)
+
+
+async def _next_record(store: TaskStore, partition: str, query: ListTasksQuery, token: str, total: Count) -> RecordPage:
+    wanted = _query(query)
+    assert wanted is not None
+    page = await store.kernel.find(partition, wanted, limit=1, cursor=token)
+    return RecordPage(tuple([TaskRecord.of(record) for record in page.records]), page.cursor or "", 1, total)
+
+
+def record_json(record: TaskRecord) -> bytes:
+    """The task without history and artifacts, which needs nothing but its record."""
+    metadata = b',"metadata":' + to_json(record.metadata) if record.metadata else b""
+    return b'{"id":%b,"contextId":%b,"status":%b%b}' % (
+        to_json(record.task_id),
+        to_json(record.context_id),
+        record.status,
+        metadata,
+    )
+
+
+async def _task_json(store: TaskStore, partition: str, record: TaskRecord, query: ListTasksQuery) -> bytes | None:
+    task = await store.find(partition, record.task_id)
+    if task is None:  # erased meanwhile
+        return None
+    return await store.task_json(task, history_length=query.history_length, include_artifacts=query.include_artifacts)
+
+
+def _query(query: ListTasksQuery, until: str | None = None) -> Query | None:
+    """The same in the words of the kernel; None: nothing can match."""
+    equal: dict[str, str] = {}
+    if query.context_id is not None:
+        if len(query.context_id) > 4000 or "\0" in query.context_id or not _valid(query.context_id):
+            return None
+        equal["context"] = query.context_id
+    if query.status is not None:
+        equal["state"] = query.status.name
+    since = moment(query.status_timestamp_after) if query.status_timestamp_after is not None else None
+    before = moment(until) if until is not None else None
+    return Query(TASKS, equal, order="updated", since=since, until=before, newest_first=True)
+
+
+def _valid(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

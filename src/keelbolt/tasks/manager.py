@@ -1,0 +1,221 @@
+"""What clients do with tasks: send, look, wait, cancel, steer. Every call names its principal and sees only its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from pydantic_core import from_json
+
+from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.errors import (
+    CommitRefused,
+    InvalidTaskRequest,
+    StorageBusy,
+    TaskNotAcceptingMessagesError,
+    TaskNotCancelableError,
+)
+from keelbolt.protocol.requests import TaskPage
+from keelbolt.protocol.types import Message, TaskState, timestamp
+from keelbolt.storage import Entry, FieldIn, Head, Remove
+from keelbolt.tasks.context import agent_message, text_part
+from keelbolt.tasks.dead import drop, owner_of, second_try
+from keelbolt.tasks.envelope import Envelope, Sent
+from keelbolt.tasks.events import Followed, Snapshot
+from keelbolt.tasks.families import EVENTS, QUEUE, TASKS
+from keelbolt.tasks.fork import forked
+from keelbolt.tasks.inbox import STEERING, SteeringKind, cancelled
+from keelbolt.tasks.intake import RETRIES, RUNNING, Intake, checked_message
+from keelbolt.tasks.json import json_bytes
+from keelbolt.tasks.lifecycle import Cancel, apply
+from keelbolt.tasks.listing import list_tasks, newest_record
+from keelbolt.tasks.notes import Note, append_notes
+from keelbolt.tasks.pushes import nudges
+from keelbolt.tasks.queries import ListTasksQuery
+from keelbolt.tasks.sends import Send
+from keelbolt.tasks.store import StoredTask
+
+
+class TaskManager(Intake):
+    """The operations of the engine."""
+
+    # -------------------------------------------------------------------------------------------------------- look
+
+    async def load(self, task_id: str, principal: Principal = ANONYMOUS) -> StoredTask:
+        """The task; raises TaskNotFoundError."""
+        return await self.store.load(principal.partition, task_id)
+
+    async def knows(self, message: Message, principal: Principal = ANONYMOUS) -> bool:
+        """Whether this very message was sent before. Raises MessageReused if its id was, with another body."""
+        send = Send(message.message_id, checked_message(message), once=self.settings.repeated_send == "same")
+        return await send.reached(self.kernel, principal.partition) is not None
+
+    async def waiting(self, context_id: str, principal: Principal = ANONYMOUS) -> str | None:
+        """The task of this context that waits for its user; of several, the one that asked last."""
+        query = ListTasksQuery(context_id=context_id, status=TaskState.input_required)
+        found = await newest_record(self.store, principal.partition, query)
+        return found.task_id if found is not None else None
+
+    async def list(self, query: ListTasksQuery, principal: Principal = ANONYMOUS) -> TaskPage:
+        """A page of the caller's tasks, newest status first; see `keelbolt.tasks.listing`."""
+        return await list_tasks(self.store, principal.partition, query)
+
+    def follow(
+        self, task_id: str, principal: Principal = ANONYMOUS, *, after: int | None = None
+    ) -> AsyncGenerator[Followed, None]:
+        """See `Events.follow`."""
+        return self.events.follow(principal.partition, task_id, after=after)
+
+    async def settled(self, sent: Sent, *, seconds: float | None = None) -> StoredTask:
+        """The task when its turn is over (terminal or paused), or as it is after so many seconds."""
+        if seconds is None:
+            return await self._settled(sent)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                return await self._settled(sent)
+        return await self.store.load(sent.task.partition, sent.task.record.task_id)
+
+    async def _settled(self, sent: Sent) -> StoredTask:
+        if sent.run is not None:
+            task = await sent.run.settled()
+            if task is not None:
+                return task
+        return await self._settled_elsewhere(sent.task)
+
+    async def _settled_elsewhere(self, task: StoredTask) -> StoredTask:
+        partition, task_id = task.partition, task.record.task_id
+        async with contextlib.aclosing(self.events.follow(partition, task_id)) as followed:
+            async for event in followed:
+                state = event.task.view.state if isinstance(event, Snapshot) else _state_of(event)
+                if state is not None and (state.terminal or state.paused):
+                    break
+        return await self.store.load(partition, task_id)
+
+    # ------------------------------------------------------------------------------------------------------ cancel
+
+    async def cancel(
+        self,
+        task_id: str,
+        principal: Principal = ANONYMOUS,
+        *,
+        source: str = "",
+        reason: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        words: str = "",
+        seconds: float = 5.0,
+    ) -> StoredTask:
+        """Cancel the task, wherever it runs. Waits up to ``seconds`` for a worker that must stop first.
+
+        ``metadata`` is for that worker, which sees it as ``ctx.cancel_metadata``; ``words`` are what the status says.
+        Raises TaskNotCancelableError when the task ended otherwise before.
+        """
+        partition = principal.partition
+        for _ in range(RETRIES):
+            task = await self.store.load(partition, task_id)
+            if task.view.state.terminal:
+                raise TaskNotCancelableError(task_id, task.view.state)
+            item = await self.kernel.work(partition, QUEUE, task_id)
+            try:
+                if item is not None and item.holder is not None:
+                    body = {"source": source or principal.owner, "reason": reason, "metadata": dict(metadata or {})}
+                    body["words"] = words
+                    await self._post(task, "cancel", body, FieldIn(TASKS, task_id, "state", RUNNING))
+                    break
+                return await self._cancel_idle(task, source or principal.owner, reason, words)
+            except CommitRefused:
+                continue
+        else:
+            raise StorageBusy("the task changes all the time; cancel it again")
+        ended = await self.settled(Sent(task, self._local(partition, task_id)), seconds=seconds)
+        if ended.view.state.terminal and ended.view.state is not TaskState.canceled:
+            raise TaskNotCancelableError(task_id, ended.view.state)
+        return ended
+
+    async def _cancel_idle(self, task: StoredTask, source: str, reason: str, words: str) -> StoredTask:
+        """Nobody works on it: end it here."""
+        record, view = task.record, task.view
+        now = self.store.clock.wall()
+        said = agent_message(record.task_id, record.context_id, text_part(words)) if words else None
+        decision = apply(record.task_id, view.state, Cancel(said), now=timestamp(now))
+        record.stand(decision, now, view.metadata)
+        notes: list[Note] = [*decision.notes]
+        if source or reason:
+            notes.insert(0, cancelled(view.inbox, source, reason))
+        await self.kernel.commit(
+            task.partition,
+            Head(EVENTS, record.task_id, view.head),
+            record.replace(),
+            Remove(QUEUE, record.task_id),
+            append_notes(record.task_id, notes),
+            *nudges(task.partition, record, notes),
+        )
+        view.apply(notes)
+        record.version += 1
+        if self.runner is not None:
+            self.runner.told(task)
+        return task
+
+    # ----------------------------------------------------------------------------------------------------- requeue
+
+    async def requeue(self, task_id: str, principal: Principal = ANONYMOUS) -> Sent:
+        """Try a task anew that ended without an answer: its last message makes a new task, which refers to it.
+
+        The old one stays as it is, and its dead letter is removed. Requeued again, it answers the same new task.
+        """
+        task = await self.store.load(principal.partition, task_id)
+        message = await second_try(self.store, task)
+        turn = task.record.turn
+        who = owner_of(task.partition, task.record) or principal
+        envelope = Envelope(who, turn.accepts, turn.request, task.view.metadata)
+        send = Send(message.message_id, checked_message(message))  # once, whatever repeated_send says
+        sent = await self._create(task.partition, message, send, envelope)
+        await drop(self.store, task.partition, task_id)
+        return sent
+
+    async def fork(self, task_id: str, seq: int, principal: Principal = ANONYMOUS) -> Sent:
+        """A new task that goes on from a point of this one's log; this one stays as it is."""
+        task = await self.store.load(principal.partition, task_id)
+        message, before = await forked(self.store, task, seq)
+        turn = task.record.turn
+        origin = {"forkedFrom": {"taskId": task_id, "seq": seq}}
+        metadata = {**task.view.metadata, **origin}
+        return await self.send(message, Envelope(principal, turn.accepts, turn.request, metadata, before))
+
+    # ------------------------------------------------------------------------------------------------------- steer
+
+    async def steer(
+        self,
+        task_id: str,
+        kind: SteeringKind,
+        principal: Principal = ANONYMOUS,
+        *,
+        source: str = "",
+        reason: str = "",
+        payload: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Tell a running task something: its worker hears it in ``ctx.inbox``, and the log keeps it with its reason.
+
+        ``prioritise`` moves a task that waits for a worker before those of its tenant with a smaller ``priority``.
+        """
+        if kind not in STEERING:
+            raise InvalidTaskRequest(f"a task is steered by {', '.join(STEERING)}, not by {kind!r}")
+        task = await self.store.load(principal.partition, task_id)
+        if task.view.state.name not in RUNNING:
+            raise TaskNotAcceptingMessagesError(task_id, task.view.state)
+        given = dict(payload or {})
+        if kind == "prioritise" and type(given.get("priority", 1)) is not int:
+            raise InvalidTaskRequest("the priority of a task is an integer: the larger goes first")
+        body = {"source": source or principal.owner, "reason": reason, "payload": given}
+        json_bytes(body, "what the task is steered with")
+        try:
+            await self._post(task, kind, body, FieldIn(TASKS, task_id, "state", RUNNING))
+        except CommitRefused:
+            raise TaskNotAcceptingMessagesError(task_id) from None
+
+
+def _state_of(event: Entry) -> TaskState | None:
+    if event.kind not in ("status", "said"):
+        return None
+    return TaskState(from_json(event.data)["status"]["state"])

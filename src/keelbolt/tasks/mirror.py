@@ -1,0 +1,394 @@
+"""The engine on a storage of the user's own, which may have three methods and nothing else.
+
+The engine runs on a kernel in memory, and every change of a task is written through: first the checks of a commit are
+made, then the change goes to the user's storage in one call, and only when that has returned the commit itself takes
+place and is acknowledged. So nobody is shown what the storage does not have. A task that is not in memory is looked up
+in the storage.
+
+    send ──▶ create_task ──▶ commit in memory ──▶ the worker runs
+    note ──▶ checks ──▶ update_task ──▶ commit in memory ──▶ followers are told
+
+What needs more than three methods can't be had so; `limits` says what that is, and it is logged at the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from typing import Any
+from weakref import WeakValueDictionary
+
+from pydantic_core import to_json
+
+from keelbolt.auth.principal import ANONYMOUS
+from keelbolt.errors import (
+    KeelboltError,
+    StorageUnreachable,
+    TaskNotFoundError,
+    TaskTerminalStateError,
+    UnsupportedOperationError,
+)
+from keelbolt.protocol.types import TERMINAL, Message, Role, Task, TaskState
+from keelbolt.storage import (
+    Clock,
+    Delete,
+    Drop,
+    Operation,
+    Put,
+    Query,
+    Receipt,
+    Record,
+    Remove,
+    Trim,
+)
+from keelbolt.storage.memory import MemoryKernel
+from keelbolt.tasks.context import agent_message, text_part
+from keelbolt.tasks.families import (
+    CONTEXTS,
+    EVENTS,
+    INBOX,
+    PUSH_CONFIGS,
+    PUSH_CURSORS,
+    QUEUE,
+    SEGMENTS,
+    SNAPSHOTS,
+    TASKS,
+    WEBHOOKS,
+)
+from keelbolt.tasks.mirrored import (
+    OWNER,
+    ListsOwned,
+    checks_of,
+    context_written,
+    created,
+    deleted,
+    difference,
+    inserted,
+    partition_of,
+    subject_of,
+    written,
+)
+from keelbolt.tasks.mirrored_pushes import KeepsPushConfigs, pushes_adopted, pushes_written
+from keelbolt.tasks.notes import OtherNote, append_notes
+from keelbolt.tasks.queries import moment
+from keelbolt.tasks.record import TaskRecord, Turn
+from keelbolt.tasks.storage.contract import Storage, overrides
+from keelbolt.tasks.store import StoredTask, TaskStore, snapshot_operations
+from keelbolt.tasks.view import TaskView
+
+logger = logging.getLogger("keelbolt.tasks")
+
+KEEP_SECONDS = 600.0  # so long an ended task stays in memory, for those who still follow it ...
+KEEP_PUSHED_SECONDS = 86_400.0  # ... and so long if somebody is to be told of its end, who may be hard to reach
+STOPPED = "The agent was stopped before it finished this task."
+_ALWAYS = (
+    "takeover: a task whose process dies is not run again by another one",
+    "resume: a task that runs when this process ends can't go on later; it is failed if the process ends in good order",
+    "sends: that a message was sent before is known only as long as this process runs",
+    "steps: what steps and sleeps recorded is known only as long as this process runs",
+    "follow-ups: a message to a task that runs is stored when its turn begins",
+    "push: who is to be told about a task is known only as long as this process runs",
+    "events: a client can resume a stream only as long as this process runs; later it gets the task as it is",
+)
+
+
+class Mirror:
+    """A storage of the user's own, and the kernel that is written through to it."""
+
+    def __init__(self, storage: Storage[Any], *, clock: Clock | None = None) -> None:
+        self.storage = storage
+        self.kernel = MirrorKernel(self)
+        self.store = MirrorStore(self.kernel, self, clock=clock)
+        self.making: dict[str, str] = {}  # task id → id of the message it is being made from
+        self.contexts: dict[str, str] = {}  # message → context that was made for it, until its task runs here
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What the engine can't do on this storage."""
+        keeps = isinstance(self.storage, KeepsPushConfigs)
+        found = [limit for limit in _ALWAYS if not (keeps and limit.startswith("push:"))]
+        if isinstance(self.storage, ListsOwned):
+            pass  # everybody's
+        elif overrides(self.storage, "list_tasks"):
+            found.append("lists: only for callers without a name, since the storage does not tell owners apart")
+        else:
+            found.append("lists: tasks can't be listed (override list_tasks)")
+        if not overrides(self.storage, "delete_task"):
+            found.append("erasing: tasks can't be erased (override delete_task)")
+        if not (overrides(self.storage, "load_context") and overrides(self.storage, "update_context")):
+            found.append("contexts: what workers keep about a context ends with this process (override update_context)")
+        return tuple(found)
+
+    def warn(self) -> None:
+        """Say it where operators look."""
+        name = type(self.storage).__name__
+        logger.warning("%s is not one of Keelbolt's own storages. What it can't do:\n%s", name, "\n".join(self.limits))
+
+    # ---------------------------------------------------------------------------------------------------------- write
+
+    async def create(self, partition: str, context_id: str, message: Message, *, once: bool) -> Task:
+        """Have the storage make a task; it gives the id. ``once``: the same message makes no other one."""
+        # A storage knows no owners: without its name in the key, one owner would be answered another one's task.
+        owner = "" if partition == ANONYMOUS.partition else f"{partition}/"
+        key = f"{owner}{message.message_id}" if once else None
+        task: Task = await asked(self.storage.create_task(context_id, message, idempotency_key=key), self)
+        if partition != ANONYMOUS.partition and not (task.metadata or {}).get(OWNER):
+            await asked(self.storage.update_task(task.id, task_metadata={OWNER: partition}), self)
+        return task
+
+    async def write(self, subject: str, operations: tuple[Operation, ...]) -> None:
+        """Write what this commit is about to write."""
+        if (context := context_written(operations)) is not None:
+            if overrides(self.storage, "update_context"):
+                await asked(self.storage.update_context(*context), self)
+            return
+        if deleted(operations):
+            if not overrides(self.storage, "delete_task"):
+                raise UnsupportedOperationError(f"{type(self.storage).__name__} can't delete tasks")
+            await asked(self.storage.delete_task(subject), self)
+            return
+        if isinstance(self.storage, KeepsPushConfigs):
+            for push in pushes_written(operations):
+                await asked(self.storage.keep_push_config(*push), self)
+        change = written(operations)
+        if inserted(operations):
+            change = created(change, self.making.get(subject, ""))
+        if change:
+            # No version is expected: this process is the only one that runs the task, and an end that somebody else
+            # wrote is guarded by the storage.
+            await asked(
+                self.storage.update_task(
+                    subject,
+                    change.state,
+                    status_message=change.status_message,
+                    artifacts=change.artifacts or None,
+                    messages=change.messages or None,
+                    task_metadata=change.metadata or None,
+                ),
+                self,
+            )
+
+    # ----------------------------------------------------------------------------------------------------------- read
+
+    async def stored(self, partition: str, task_id: str) -> Task | None:
+        """The task in the storage, if it is this owner's."""
+        task: Task | None = await asked(self.storage.load_task(task_id), self)
+        if task is None or partition_of(task) != partition:
+            return None
+        return task
+
+    async def pushes(self, task_id: str) -> Mapping[str, Any]:
+        """Who is to be told about a stored task, as far as the storage keeps it."""
+        if not isinstance(self.storage, KeepsPushConfigs):
+            return {}
+        found: Mapping[str, Any] = await asked(self.storage.load_push_configs(task_id), self)
+        return found
+
+    async def give_up_the_rest(self) -> None:
+        """End what this process leaves unfinished, since nobody will run it: a clear end, instead of none."""
+        after, cursor = "", None
+        while partitions := await self.kernel.partitions(after=after):
+            for after in partitions:
+                while True:
+                    page = await self.kernel.list_work(after, QUEUE, state="waiting", cursor=cursor)
+                    for item in page.items:
+                        with suppress(KeelboltError):
+                            await self._give_up(after, item.key)
+                    cursor = page.cursor
+                    if cursor is None:
+                        break
+
+    async def _give_up(self, partition: str, task_id: str) -> None:
+        task = await self.store.find(partition, task_id)
+        if task is not None and not task.view.state.terminal and not task.view.state.paused:
+            text = agent_message(task_id, task.record.context_id, text_part(STOPPED))
+            said = Message.model_validate_json(text)
+            change = self.storage.update_task(task_id, TaskState.failed, status_message=said, messages=[said])
+            await asked(change, self)
+
+
+async def asked(call: Awaitable[Any], mirror: Mirror) -> Any:
+    """What the storage answers; its own errors become one of ours, the whole of them goes to the log."""
+    try:
+        return await call
+    except KeelboltError:
+        raise
+    except Exception as error:
+        name = type(mirror.storage).__name__
+        logger.exception("%s failed", name)
+        raise StorageUnreachable(f"the storage {name} failed; nothing was acknowledged, try again later") from error
+
+
+class MirrorKernel(MemoryKernel):
+    """The kernel in memory; a commit about a task or a context waits for the storage first.
+
+    Commits about the same task follow each other in the order of their calls, so that what was checked still holds when
+    it is written; those of different tasks don't wait for each other.
+    """
+
+    def __init__(self, mirror: Mirror) -> None:
+        super().__init__()
+        self._mirror = mirror
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._under_way: set[asyncio.Task[Receipt]] = set()
+
+    def lock(self, subject: str) -> asyncio.Lock:
+        lock = self._locks.get(subject)
+        if lock is None:
+            lock = self._locks[subject] = asyncio.Lock()
+        return lock
+
+    def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        subject = subject_of(operations)
+        if subject is None:
+            return super().commit(partition, *operations)
+        task = asyncio.ensure_future(self._through(partition, subject, operations))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return asyncio.shield(task)  # who stops waiting does not stop the write
+
+    def commit_here(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
+        """Commit in memory alone."""
+        return super().commit(partition, *operations)
+
+    async def _through(self, partition: str, subject: str, operations: tuple[Operation, ...]) -> Receipt:
+        async with self.lock(subject):
+            if checks := checks_of(operations):
+                await self.commit_here(partition, *checks)
+            try:
+                await self._mirror.write(subject, operations)
+            except TaskTerminalStateError:
+                await self._mirror.store.refresh(partition, subject)
+                raise
+            except TaskNotFoundError:
+                await self.forget(partition, subject)
+                raise
+            receipt = await self.commit_here(partition, *operations)
+        if written(operations).state in TERMINAL:
+            asyncio.get_running_loop().call_later(KEEP_SECONDS, self._let_go, partition, subject)
+        return receipt
+
+    def _let_go(self, partition: str, task_id: str, waited: bool = False) -> None:  # noqa: FBT001, FBT002
+        asyncio.ensure_future(self._forget_in_time(partition, task_id, waited)).add_done_callback(_ignored)
+
+    async def _forget_in_time(self, partition: str, task_id: str, waited: bool) -> None:  # noqa: FBT001
+        pushed = (await self.find(partition, Query(PUSH_CONFIGS, {"task": task_id}))).records
+        if pushed and not waited:
+            asyncio.get_running_loop().call_later(KEEP_PUSHED_SECONDS, self._let_go, partition, task_id, True)
+            return
+        if pushed:
+            for record in pushed:
+                gone = (
+                    Delete(PUSH_CONFIGS, record.key),
+                    Delete(PUSH_CURSORS, record.key),
+                    Remove(WEBHOOKS, record.key),
+                )
+                await self.commit_here(partition, *gone)
+        await self.forget(partition, task_id)
+
+    async def forget(self, partition: str, task_id: str) -> None:
+        """Let go of the copy in memory; the storage has the task. That messages were sent is remembered."""
+        snapshot = await super().get(partition, SNAPSHOTS, task_id)
+        keys = TaskView.from_index(task_id, "", snapshot.body).segment_keys() if snapshot is not None else []
+        await self.commit_here(
+            partition,
+            Delete(TASKS, task_id),
+            Delete(SNAPSHOTS, task_id),
+            Drop(EVENTS, task_id),
+            Drop(INBOX, task_id),
+            Remove(QUEUE, task_id),
+            *(Delete(SEGMENTS, key) for key in keys),
+        )
+        self._mirror.store.adopted.discard(task_id)
+
+    async def get(self, partition: str, collection: str, key: str) -> Record | None:
+        found = await super().get(partition, collection, key)
+        if found is None and collection == CONTEXTS and overrides(self._mirror.storage, "load_context"):
+            async with self.lock(f"{CONTEXTS}/{key}"):
+                value = await asked(self._mirror.storage.load_context(key), self._mirror)
+                if value is not None and await super().get(partition, collection, key) is None:
+                    await self.commit_here(partition, Put(CONTEXTS, key, to_json(value)))
+            found = await super().get(partition, collection, key)
+        return found
+
+    async def close(self) -> None:
+        while self._under_way:
+            await asyncio.wait(self._under_way)
+        await super().close()
+
+
+def _ignored(future: asyncio.Future[None]) -> None:
+    """It is closed by now, and everything is forgotten."""
+    if not future.cancelled():
+        future.exception()
+
+
+class MirrorStore(TaskStore):
+    """Reads from memory, and what is not there from the storage."""
+
+    def __init__(self, kernel: MirrorKernel, mirror: Mirror, *, clock: Clock | None = None) -> None:
+        super().__init__(kernel, clock=clock)
+        self._here = kernel
+        self._mirror = mirror
+        self.adopted: set[str] = set()  # tasks that were not made here: others may be writing them
+
+    async def find(self, partition: str, task_id: str) -> StoredTask | None:
+        found = await super().find(partition, task_id)
+        if found is None or (task_id in self.adopted and await self._is_others(found)):
+            async with self._here.lock(task_id):
+                await self.refresh(partition, task_id)
+            found = await super().find(partition, task_id)
+        return found
+
+    async def _is_others(self, task: StoredTask) -> bool:
+        """Whether somebody else may have written it since it was read."""
+        if task.view.state.terminal:
+            return False
+        return await self.kernel.work(task.partition, QUEUE, task.record.task_id) is None
+
+    async def refresh(self, partition: str, task_id: str) -> None:
+        """Take in what the storage has. The caller holds the lock of the task."""
+        stored = await self._mirror.stored(partition, task_id)
+        known = await super().find(partition, task_id)
+        if stored is None:
+            if known is not None:
+                await self._here.forget(partition, task_id)
+        elif known is None:
+            self.adopted.add(task_id)
+            await self._adopt(partition, stored)
+        else:
+            await self._catch_up(known, stored)
+
+    async def _adopt(self, partition: str, stored: Task) -> None:
+        """A task of the storage that is new to this process. Its log begins with a cut: whoever followed it under
+        other numbers, before, is told of a gap and given the task as it is.
+        """
+        now = self.clock.wall()
+        asked = [message.message_id for message in stored.history if message.role is Role.user]
+        turn = Turn(max(1, len(asked)), asked[-1] if asked else "")
+        record = TaskRecord(stored.id, stored.context_id, stored.status.state, b"{}", now, now, turn)
+        notes = [OtherNote("attempt", {"turn": turn.number}), *difference(None, stored)]
+        view = TaskView(stored.id, stored.context_id)
+        view.apply(notes)
+        record.status, record.metadata = view.status, view.metadata
+        pushes = await self._mirror.pushes(stored.id)
+        record.push = tuple(pushes)
+        if stored.status.timestamp is not None:
+            with suppress(KeelboltError):
+                record.updated = record.created = moment(stored.status.timestamp)
+        adopted = pushes_adopted(stored.id, pushes, len(notes))
+        await self._here.commit_here(partition, record.insert(), append_notes(stored.id, notes), *adopted)
+        if snapshot := snapshot_operations(view):  # too much for one: then the log says everything
+            await self._here.commit_here(partition, Trim(EVENTS, stored.id, len(notes)), *snapshot)
+
+    async def _catch_up(self, known: StoredTask, stored: Task) -> None:
+        notes = difference(await self.task(known), stored)
+        if not notes:
+            return
+        record, view = known.record, known.view
+        view.apply(notes)
+        record.state, record.status, record.metadata = view.state, view.status, view.metadata
+        record.updated = self.clock.wall()
+        await self._here.commit_here(known.partition, record.replace(), append_notes(view.task_id, notes))

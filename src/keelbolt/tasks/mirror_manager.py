@@ -1,0 +1,71 @@
+"""The operations of the engine on a storage of the user's own."""
+
+from __future__ import annotations
+
+from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.errors import (
+    UnsupportedOperationError,
+)
+from keelbolt.protocol.requests import TaskPage
+from keelbolt.protocol.types import Message, TaskState
+from keelbolt.storage import (
+    new_id,
+)
+from keelbolt.tasks.envelope import Envelope, Sent
+from keelbolt.tasks.events import Events
+from keelbolt.tasks.manager import TaskManager
+from keelbolt.tasks.mirror import Mirror, asked
+from keelbolt.tasks.mirrored import (
+    OWNER,
+    ListsOwned,
+)
+from keelbolt.tasks.queries import ListTasksQuery
+from keelbolt.tasks.runner import Runner
+from keelbolt.tasks.sends import Send
+from keelbolt.tasks.settings import TaskSettings
+from keelbolt.tasks.storage.contract import overrides
+from keelbolt.tasks.store import TaskStore
+
+
+class MirrorManager(TaskManager):
+    """The operations of the engine where the storage gives out the ids."""
+
+    def __init__(self, mirror: Mirror, events: Events, *, settings: TaskSettings, runner: Runner | None = None) -> None:
+        super().__init__(mirror.store, events, settings=settings, runner=runner)
+        self.mirror = mirror
+
+    async def _create(
+        self, partition: str, message: Message, send: Send, envelope: Envelope, ids: tuple[str, str] | None = None
+    ) -> Sent:
+        mirror, name = self.mirror, f"{partition}/{send.key}"
+        async with mirror.kernel.lock(name):
+            if await send.reached(self.kernel, partition) is not None:
+                return await self._repeated(partition, send)
+            # If this fails half-way, the message that is sent again must find the task that it made.
+            context_id = message.context_id or mirror.contexts.setdefault(name, new_id())
+            task = await mirror.create(partition, context_id, message, once=send.once)
+            known = await TaskStore.find(self.store, partition, task.id)
+            if known is not None or task.status.state is not TaskState.submitted:  # it was sent to an earlier process
+                return Sent(await self.store.load(partition, task.id), self._local(partition, task.id), repeated=True)
+            mirror.making[task.id] = message.message_id
+            try:
+                sent = await super()._create(partition, message, send, envelope, ids or (task.id, context_id))
+            finally:
+                del mirror.making[task.id]
+            mirror.contexts.pop(name, None)
+            return sent
+
+    async def list(self, query: ListTasksQuery, principal: Principal = ANONYMOUS) -> TaskPage:
+        storage = self.mirror.storage
+        name = type(storage).__name__
+        if isinstance(storage, ListsOwned):
+            owned = await asked(storage.list_owned(query, principal.partition), self.mirror)
+            return TaskPage(owned.tasks, owned.next_page_token, owned.page_size, owned.total_size)
+        if not overrides(storage, "list_tasks"):
+            raise UnsupportedOperationError(f"tasks can't be listed here: {name} has no list_tasks of its own")
+        if principal.partition != ANONYMOUS.partition:
+            raise UnsupportedOperationError(f"tasks can't be listed here: {name} does not tell owners apart")
+        page = await asked(storage.list_tasks(query), self.mirror)
+        # Tasks of named owners are nobody else's business; the storage has counted them all the same.
+        tasks = [task for task in page.tasks if OWNER not in (task.metadata or {})]
+        return TaskPage(tasks, page.next_page_token, page.page_size, page.total_size)

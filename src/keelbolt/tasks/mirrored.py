@@ -1,0 +1,154 @@
+"""What a commit of the engine is in the words of a `Storage`, and what a stored task is in notes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from pydantic_core import from_json
+
+from keelbolt.auth.principal import ANONYMOUS
+from keelbolt.protocol.types import Artifact, Message, Task, TaskState, encode
+from keelbolt.storage import Append, Complete, Delete, Draft, Entry, Insert, Operation, Put, Release, Replace
+from keelbolt.storage.commits import address
+from keelbolt.storage.records import Absent, Version
+from keelbolt.storage.work import Bury, Fence, Retry
+from keelbolt.tasks.families import CONTEXTS, EVENTS, INBOX, QUEUE, TASKS
+from keelbolt.tasks.notes import ArtifactNote, MessageNote, Note, OtherNote, StatusNote, read_note
+from keelbolt.tasks.queries import ListTasksQuery, ListTasksResult
+from keelbolt.tasks.storage.changes import artifact_note
+from keelbolt.tasks.storage.contract import ArtifactWrite
+
+OWNER = "keelbolt.owner"  # in the metadata of a stored task: whose it is, since a Storage knows no owners
+
+
+@runtime_checkable
+class ListsOwned(Protocol):
+    """A storage that can list the tasks of one owner, by what their metadata say."""
+
+    async def list_owned(self, query: ListTasksQuery, partition: str) -> ListTasksResult:
+        """As `Storage.list_tasks`, with tasks of this partition alone; see `partition_of`."""
+
+
+def partition_of(task: Task) -> str:
+    """Whose a stored task is."""
+    owner: str = (task.metadata or {}).get(OWNER, ANONYMOUS.partition)
+    return owner
+
+
+@dataclass(slots=True)
+class Written:
+    """One call of `Storage.update_task`."""
+
+    state: TaskState | None = None
+    status_message: Message | None = None
+    artifacts: list[ArtifactWrite] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.state is not None or self.artifacts or self.messages or self.metadata)
+
+    def take(self, note: Note) -> None:
+        match note:
+            case MessageNote():
+                self.messages.append(Message.model_validate_json(note.data))
+            case StatusNote():
+                said = from_json(note.status).get("message")
+                self.state = note.state
+                self.status_message = Message.model_validate(said) if said is not None else None
+                if note.said is not None:
+                    self.messages.append(Message.model_validate_json(note.said))
+            case ArtifactNote():
+                artifact = Artifact.model_validate_json(b'{%b,"parts":[%b]}' % (note.about, note.parts))
+                self.artifacts.append(ArtifactWrite(artifact, append=note.append))
+            case OtherNote():
+                if note.kind == "metadata":
+                    self.metadata.update(note.body)
+
+
+def written(operations: Sequence[Operation]) -> Written:
+    """What this commit writes into its task."""
+    change = Written()
+    for operation in operations:
+        if isinstance(operation, Append) and operation.log == EVENTS:
+            for draft in operation.entries:
+                change.take(_note(draft))
+    return change
+
+
+def created(change: Written, message_id: str) -> Written:
+    """The same without what `Storage.create_task` has stored already: the message, and that it was submitted."""
+    change.messages = [message for message in change.messages if message.message_id != message_id]
+    if change.state is TaskState.submitted:
+        change.state = None
+    return change
+
+
+def deleted(operations: Sequence[Operation]) -> bool:
+    return any(isinstance(operation, Delete) and operation.collection == TASKS for operation in operations)
+
+
+def inserted(operations: Sequence[Operation]) -> bool:
+    return any(isinstance(operation, Insert) and operation.collection == TASKS for operation in operations)
+
+
+def context_written(operations: Sequence[Operation]) -> tuple[str, Any] | None:
+    """The context that this commit writes, and its new value."""
+    for operation in operations:
+        if isinstance(operation, Put | Insert | Replace) and operation.collection == CONTEXTS:
+            return operation.key, from_json(operation.body)
+    return None
+
+
+def subject_of(operations: Sequence[Operation]) -> str | None:
+    """The task, or the context, that a commit is about."""
+    for operation in operations:
+        family, name = address(operation)
+        if family in (TASKS, EVENTS, INBOX, QUEUE):
+            return name
+        if family == CONTEXTS:
+            return f"{CONTEXTS}/{name}"
+    return None
+
+
+def checks_of(operations: Sequence[Operation]) -> list[Operation]:
+    """What may refuse a commit, without what it writes."""
+    checks: list[Operation] = []
+    for operation in operations:
+        match operation:
+            case Insert():
+                checks.append(Absent(operation.collection, operation.key))
+            case Replace():
+                checks.append(Version(operation.collection, operation.key, operation.version))
+            case Delete(version=int(version)):
+                checks.append(Version(operation.collection, operation.key, version))
+            case Complete() | Release() | Retry() | Bury():
+                checks.append(Fence(operation.queue, operation.key, operation.fence))
+            case _ if type(operation).__name__ in ("Version", "Absent", "FieldIn", "FieldNotIn", "Head", "Fence"):
+                checks.append(operation)
+    return checks
+
+
+def difference(known: Task | None, stored: Task) -> list[Note]:
+    """The notes that lead from what is known of a task to what is stored."""
+    notes: list[Note] = [
+        MessageNote(encode(message)) for message in stored.history[len(known.history) if known else 0 :]
+    ]
+    have = {artifact.artifact_id: artifact for artifact in known.artifacts} if known else {}
+    notes += [
+        artifact_note(artifact, append=False)
+        for artifact in stored.artifacts
+        if have.get(artifact.artifact_id) != artifact
+    ]
+    metadata = {name: value for name, value in (stored.metadata or {}).items() if name != OWNER}
+    if metadata and metadata != (known.metadata if known else None):
+        notes.append(OtherNote("metadata", metadata))
+    if known is None or (known.status.state, known.status.message) != (stored.status.state, stored.status.message):
+        notes.append(StatusNote(stored.status.state, encode(stored.status)))
+    return notes
+
+
+def _note(draft: Draft) -> Note:
+    return read_note(Entry(0, draft.kind, draft.data, 0))

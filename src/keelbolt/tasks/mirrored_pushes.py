@@ -1,0 +1,41 @@
+"""Push configs of a mirrored task, for a storage that keeps them too. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from pydantic_core import from_json, to_json
+
+from keelbolt.storage import Delete, Insert, Operation, Put, Replace
+from keelbolt.tasks.families import PUSH_CONFIGS, PUSH_CURSORS
+from keelbolt.tasks.pushes import NewPush, push_ids, push_key
+
+
+@runtime_checkable
+class KeepsPushConfigs(Protocol):
+    """A storage that also keeps who is to be told about a task."""
+
+    async def keep_push_config(self, task_id: str, config_id: str, config: Any) -> None:
+        """Keep this config (JSON), in the place of the one with the same id; None: forget it."""
+
+    async def load_push_configs(self, task_id: str) -> Mapping[str, Any]:
+        """The configs of a task, by their ids."""
+
+
+def pushes_written(operations: Sequence[Operation]) -> Iterator[tuple[str, str, Any]]:
+    """The configs that a commit writes: task, id, and the config; None: it is deleted."""
+    for operation in operations:
+        if isinstance(operation, Put | Insert | Replace | Delete) and operation.collection == PUSH_CONFIGS:
+            body = None if isinstance(operation, Delete) else from_json(operation.body)
+            yield *push_ids(operation.key), body
+
+
+def pushes_adopted(task_id: str, configs: Mapping[str, Any], told: int) -> list[Operation]:
+    """What brings configs of a stored task to life: they are told what happens after this event."""
+    cursor = to_json({"seq": told, "late": True})
+    operations: list[Operation] = []
+    for config_id, config in configs.items():
+        operations.append(NewPush(config_id, to_json(config)).put(task_id))
+        operations.append(Put(PUSH_CURSORS, push_key(task_id, config_id), cursor))
+    return operations

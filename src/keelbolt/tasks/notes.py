@@ -1,0 +1,155 @@
+"""What stands in a task's log, one note per entry.
+
+    message    a message of the history, as JSON
+    status     {"status": …}: the wire's status update without the ids, which are the same for the whole log
+    said       the same, whose message belongs to the history too
+    artifact   {"artifact": …, "append": …, "lastChunk": …}: the wire's artifact update without the ids
+    metadata   an object merged into the task's metadata
+    attempt    a worker began (or took over) the turn
+    step       a durable step began, or reported
+    steer      something came through the inbox
+    touch      nothing but a new version
+
+Status, said and artifact are what a client streams; their bytes go to the wire as they are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic_core import from_json, to_json
+
+from keelbolt.protocol.types import TaskState
+from keelbolt.storage import Append, Draft, Entry
+from keelbolt.tasks.families import EVENTS
+
+WIRE_KINDS = frozenset({"status", "said", "artifact"})
+
+OtherKind = Literal["metadata", "attempt", "step", "steer", "touch"]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageNote:
+    """A message of the history."""
+
+    data: bytes
+
+    @property
+    def kind(self) -> str:
+        return "message"
+
+
+@dataclass(frozen=True, slots=True)
+class StatusNote:
+    """A new status. ``said`` is its message when that belongs to the history."""
+
+    state: TaskState
+    status: bytes
+    said: bytes | None = None
+    metadata: bytes | None = None
+
+    @classmethod
+    def of(
+        cls,
+        state: TaskState,
+        now: str,
+        message: bytes | None = None,
+        *,
+        said: bool = False,
+        metadata: bytes | None = None,
+    ) -> StatusNote:
+        words = b',"message":' + message if message is not None else b""
+        status = b'{"state":"%b","timestamp":"%b"%b}' % (state.encode(), now.encode(), words)
+        return cls(state, status, message if said else None, metadata)
+
+    @property
+    def kind(self) -> str:
+        return "status" if self.said is None else "said"
+
+    @property
+    def data(self) -> bytes:
+        more = b',"metadata":' + self.metadata if self.metadata is not None else b""
+        return b'{"status":%b%b}' % (self.status, more)
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactNote:
+    """Parts of an artifact. ``about`` are its other members as JSON, ``"artifactId":"x"`` the first of them."""
+
+    artifact_id: str
+    about: bytes
+    parts: bytes  # JSON values with commas between them
+    append: bool = False
+    last: bool = False
+    metadata: bytes | None = None
+
+    @property
+    def kind(self) -> str:
+        return "artifact"
+
+    @property
+    def data(self) -> bytes:
+        more = b',"append":true' if self.append else b""
+        if self.last:
+            more += b',"lastChunk":true'
+        if self.metadata is not None:
+            more += b',"metadata":' + self.metadata
+        return b'{"artifact":{%b,"parts":[%b]}%b}' % (self.about, self.parts, more)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherNote:
+    """A note that no client streams. ``data`` is its body as JSON, made once."""
+
+    kind: OtherKind
+    body: dict[str, Any]
+    data: bytes = field(default=b"", compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.data:
+            object.__setattr__(self, "data", to_json(self.body))
+
+
+Note = MessageNote | StatusNote | ArtifactNote | OtherNote
+
+
+def draft(note: Note) -> Draft:
+    return Draft(note.kind, note.data)
+
+
+def append_notes(task_id: str, notes: Iterable[Note]) -> Append:
+    """What writes these notes into the task's log."""
+    return Append(EVENTS, task_id, tuple([draft(note) for note in notes]))
+
+
+def read_note(entry: Entry) -> Note:
+    """The note that this entry was written from."""
+    match entry.kind:
+        case "message":
+            return MessageNote(entry.data)
+        case "status" | "said":
+            body = from_json(entry.data)
+            status = body["status"]
+            said = to_json(status["message"]) if entry.kind == "said" and "message" in status else None
+            metadata = to_json(body["metadata"]) if "metadata" in body else None
+            return StatusNote(TaskState(status["state"]), to_json(status), said, metadata)
+        case "artifact":
+            return _read_artifact(from_json(entry.data))
+        case _:
+            return OtherNote(entry.kind, from_json(entry.data), entry.data)  # type: ignore[arg-type]
+
+
+def _read_artifact(body: dict[str, Any]) -> ArtifactNote:
+    artifact = body["artifact"]
+    parts = to_json(artifact.pop("parts"))[1:-1]
+    metadata = to_json(body["metadata"]) if "metadata" in body else None
+    return ArtifactNote(
+        artifact["artifactId"],
+        to_json(artifact)[1:-1],
+        parts,
+        body.get("append", False),
+        body.get("lastChunk", False),
+        metadata,
+    )

@@ -1,0 +1,47 @@
+"""What the engine knows of webhooks: which configs a task has, and that somebody must look at its log for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from keelbolt.storage import Enqueue, Operation, Put
+from keelbolt.tasks.families import PUSH_CONFIGS, WEBHOOKS, lane_of
+from keelbolt.tasks.notes import WIRE_KINDS, Note
+from keelbolt.tasks.record import TaskRecord
+
+ATTEMPTS = 1_000_000  # a receiver is given up by age, not by how often a process died
+
+
+@dataclass(frozen=True, slots=True)
+class NewPush:
+    """A push config that is made together with its task."""
+
+    config_id: str
+    body: bytes
+
+    def put(self, task_id: str) -> Put:
+        return Put(PUSH_CONFIGS, push_key(task_id, self.config_id), self.body, {"task": task_id})
+
+
+def push_key(task_id: str, config_id: str) -> str:
+    """The name of a config, and of the work that delivers to it."""
+    return f"{task_id}/{config_id}"
+
+
+def push_ids(key: str) -> tuple[str, str]:
+    """The ids of task and config that have this name."""
+    task_id, _, config_id = key.rpartition("/")
+    return task_id, config_id
+
+
+def nudges(partition: str, record: TaskRecord, notes: Iterable[Note]) -> list[Operation]:
+    """What makes these notes be delivered; nothing where nobody wants to be told."""
+    if not record.push or not any(note.kind in WIRE_KINDS for note in notes):
+        return []
+    return [nudge(partition, record.task_id, config_id) for config_id in record.push]
+
+
+def nudge(partition: str, task_id: str, config_id: str) -> Enqueue:
+    """Have somebody look whether there is something to deliver."""
+    return Enqueue(WEBHOOKS, push_key(task_id, config_id), lane=lane_of(partition), max_attempts=ATTEMPTS)

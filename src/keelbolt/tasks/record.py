@@ -1,0 +1,134 @@
+"""The narrow record of a task: where it stands, and what its current turn is. Everything else is in its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from keelbolt.protocol.types import TERMINAL, TaskState
+from keelbolt.storage import Insert, Record, Replace
+from keelbolt.tasks.families import TASKS
+from keelbolt.tasks.lifecycle import Decision
+from keelbolt.tasks.notes import StatusNote
+
+REQUEST_METADATA = "keelbolt.metadata"
+EXTENSIONS = "keelbolt.extensions"
+"""Where a turn's request keeps the metadata that came beside the message, and the extensions that are in use."""
+
+
+ENDED = tuple(sorted(state.name for state in TERMINAL))
+"""The states that end a task, as they stand in its record."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """What the worker is asked to do now: the message, by its id, and what came with it."""
+
+    number: int
+    message_id: str
+    accepts: list[str] = field(default_factory=list)
+    request: dict[str, Any] = field(default_factory=dict)
+    principal: dict[str, Any] = field(default_factory=dict)
+    asked: str | None = None  # the step in doubt that the client is asked about
+
+    def json(self) -> dict[str, Any]:
+        body: dict[str, Any] = {"number": self.number, "messageId": self.message_id}
+        for name in ("accepts", "request", "principal", "asked"):
+            if value := getattr(self, name):
+                body[name] = value
+        return body
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> Turn:
+        return cls(
+            body["number"],
+            body["messageId"],
+            body.get("accepts", []),
+            body.get("request", {}),
+            body.get("principal", {}),
+            body.get("asked"),
+        )
+
+
+@dataclass(slots=True)
+class TaskRecord:
+    """``version`` is the record's own; the version of the task is the head of its log."""
+
+    task_id: str
+    context_id: str
+    state: TaskState
+    status: bytes
+    updated: int  # microseconds since 1970: when the status changed
+    created: int
+    turn: Turn
+    metadata: dict[str, Any] = field(default_factory=dict)
+    direct: bool = False  # the answer of this task is a message, not a task
+    key: str | None = None  # of the send that makes it once per context (`Storage.create_task`)
+    version: int = 0
+    push: tuple[str, ...] = ()  # the push configs of the task, by their ids
+
+    def stand(self, decision: Decision, now: int, metadata: dict[str, Any]) -> None:
+        """Stand where the decision leads."""
+        note = decision.notes[-1]
+        assert isinstance(note, StatusNote)
+        self.state, self.status, self.updated, self.metadata = decision.state, note.status, now, metadata
+
+    def body(self) -> bytes:
+        more = b""
+        if self.metadata:
+            more += b',"metadata":' + to_json(self.metadata)
+        if self.direct:
+            more += b',"direct":true'
+        if self.key is not None:
+            more += b',"key":' + to_json(self.key)
+        return b'{"contextId":%b,"created":%d,"updated":%d,"status":%b,"turn":%b%b}' % (
+            to_json(self.context_id),
+            self.created,
+            self.updated,
+            self.status,
+            to_json(self.turn.json()),
+            more,
+        )
+
+    def fields(self) -> dict[str, str | int]:
+        found: dict[str, str | int] = {"state": self.state.name, "context": self.context_id, "updated": self.updated}
+        if self.push:
+            found["push"] = push_field(self.push)
+        return found
+
+    def insert(self) -> Insert:
+        return Insert(TASKS, self.task_id, self.body(), self.fields())
+
+    def replace(self) -> Replace:
+        return Replace(TASKS, self.task_id, self.version, self.body(), self.fields())
+
+    @classmethod
+    def of(cls, stored: Record) -> TaskRecord:
+        body = from_json(stored.body)
+        return cls(
+            stored.key,
+            body["contextId"],
+            TaskState(body["status"]["state"]),
+            to_json(body["status"]),
+            body["updated"],
+            body["created"],
+            Turn.from_json(body["turn"]),
+            body.get("metadata", {}),
+            body.get("direct", False),
+            body.get("key"),
+            stored.version,
+            push_of(stored),
+        )
+
+
+def push_field(config_ids: Iterable[str]) -> str:
+    """How the ids of push configs stand in a record: beside its body, so that they are changed without the rest."""
+    return to_json(list(config_ids)).decode()
+
+
+def push_of(stored: Record) -> tuple[str, ...]:
+    text = stored.fields.get("push")
+    return tuple(from_json(text)) if isinstance(text, str) else ()

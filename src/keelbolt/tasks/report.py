@@ -1,0 +1,128 @@
+"""What is known about a task, for people who look into it: who ran it, which steps, what came from outside."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from pydantic_core import from_json
+
+from keelbolt.storage import Entry, WorkItem
+from keelbolt.tasks.families import EVENTS, QUEUE
+from keelbolt.tasks.store import StoredTask, TaskStore
+
+UNREPORTED = ("started", "asked")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A worker began a turn, or took it over."""
+
+    turn: int
+    attempt: int
+    worker: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """The last that is known of a step. In doubt: it began and never reported, and nobody is at it."""
+
+    turn: int
+    step: str
+    state: str
+    in_doubt: bool
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Steered:
+    """Something that came through the inbox."""
+
+    kind: str
+    source: str
+    reason: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactSummary:
+    """An artifact without its content. ``chunks``: in how many pieces it was written."""
+
+    artifact_id: str
+    name: str
+    chunks: int
+    turn: int
+    sealed: bool
+
+
+@dataclass(slots=True)
+class TaskReport:
+    """Everything but the content. Of a trimmed log (``floor`` > 0), attempts and steering before it are not known."""
+
+    task: StoredTask
+    item: WorkItem | None
+    floor: int = 0
+    attempts: list[Attempt] = field(default_factory=list)
+    steps: list[StepReport] = field(default_factory=list)
+    steering: list[Steered] = field(default_factory=list)
+    artifacts: list[ArtifactSummary] = field(default_factory=list)
+
+    @property
+    def in_doubt(self) -> list[StepReport]:
+        return [step for step in self.steps if step.in_doubt]
+
+
+async def report(store: TaskStore, partition: str, task_id: str) -> TaskReport:
+    """Look into a task. Raises TaskNotFoundError."""
+    task = await store.load(partition, task_id)
+    item = await store.kernel.work(partition, QUEUE, task_id)
+    log = await store.kernel.log_state(partition, EVENTS, task_id)
+    found = TaskReport(task, item, log.floor)
+    steps = {(task.view.turn, name): (step.state, step.run, None) for name, step in task.view.steps.items()}
+    known = await _read(store, found)
+    held = item is not None and item.holder is not None
+    for (turn, name), (state, run, at) in (steps | known).items():
+        if not name.startswith("~"):  # a sleep
+            at_work = held and (turn, run) == (task.view.turn, task.view.run) and state == "started"
+            found.steps.append(StepReport(turn, name, state, state in UNREPORTED and not at_work, at))
+    for artifact_id, artifact in task.view.artifacts.items():
+        name = from_json(b"{%b}" % artifact.about).get("name", "")
+        chunks = sum(artifact.parts.segments) + len(artifact.parts.tail)
+        found.artifacts.append(ArtifactSummary(artifact_id, name, chunks, artifact.turn, artifact.sealed))
+    return found
+
+
+Known = dict[tuple[int, str], tuple[str, int, int | None]]  # (turn, step) → state, run, when
+
+
+async def _read(store: TaskStore, found: TaskReport) -> Known:
+    """Note attempts and steering; answers the steps of all turns that the log still tells."""
+    known: Known = {}
+    turn = run = 0
+    async for entry in _entries(store, found.task):
+        body = from_json(entry.data) if entry.kind in ("attempt", "step", "steer") else {}
+        match entry.kind:
+            case "attempt":
+                run = run + 1 if body["turn"] == turn else 1
+                turn = body["turn"]
+                found.attempts.append(Attempt(turn, body["attempt"], body["worker"], entry.at))
+            case "step":
+                known[turn, body["step"]] = (body["state"], run, entry.at)
+            case "steer":
+                steered = Steered(body["kind"], body.get("source", ""), body.get("reason", ""), entry.at)
+                found.steering.append(steered)
+            case _:
+                pass
+    return known if not found.floor else {}
+
+
+async def _entries(store: TaskStore, task: StoredTask) -> AsyncIterator[Entry]:
+    after = None
+    while True:
+        page = await store.kernel.read_log(task.partition, EVENTS, task.record.task_id, after=after)
+        for entry in page.entries:
+            yield entry
+        if not page.entries or page.entries[-1].seq >= page.head:
+            return
+        after = page.entries[-1].seq

@@ -1,0 +1,413 @@
+"""One holding of one task by this process: its turns, one after the other, until the task ends, pauses or is let go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from pydantic_core import from_json, to_json
+
+from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageUnavailable, TaskTerminalStateError
+from keelbolt.protocol.types import Message, TaskState
+from keelbolt.storage import Fence, Head
+from keelbolt.tasks.context import TaskContext, agent_message, text_part
+from keelbolt.tasks.ear import Ear
+from keelbolt.tasks.families import INBOX
+from keelbolt.tasks.journal import InboxHasMore, Journal
+from keelbolt.tasks.lifecycle import End, Report
+from keelbolt.tasks.notes import MessageNote, Note, OtherNote
+from keelbolt.tasks.record import TaskRecord, Turn
+from keelbolt.tasks.steps import Suspend, Unwind
+from keelbolt.tasks.store import StoredTask
+
+if TYPE_CHECKING:
+    from keelbolt.tasks.runner import Runner
+
+logger = logging.getLogger("keelbolt.tasks")
+
+STUBBORN_SECONDS = 5.0  # so long after it was stopped, a worker that goes on is overruled
+AGAIN_SECONDS = 1.0  # a task that the store could not take is tried again after so long
+YIELDING = (TaskState.completed, TaskState.input_required, TaskState.auth_required)
+
+Stop = Literal["cancel", "interrupt", "no progress", "drain", "lost"]
+
+
+class Run:
+    """The worker's task in this process, from the claim to the end of the turn."""
+
+    def __init__(self, runner: Runner, journal: Journal) -> None:
+        self.runner = runner
+        self.store = runner.store
+        self.settings = runner.settings
+        self.dependencies = runner.dependencies
+        self.partition = journal.task.partition
+        self.journal = journal
+        self.ended = False
+        self.cancel_requested = journal.task.view.cancel is not None
+        self._over = False
+        self._waiting: list[asyncio.Future[StoredTask | None]] = []
+        self._next: Turn | None = None
+        self._stop: Stop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._deadline: asyncio.TimerHandle | None = None  # of a worker that was asked, or told, to stop
+        self._outcome: StoredTask | None = None
+        self.ear = Ear(self)
+        self._begun = False
+        self.ending = 0  # more than 0: an end of the turn is being written
+        self._stop_after: Stop | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.partition, self.journal.claim.key
+
+    def fence(self) -> tuple[Fence, ...]:
+        """What refuses a write beside the task once another process has it; nothing after it ended here."""
+        return () if self._outcome is not None else (self.journal.claim.fenced(),)
+
+    # ----------------------------------------------------------------------------------------------------- driving
+
+    def start(self, message: Message | None = None) -> None:
+        """Run it. ``message`` is the turn's message when it is at hand."""
+        self._task = asyncio.create_task(self._go(message), name=f"task {self.journal.claim.key}")
+
+    async def _go(self, message: Message | None) -> None:
+        self._begun = True
+        try:
+            await self._turns(message)
+        except LeaseLost:
+            logger.info("task %s is run by another process now", self.journal.claim.key)
+        except TaskTerminalStateError:  # it was ended from outside
+            await self._let_go()
+        except (StorageUnavailable, asyncio.CancelledError) as error:
+            if self._stop != "lost":
+                logger.warning("task %s is given back: %s", self.journal.claim.key, str(error) or "the process stops")
+                await self._let_go(ready_in=AGAIN_SECONDS if isinstance(error, StorageUnavailable) else 0.0)
+        except Exception as error:
+            logger.exception("task %s could not be run", self.journal.claim.key)
+            self.ended = True
+            await self.runner.attempt_failed(self.journal.claim, str(error))
+        finally:
+            self._close()
+
+    async def _turns(self, message: Message | None) -> None:
+        while True:
+            if self.cancel_requested:
+                await self._end_quietly(self._canceled())
+                return
+            await self._turn(message or await self._message())
+            message = None
+            if self._next is None or self._over:
+                return
+            self._next, self.ended, self._stop = None, False, None
+            self._calm()  # what was meant for the turn before is not meant for this one
+
+    async def _turn(self, message: Message) -> None:
+        try:
+            await self.runner.handler(await self._context(message))
+        except Suspend as suspend:
+            with self._uninterrupted():
+                await self._suspend(suspend.seconds)
+        except Unwind:
+            pass
+        except asyncio.CancelledError as error:
+            if self._task is None or self._task.cancelling():
+                await self._stopped()
+            else:  # nobody stopped it: something that it waited for was cancelled
+                await self._raised(error)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - a worker may raise anything, SystemExit too
+            await self._raised(error)
+        else:
+            if not self.ended and self._next is None:
+                await self._returned()
+
+    async def _raised(self, error: BaseException) -> None:
+        if self.journal.broken is not None:  # nothing can be written any more, whatever the worker made of that
+            raise self.journal.broken from error
+        if isinstance(error, StorageUnavailable):
+            raise error
+        logger.error("the worker failed in task %s", self.journal.claim.key, exc_info=error)
+        await self._end_quietly(self._failed("The agent failed while it worked on this task."))
+
+    async def _returned(self) -> None:
+        if self.cancel_requested:
+            await self._end_quietly(self._canceled())
+            return
+        logger.error("the worker returned from task %s without ending its turn", self.journal.claim.key)
+        await self._end_quietly(self._failed("The agent stopped without an answer: its worker did not end the turn."))
+
+    async def _stopped(self) -> None:
+        """The handler was stopped from outside; do what that was for."""
+        if self._stop is None or self._task is None:
+            raise asyncio.CancelledError
+        self._task.uncancel()
+        match self._stop:
+            case "cancel":
+                await self._end_quietly(self._canceled())
+            case "interrupt":
+                if not self.ended:
+                    await self._next_turn(Report(), ())
+            case "no progress":
+                await self._end_quietly(self._failed("The agent made no progress for too long."))
+            case "drain":
+                await self._let_go()
+            case "lost":
+                raise LeaseLost
+
+    def _canceled(self) -> End:
+        """What ends a task that its client wants no more, with the words that came with the cancel."""
+        words = (self.journal.task.view.cancel or {}).get("words")
+        record = self.journal.task.record
+        said = agent_message(record.task_id, record.context_id, text_part(words)) if words else None
+        return End(TaskState.canceled, said)
+
+    def _failed(self, text: str) -> End:
+        record = self.journal.task.record
+        return End(TaskState.failed, agent_message(record.task_id, record.context_id, text_part(text)))
+
+    async def _context(self, message: Message) -> TaskContext:
+        task = self.journal.task
+        history, artifacts = b"", []
+        if len(task.view.history.tail) > 1 or task.view.history.segments:
+            history = await self.store.history_json(task, None)
+            artifacts = [
+                text
+                for text, artifact in zip(
+                    await self.store.artifacts_json(task), task.view.artifacts.values(), strict=True
+                )
+                if artifact.turn < task.view.turn
+            ]
+        return TaskContext(self, message, history, artifacts, await self._rewind())
+
+    async def _rewind(self) -> dict[str, bytes]:
+        """The artifacts that an earlier run of this turn wrote to, as they were before the turn."""
+        task = self.journal.task
+        return {
+            key: await self.store.before_turn(task.partition, task.record.task_id, artifact.parts)
+            for key, artifact in task.view.artifacts.items()
+            if artifact.turn == task.view.turn and artifact.run < task.view.run
+        }
+
+    async def _message(self) -> Message:
+        """The message of this turn, from the history."""
+        task = self.journal.task
+        wanted = task.record.turn.message_id
+        for texts in (task.view.history.tail, [await self.store.history_json(task, None)]):
+            for text in reversed(texts):
+                for body in reversed(from_json(b"[%b]" % text)):
+                    if body["messageId"] == wanted:
+                        return Message.model_validate(body)
+        raise KeelboltError(f"the message of turn {task.record.turn.number} is not in the history")
+
+    # ---------------------------------------------------------------------------------------------------- endings
+
+    async def end(
+        self, command: End, *, before: Sequence[Note] = (), direct: bool = False, asked: str | None = None
+    ) -> None:
+        """End the turn; if a message waits, it gets a turn of its own instead of the end."""
+        with self._uninterrupted():
+            await self._end(command, before, asked, direct=direct)
+
+    async def _end(self, command: End, before: Sequence[Note], asked: str | None, *, direct: bool) -> None:
+        def edit(record: TaskRecord) -> None:
+            record.direct = direct
+            record.turn.asked = asked
+
+        claim = self.journal.claim
+        while True:
+            view = self.journal.task.view
+            if self.cancel_requested and command.state.paused:  # nobody will answer
+                command, asked = self._canceled(), None
+            if view.pending and command.state in YIELDING and asked is None and not self.cancel_requested:
+                await self._next_turn(Report(command.message), before, said=command.message)
+                return
+            try:
+                drained = Head(INBOX, claim.key, view.inbox)
+                await self.journal.move(command, claim.complete(), drained, before=before, edit=edit)
+            except InboxHasMore:
+                await self.ear.drain()
+                continue
+            self.ended, self._outcome = True, self.journal.task
+            self.ear.wake()
+            self.runner.told(self.journal.task)
+            return
+
+    async def _suspend(self, seconds: float) -> None:
+        """Let the task go until it wakes; what came is looked at first, since nobody looks while it sleeps."""
+        claim = self.journal.claim
+        while True:
+            await self.ear.drained()
+            view = self.journal.task.view
+            if self.cancel_requested:
+                await self._end_quietly(self._canceled())
+                return
+            if any(body.get("policy") == "interrupt" for body in view.pending.values()):
+                await self._next_turn(Report(), ())
+                return
+            try:
+                drained = Head(INBOX, claim.key, view.inbox)
+                await self.journal.write([], claim.release(ready_in=seconds), drained)
+            except InboxHasMore:
+                await self.ear.drain()
+                continue
+            self.ended = True
+            return
+
+    async def _end_quietly(self, command: End) -> None:
+        if not self.ended:
+            await self.end(command)
+
+    async def _next_turn(self, report: Report, before: Sequence[Note], said: bytes | None = None) -> None:
+        """Begin the turn of the message that waits longest; one that interrupts does not wait for those before it."""
+        view = self.journal.task.view
+        waiting = sorted(view.pending.items())
+        interrupts = [number for number, (_, body) in enumerate(waiting) if body.get("policy") == "interrupt"]
+        taken = waiting[: max(interrupts, default=0) + 1]
+        seq, body = taken[-1]
+        messages = [MessageNote(to_json(body["message"])) for _, body in taken]
+        turn = Turn(
+            view.turn + 1,
+            body["message"]["messageId"],
+            body.get("accepts", []),
+            body.get("request", {}),
+            body.get("principal", {}),
+        )
+        words: list[Note] = [] if said is None else [MessageNote(said)]
+        notes = [*before, *words, *messages, self.runner.attempt_note(turn.number, self.journal.claim, seq)]
+
+        def edit(record: TaskRecord) -> None:
+            record.turn = turn
+
+        with self._uninterrupted():
+            await self.journal.move(report, before=notes, edit=edit)
+            self._next, self.ended = turn, True
+        self.ear.wake()
+
+    @contextlib.contextmanager
+    def _uninterrupted(self) -> Iterator[None]:
+        """While a turn ends nothing stops it: whether its commit was taken or refused must be known to go on."""
+        self.ending += 1
+        try:
+            yield
+        finally:
+            self.ending -= 1
+            if self._stop_after is not None and self.ending == 0:
+                why, self._stop_after = self._stop_after, None
+                self.stop(why)
+
+    async def _let_go(self, *, ready_in: float = 0.0) -> None:
+        """Give the task back, for another process; if the store does not answer, the lease ends by itself."""
+        self.ended = True
+        claim = self.journal.claim
+        # After a write that failed or was interrupted, the view may tell of an end that is not stored: given back, the
+        # task is read again.
+        certain = self.journal.broken is None or isinstance(self.journal.broken, TaskTerminalStateError)
+        terminal = certain and not self.journal.unsure and self.journal.task.view.state.terminal
+        try:
+            over = claim.complete() if terminal else claim.release(ready_in=ready_in)
+            await self.store.kernel.commit(self.partition, over)
+        except CommitRefused:
+            pass
+        except KeelboltError as error:
+            logger.warning("task %s could not be given back: %s", claim.key, error)
+            self.runner.give_back_later(claim)
+
+    def _close(self) -> None:
+        self._calm()
+        self.ended = True
+        self.ear.close()
+        self.runner.finished(self)
+        self._settle()
+
+    def _settle(self) -> None:
+        self._over = True
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(self._outcome)
+
+    async def settled(self) -> StoredTask | None:
+        """The task when it ended or paused here; None: it was let go, and goes on elsewhere."""
+        if self._over:
+            return self._outcome
+        # A future of its own for each who waits: one that stops waiting takes nothing from the others.
+        future: asyncio.Future[StoredTask | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        return await future
+
+    # ------------------------------------------------------------------------------------------ stops from outside
+
+    def stop(self, why: Stop) -> None:
+        """Stop the handler."""
+        if self._task is None or self._task.done() or self._stop == why:
+            return
+        if why == "lost":
+            self._stop, self.ended = why, True
+            self._task.cancel(why)
+            self._settle()  # it goes on elsewhere, whatever this handler does
+        elif self.ending:
+            self._stop_after = why
+        elif not self.ended:
+            self._stop = why
+            self._task.cancel(why)
+            self._alarm(STUBBORN_SECONDS, self._overrule)
+        if self._stop == why and not self._begun:  # a task that is cancelled before its first step never takes one
+            self._close()
+
+    def _calm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def _alarm(self, seconds: float, then: Callable[[], None]) -> None:
+        self._calm()
+        self._deadline = asyncio.get_running_loop().call_later(seconds, then)
+
+    def _overrule(self) -> None:
+        """The handler was stopped and goes on regardless: its end is written without it."""
+        if self.ended or self._task is None or self._task.done():
+            return
+        logger.error("the worker of task %s does not stop; the task goes on without it", self.journal.claim.key)
+        self._overruling = asyncio.create_task(self._end_without_worker())
+
+    async def _end_without_worker(self) -> None:
+        try:
+            if self._stop == "drain":
+                await self._let_go()
+            elif self._stop == "no progress":
+                await self._end_quietly(self._failed("The agent made no progress for too long."))
+            elif self._stop == "interrupt" and self.journal.task.view.pending:
+                await self._next_turn(Report(), ())
+                self._next = None
+                await self._let_go()  # the message has its turn where a handler can be stopped
+            else:
+                await self._end_quietly(self._canceled())
+        except KeelboltError as error:
+            logger.warning("task %s: %s", self.journal.claim.key, error)
+        self._close()
+
+    async def finished(self) -> None:
+        """Return when the handler is gone."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def check_progress(self) -> None:
+        """Stop a worker that wrote nothing for too long."""
+        idle = asyncio.get_running_loop().time() - self.journal.progress
+        if idle > self.settings.no_progress_seconds > 0:
+            self.stop("no progress")
+
+    def take(self, note: OtherNote) -> None:
+        """Something came through the inbox, and is noted."""
+        if note.body["kind"] == "cancel":
+            self.request_cancel()
+        elif note.body.get("policy") == "interrupt" and not self.cancel_requested:
+            self.stop("interrupt")
+
+    def request_cancel(self) -> None:
+        """Ask the worker to stop; stop it if it does not heed that."""
+        if not self.cancel_requested:
+            self.cancel_requested = True
+            self._alarm(self.settings.cancel_seconds, lambda: self.stop("cancel"))

@@ -1,0 +1,336 @@
+"""Runs tasks in this process: claims them, keeps the lease, stops when it can't, hands over when it must."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageUnavailable, TaskTerminalStateError
+from keelbolt.observability.metrics import Metrics
+from keelbolt.observability.pulse import Pulse
+from keelbolt.observability.tracing import Tracing
+from keelbolt.protocol.types import Message, TaskState
+from keelbolt.storage import Claim, QueueTopic, Release
+from keelbolt.tasks.context import agent_message, text_part
+from keelbolt.tasks.dependencies import Dependencies
+from keelbolt.tasks.events import Events
+from keelbolt.tasks.families import QUEUE
+from keelbolt.tasks.hooks import LifecycleHooks
+from keelbolt.tasks.journal import Journal
+from keelbolt.tasks.lease import Lease, cancelled, give_back
+from keelbolt.tasks.lifecycle import End, Start
+from keelbolt.tasks.notes import OtherNote
+from keelbolt.tasks.run import Run
+from keelbolt.tasks.settings import TaskSettings
+from keelbolt.tasks.store import StoredTask, TaskStore
+from keelbolt.tasks.traces import traced
+from keelbolt.tasks.worker import Handler
+
+logger = logging.getLogger("keelbolt.tasks")
+
+CLAIM_BATCH = 16
+LISTEN_AFTER_SECONDS = 0.05  # a turn that is over sooner looks into its inbox only at its end
+AGAIN_SECONDS = 1.0  # a task that could not be run is tried again after so long
+MAX_REASON = 1000
+POLL_SECONDS = 0.5  # delayed items and expired leases give no hint
+RETIRE_SECONDS = 5.0  # if the store does not answer, the lease ends by itself
+GIVEN_UP = "The agent could not work on this task; it was given up after its last attempt."
+EXHAUSTED = "The agent's process died each time it worked on this task; it was given up."
+
+
+class Runner:
+    """The worker incarnation of this process, and the tasks that it holds."""
+
+    def __init__(
+        self,
+        store: TaskStore,
+        events: Events,
+        handler: Handler,
+        *,
+        settings: TaskSettings,
+        dependencies: Dependencies,
+        hooks: LifecycleHooks | None = None,
+        metrics: Metrics | None = None,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self.store = store
+        self.events = events
+        self.handler = handler if tracing is None else traced(handler, tracing)
+        self.settings = settings
+        self.dependencies = dependencies
+        self.hooks = hooks
+        self.tracing = tracing
+        self._metrics = metrics
+        self.pulse = Pulse()
+        self._lease = Lease(
+            store.kernel, seconds=settings.lease_seconds, heartbeat=settings.heartbeat_seconds, lost=self._lost
+        )
+        self.runs: dict[tuple[str, str], Run] = {}
+        self._reserved = 0
+        self._draining = False
+        self._young: list[Run] = []  # began in the last moments
+        self._freed = asyncio.Event()
+        self._claiming: asyncio.Task[None] | None = None
+        self._beginning: set[asyncio.Task[None]] = set()
+        self._suspect: tuple[str, str] | None = None  # a task with few attempts left, which begins here
+        self._cleared = asyncio.Event()
+
+    # -------------------------------------------------------------------------------------------------- life cycle
+
+    async def start(self) -> None:
+        """Take a lease, and begin to claim."""
+        await self._lease.start()
+        self._claiming = asyncio.create_task(self._claims(), name="claims")
+
+    async def stop(self) -> None:
+        """Claim nothing more, give what runs ``drain_seconds``, hand over the rest, and give up the lease."""
+        self._draining = True
+        if self._claiming is None:
+            return
+        await cancelled(self._claiming)
+        while self._beginning:
+            await asyncio.wait(self._beginning)
+        await self._finish()
+        if self._beginning:  # hooks that were told of the last ends
+            await asyncio.wait(self._beginning, timeout=RETIRE_SECONDS)
+        await self._lease.stop()
+        self._claiming = None
+
+    async def _finish(self) -> None:
+        running = [asyncio.ensure_future(run.finished()) for run in self.runs.values()]
+        if running:
+            await asyncio.wait(running, timeout=self.settings.drain_seconds)
+        for run in list(self.runs.values()):
+            run.stop("drain")
+        left = [waiter for waiter in running if not waiter.done()]
+        if left:
+            await asyncio.wait(left, timeout=2.0)
+        for waiter in left:
+            waiter.cancel()
+
+    # ------------------------------------------------------------------------------------------------------- slots
+
+    @property
+    def free(self) -> int:
+        return 0 if self._draining else self.settings.concurrency - len(self.runs) - self._reserved
+
+    def reserve(self) -> str | None:
+        """A slot for a task that is about to be made here: the name to claim it with; None: there is no slot."""
+        if self._claiming is None or self.free <= 0:
+            return None
+        self._reserved += 1
+        return self.name
+
+    def unreserve(self) -> None:
+        self._reserved -= 1
+        self._freed.set()
+
+    def run(self, journal: Journal, message: Message | None = None) -> Run:
+        """Run a task that is claimed and begun. ``message`` is its turn's message, when it is at hand."""
+        run = Run(self, journal)
+        self.runs[run.key] = run
+        self._young.append(run)
+        if len(self._young) == 1:
+            asyncio.get_running_loop().call_later(LISTEN_AFTER_SECONDS, self._listen)
+        self.events.running.add(run.key)
+        run.start(message)
+        return run
+
+    def _listen(self) -> None:
+        """Runs that are not over soon hear their inbox. One timer for all: most runs are over before it rings."""
+        young, self._young = self._young, []
+        for run in young:
+            if self.runs.get(run.key) is run:
+                run.ear.listen()
+
+    def finished(self, run: Run) -> None:
+        if self.runs.get(run.key) is run:
+            del self.runs[run.key]
+            self.events.running.discard(run.key)
+        if run.key == self._suspect:
+            self._cleared.set()
+        self._freed.set()
+
+    def told(self, task: StoredTask) -> None:
+        """A status was committed: count it, and tell the hooks."""
+        state = task.view.state
+        if state.terminal:
+            seconds = (task.record.updated - task.record.created) / 1_000_000
+            self.pulse.end(seconds, failed=state is TaskState.failed)
+        if self._metrics is not None:
+            self._metrics.tasks[state.name] += 1
+        if self.hooks is not None:
+            self._spawn(self.hooks.tell(task.record.task_id, state))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._beginning.add(task)
+        task.add_done_callback(self._beginning.discard)
+
+    # ------------------------------------------------------------------------------------------------------ claims
+
+    async def _claims(self) -> None:
+        with self.store.kernel.watch(QueueTopic(QUEUE)) as watch:
+            while True:
+                if self._suspect is not None:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(self.settings.lease_seconds):
+                            await self._cleared.wait()
+                    self._suspect = None
+                if self.free <= 0:
+                    self._freed.clear()
+                    await self._freed.wait()
+                    continue
+                if not await self._claim():
+                    await watch.wait(POLL_SECONDS)
+
+    async def _claim(self) -> int:
+        limit = min(self.free, CLAIM_BATCH)
+        self._reserved += limit
+        name = self.name
+        try:
+            claims = await self.store.kernel.claim(QUEUE, name, limit=limit, lease_seconds=self.settings.lease_seconds)
+        except Exception as error:  # noqa: BLE001 - a process that claims nothing more would look healthy
+            logger.warning("no task could be claimed, trying again soon: %s", error)
+            claims = ()
+            await asyncio.sleep(POLL_SECONDS)
+        finally:
+            self._reserved -= limit
+        if name != self.name:  # the lease was given up meanwhile: nobody would renew it for these
+            for claim in claims:
+                self.give_back_later(claim)
+            return len(claims)
+        for claim in await self._one_suspect(claims):
+            self._reserved += 1
+            self._spawn(self._begin(claim))
+        return len(claims)
+
+    async def _one_suspect(self, claims: Sequence[Claim]) -> Sequence[Claim]:
+        """What is begun of these. A task with few attempts left may be what ended the processes before, or may only
+        have been in them. So these are begun one at a time: the others are given back first, and nothing more is
+        claimed until that one has ended or lived for a lease. The guilty one takes no other along to its end.
+        """
+        suspects = [claim for claim in claims if max(2, claim.max_attempts - 1) <= claim.attempt <= claim.max_attempts]
+        if not suspects:
+            return claims
+        self._suspect = (suspects[0].partition, suspects[0].key)
+        self._cleared.clear()
+        for claim in suspects[1:]:
+            try:
+                await self.store.kernel.commit(claim.partition, claim.release(ready_in=POLL_SECONDS))
+            except CommitRefused:
+                pass
+            except KeelboltError:
+                self.give_back_later(claim)
+        return [claim for claim in claims if claim not in suspects[1:]]
+
+    async def _begin(self, claim: Claim) -> None:
+        try:
+            await self._begin_or_end(claim)
+        except (LeaseLost, CommitRefused):
+            pass  # somebody else was faster
+        except TaskTerminalStateError:  # it was ended meanwhile, from outside
+            with contextlib.suppress(KeelboltError):
+                await self.store.kernel.commit(claim.partition, claim.complete())
+        except StorageUnavailable as error:
+            logger.warning("task %s could not be begun: %s", claim.key, error)
+            self.give_back_later(claim)
+        except Exception as error:
+            logger.exception("task %s could not be begun", claim.key)
+            await self.attempt_failed(claim, str(error))
+        finally:
+            self.unreserve()
+            key = (claim.partition, claim.key)
+            if key == self._suspect and key not in self.runs:
+                self._cleared.set()
+
+    async def _begin_or_end(self, claim: Claim) -> None:
+        task = await self.store.find(claim.partition, claim.key)
+        if task is None:
+            await self.store.kernel.commit(claim.partition, claim.complete())
+            return
+        state = task.view.state
+        if state.terminal or state.paused:  # a nudge that came too late
+            await self.store.kernel.commit(claim.partition, claim.complete())
+            return
+        journal = Journal(self.store, self.events, task, claim)
+        if claim.exhausted:
+            message = agent_message(task.record.task_id, task.record.context_id, text_part(EXHAUSTED))
+            await journal.move(End(TaskState.failed, message), claim.bury(EXHAUSTED))
+            self.told(journal.task)
+            return
+        note = self.attempt_note(task.record.turn.number, claim)
+        if state is TaskState.submitted:
+            await journal.move(Start(), before=[note])
+        else:
+            await journal.write([note])
+        self.told(journal.task)
+        self.run(journal).ear.poke()
+
+    def attempt_note(self, turn: int, claim: Claim | None, took: int | None = None) -> OtherNote:
+        """Notes which process begins the turn, for the how-manieth time."""
+        body: dict[str, Any] = {"turn": turn, "attempt": claim.attempt if claim else 1, "worker": self.name}
+        if took is not None:
+            body["took"] = took
+        return OtherNote("attempt", body)
+
+    def orphaned(self, partition: str, task_id: str) -> None:
+        """A task may have been claimed in this process's name by a commit that nobody waited for: give it to others."""
+        self._spawn(self._release_orphan(partition, task_id))
+
+    async def _release_orphan(self, partition: str, task_id: str) -> None:
+        kernel = self.store.kernel
+        try:
+            await kernel.flush()
+            item = await kernel.work(partition, QUEUE, task_id)
+            if item is not None and item.holder == self.name and (partition, task_id) not in self.runs:
+                await kernel.commit(partition, Release(QUEUE, task_id, item.fence))
+        except KeelboltError as error:
+            logger.warning("task %s waits for the end of a lease: %s", task_id, error)
+
+    async def attempt_failed(self, claim: Claim, reason: str) -> None:
+        """A task could not be run, and not because the store was away: the attempt counts, and the last one ends it."""
+        try:
+            if claim.attempt < claim.max_attempts:
+                again = claim.retry(reason[:MAX_REASON], ready_in=AGAIN_SECONDS)
+                await self.store.kernel.commit(claim.partition, again)
+            else:
+                await self._give_up(claim, reason[:MAX_REASON])
+        except CommitRefused:
+            pass
+        except KeelboltError as error:
+            logger.warning("task %s could not be given back: %s", claim.key, error)
+            self.give_back_later(claim)
+
+    async def _give_up(self, claim: Claim, reason: str) -> None:
+        try:
+            task = await self.store.load(claim.partition, claim.key)
+            message = agent_message(task.record.task_id, task.record.context_id, text_part(GIVEN_UP))
+            journal = Journal(self.store, self.events, task, claim)
+            await journal.move(End(TaskState.failed, message), claim.bury(reason))
+            self.told(journal.task)
+        except (StorageUnavailable, CommitRefused):
+            raise
+        except KeelboltError:  # not even its end can be written: at least it is among the dead letters
+            await self.store.kernel.commit(claim.partition, claim.bury(reason))
+
+    def give_back_later(self, claim: Claim) -> None:
+        """See `give_back`."""
+        self._spawn(give_back(self.store.kernel, claim, every=POLL_SECONDS, unless=lambda: self._draining))
+
+    # ------------------------------------------------------------------------------------------------------- lease
+
+    @property
+    def name(self) -> str:
+        """This incarnation of a worker, as claims and logs name it."""
+        return self._lease.name
+
+    def _lost(self) -> None:
+        """The lease could not be renewed: others may take over any moment."""
+        if self.runs:
+            logger.error("the lease was lost; %d tasks are left to other processes", len(self.runs))
+        for run in list(self.runs.values()):
+            run.stop("lost")

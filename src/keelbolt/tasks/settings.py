@@ -1,0 +1,71 @@
+"""The settings of the task engine: arguments first, then ``KEELBOLT_*`` in the environment, then these defaults."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Self, get_args
+
+from keelbolt.errors import InvalidValue
+
+DoubleText = Literal["enqueue", "reject", "interrupt"]
+RepeatedSend = Literal["same", "new"]
+
+_WORDS = {"double_text": get_args(DoubleText), "repeated_send": get_args(RepeatedSend)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSettings:
+    """How tasks are run. Every field can be given as ``KEELBOLT_<FIELD>`` in the environment."""
+
+    concurrency: int = 100  # tasks that run at once in this process
+    lease_seconds: float = 15.0  # after so long without a heartbeat, others take over
+    heartbeat_seconds: float = 5.0
+    max_attempts: int = 5  # a task whose process died so often is failed and dead-lettered
+    cancel_seconds: float = 10.0  # a worker that does not heed is_cancelled is stopped after so long
+    no_progress_seconds: float = 1800.0  # a worker that wrote nothing for so long is stopped
+    drain_seconds: float = 10.0  # at shut-down, running tasks get so long before they are handed over
+    sleep_hold_seconds: float = 1.0  # a ctx.sleep longer than this frees its slot
+    double_text: DoubleText = "enqueue"  # a message to a running task: wait for the turn's end, be refused, interrupt
+    repeated_send: RepeatedSend = (
+        "same"  # a message id that was sent before: the same task, or (not idempotent) a new one
+    )
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if words := _WORDS.get(field.name):
+                if value not in words:
+                    raise InvalidValue(f"{field.name} is one of {', '.join(words)}, not {value!r}")
+            elif isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+                raise InvalidValue(f"{field.name} is a number that is not negative, not {value!r}")
+        for count in (self.concurrency, self.max_attempts):
+            if not isinstance(count, int) or count < 1:
+                raise InvalidValue("concurrency and max_attempts are whole numbers, and at least 1")
+        if not 0 < self.heartbeat_seconds <= self.lease_seconds / 2:
+            raise InvalidValue("heartbeat_seconds is more than 0 and at most half of lease_seconds")
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str] | None = None, **given: Any) -> Self:
+        """The settings from arguments (None: not given) and the environment."""
+        environment = os.environ if environment is None else environment
+        chosen: dict[str, Any] = {}
+        for field in fields(cls):
+            name = f"KEELBOLT_{field.name.upper()}"
+            if given.get(field.name) is not None:
+                chosen[field.name] = given[field.name]
+            elif name in environment:
+                chosen[field.name] = _read(name, environment[name], type(field.default))
+        if unknown := set(given) - {field.name for field in fields(cls)}:
+            raise InvalidValue(f"there is no setting {', '.join(sorted(unknown))}")
+        if "lease_seconds" in chosen and "heartbeat_seconds" not in chosen:
+            chosen["heartbeat_seconds"] = chosen["lease_seconds"] / 3
+        return cls(**chosen)
+
+
+def _read(name: str, text: str, kind: type) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        raise InvalidValue(f"{name} must be a number, not {text!r}") from None

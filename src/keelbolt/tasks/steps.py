@@ -1,0 +1,194 @@
+"""Durable steps: what was done is recorded, and not done again when the turn is repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic_core import from_json
+
+from keelbolt.errors import InvalidValue, StepFailed
+from keelbolt.protocol.types import TaskState
+from keelbolt.tasks.json import bounded, json_bytes
+from keelbolt.tasks.lifecycle import End
+from keelbolt.tasks.notes import OtherNote
+from keelbolt.tasks.traces import step_span
+from keelbolt.tasks.view import StepView
+
+if TYPE_CHECKING:
+    from keelbolt.tasks.run import Run
+
+Policy = Literal["retry", "verify", "ask"]
+ANSWERS = ("retry", "done", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a probe answers when the step did take effect: with this result."""
+
+    result: Any = None
+
+
+Probe = Callable[..., "Awaitable[Done | None] | Done | None"]
+
+
+class Unwind(BaseException):
+    """Leaves the worker's code, whatever it catches: the turn goes on later, elsewhere, or is over."""
+
+
+class Suspend(Unwind):
+    """The turn goes on after so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__()
+
+
+class Steps:
+    """The steps of one run of a turn."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._names: Counter[str] = Counter()
+
+    def _key(self, name: str) -> str:
+        """A name that is used again in one turn is another step: its number tells them apart."""
+        self._names[name] += 1
+        count = self._names[name]
+        return name if count == 1 else f"{name}#{count}"
+
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        *,
+        idempotent: bool,
+        in_doubt: Policy | None,
+        probe: Probe | None,
+    ) -> Any:
+        policy = _policy(name, in_doubt, probe, idempotent=idempotent)
+        key = self._key(name)
+        known = self._run.journal.task.view.steps.get(key)
+        if known is not None:
+            match known.state:
+                case "done":
+                    return await self._result(key, known)
+                case "refused":
+                    raise StepFailed(f"the step {name!r} was in doubt, and was answered as failed")
+                case "started" | "asked":
+                    doubt = await self._doubt(key, policy, probe, args)
+                    if doubt is not None:
+                        return doubt.result
+                case _:  # failed, or to be retried: it is done now
+                    pass
+        await self._begin(key, barrier=policy != "retry")
+        try:
+            with step_span(self._run.runner.tracing, key):
+                result = await _called(function, args)
+        except Exception as error:
+            await self._note(key, "failed", error=type(error).__name__)
+            raise
+        return await self._done(key, result)
+
+    async def _result(self, key: str, known: StepView) -> Any:
+        if known.result is None and known.stored:
+            task = self._run.journal.task
+            known.result = await self._run.store.step_result(task.partition, task.record.task_id, task.view.turn, key)
+        return known.result
+
+    async def _begin(self, key: str, *, barrier: bool) -> None:
+        note = OtherNote("step", {"step": key, "state": "started"})
+        if barrier:  # nobody may wonder later whether this was begun
+            await self._run.journal.write([note])
+        else:
+            await self._run.journal.note(note, 100)
+
+    async def _done(self, key: str, result: Any) -> Any:
+        what = f"the result of the step {key!r}"
+        value = from_json(bounded(json_bytes(result, what), what))
+        await self._note(key, "done", result=value)
+        return value
+
+    async def _note(self, key: str, state: str, **more: Any) -> None:
+        await self._run.journal.write([OtherNote("step", {"step": key, "state": state, **more})])
+
+    # ---------------------------------------------------------------------------------------------------- in doubt
+
+    async def _doubt(self, key: str, policy: Policy, probe: Probe | None, args: tuple[Any, ...]) -> Done | None:
+        """The step began in an earlier run and never reported. Done: it took effect; None: do it (again)."""
+        if policy == "retry":
+            return None
+        if policy == "verify":
+            assert probe is not None
+            found = await _called(probe, args)
+            if isinstance(found, Done):
+                return Done(await self._done(key, found.result))
+            return None
+        await self._ask(key)
+        raise Unwind
+
+    async def _ask(self, key: str) -> None:
+        from keelbolt.tasks.context import agent_message, data_part, text_part  # noqa: PLC0415 - it imports this module
+
+        record = self._run.journal.task.record
+        text = (
+            f"The step {key!r} was begun and then interrupted: nobody knows whether it took effect. "
+            "Answer 'retry' (do it again), 'done' (it took effect) or 'failed' (it did not, and shall not)."
+        )
+        data = {"step": key, "inDoubt": True, "answers": list(ANSWERS)}
+        message = agent_message(record.task_id, record.context_id, text_part(text) + b"," + data_part(data))
+        await self._run.end(
+            End(TaskState.input_required, message),
+            before=[OtherNote("step", {"step": key, "state": "asked"})],
+            asked=key,
+        )
+
+    # ------------------------------------------------------------------------------------------------------ sleep
+
+    async def sleep(self, seconds: float) -> None:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
+            raise InvalidValue(f"a sleep is a number of seconds that is not negative, not {seconds!r}")
+        key = self._key("~sleep")
+        clock = self._run.store.clock
+        known = self._run.journal.task.view.steps.get(key)
+        if known is None:
+            until = clock.wall() + int(seconds * 1_000_000)
+            await self._note(key, "started", result=until)
+        else:
+            until = known.result
+        remaining = (until - clock.wall()) / 1_000_000
+        if remaining > self._run.settings.sleep_hold_seconds:
+            raise Suspend(remaining)
+        if remaining > 0:
+            await asyncio.sleep(remaining)
+
+
+def read_answer(parts: list[Any]) -> tuple[str, Any] | None:
+    """What the client answers about a step in doubt: one of ANSWERS, and the result if it took effect."""
+    for part in parts:
+        if isinstance(part.data, dict) and part.data.get("answer") in ANSWERS:
+            return part.data["answer"], part.data.get("result")
+        if part.text is not None and part.text.strip().strip("'\".").lower() in ANSWERS:
+            return part.text.strip().strip("'\".").lower(), None
+    return None
+
+
+def _policy(name: str, in_doubt: Policy | None, probe: Probe | None, *, idempotent: bool) -> Policy:
+    if not isinstance(name, str) or not name or name.startswith("~"):
+        raise InvalidValue(f"a step has a name, which does not begin with ~; {name!r} is none")
+    policy = in_doubt or ("retry" if idempotent else "verify" if probe is not None else "ask")
+    if policy not in ("retry", "verify", "ask"):
+        raise InvalidValue(f"in_doubt is 'retry', 'verify' or 'ask', not {policy!r}")
+    if policy == "verify" and probe is None:
+        raise InvalidValue("in_doubt='verify' needs a probe, which answers Done(result) or None")
+    return policy
+
+
+async def _called(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    result = function(*args)
+    return await result if inspect.isawaitable(result) else result

@@ -1,0 +1,297 @@
+"""The storage of tasks over a kernel: what one principal owns, in its partition.
+
+The version of a task is the head of its log, since every write appends at least one note to it. A write therefore costs
+what it writes, however much the task holds already: messages and chunks of artifacts are appended unseen, and only a
+new status or metadata rewrites the narrow record.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from types import TracebackType
+from typing import Any, Generic, Self, cast
+
+from pydantic_core import from_json, to_json
+
+from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.errors import (
+    CommitRefused,
+    ConcurrencyError,
+    InvalidRequest,
+    InvalidTaskRequest,
+    StorageBusy,
+    TaskNotFoundError,
+    TaskTerminalStateError,
+)
+from keelbolt.protocol.types import Message, Task, TaskState, timestamp
+from keelbolt.storage import (
+    Clock,
+    FieldNotIn,
+    Head,
+    Insert,
+    Kernel,
+    Operation,
+    Put,
+    Receipt,
+    Replace,
+    new_id,
+)
+from keelbolt.tasks.erase import erase_context, erase_task
+from keelbolt.tasks.families import CONTEXTS, EVENTS, FAMILIES, SENDS, TASKS
+from keelbolt.tasks.listing import list_tasks
+from keelbolt.tasks.notes import MessageNote, Note, StatusNote, append_notes
+from keelbolt.tasks.pushes import nudges
+from keelbolt.tasks.queries import ListTasksQuery, ListTasksResult
+from keelbolt.tasks.record import TaskRecord, Turn
+from keelbolt.tasks.storage.changes import Change, json_of
+from keelbolt.tasks.storage.contract import ArtifactWrite, ContextT, Storage
+from keelbolt.tasks.store import StoredTask, TaskStore, snapshot_operations
+from keelbolt.tasks.view import SNAPSHOT_ENTRIES, TaskView
+
+RETRIES = 50
+
+
+class KernelStorage(Storage[ContextT], Generic[ContextT]):
+    """Tasks in a kernel. Entering it opens the kernel, leaving it closes it, unless somebody else had opened it."""
+
+    def __init__(
+        self, kernel: Kernel, principal: Principal = ANONYMOUS, *, clock: Clock | None = None, owns: bool = False
+    ) -> None:
+        self.kernel = kernel
+        self.principal = principal
+        self.partition = principal.partition
+        self._store = TaskStore(kernel, clock=clock)
+        self._owns = owns
+        self._entered = 0
+
+    async def __aenter__(self) -> Self:
+        if self._owns and self._entered == 0:
+            await self.kernel.open()
+        self._entered += 1
+        try:
+            await self.kernel.declare(*FAMILIES)
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self._entered -= 1
+        if self._owns and self._entered == 0:
+            await self.kernel.close()
+
+    def scoped(self, principal: Principal) -> KernelStorage[ContextT]:
+        """The same storage as this principal sees it: its own tasks and contexts, and no others."""
+        return KernelStorage(self.kernel, principal, clock=self._store.clock)
+
+    async def health_check(self) -> dict[str, Any]:
+        """``ok`` when reads and writes work; never raises."""
+        health = await self.kernel.health()
+        status = "ok" if health.reads and health.writes else "read-only" if health.reads else "down"
+        return {"status": status, "engine": health.engine, "detail": health.detail}
+
+    # ----------------------------------------------------------------------------------------------------------- load
+
+    async def load_task(
+        self, task_id: str, history_length: int | None = None, *, include_artifacts: bool = True
+    ) -> Task | None:
+        if history_length is not None and (type(history_length) is not int or history_length < 0):
+            raise InvalidTaskRequest(f"history_length is a whole number that is not negative, not {history_length!r}")
+        task = await self._find(task_id)
+        if task is None:
+            return None
+        return await self._store.task(task, history_length=history_length, include_artifacts=include_artifacts)
+
+    async def _find(self, task_id: str) -> StoredTask | None:
+        return await self._store.find(self.partition, task_id) if _is_id(task_id) else None
+
+    async def get_version(self, task_id: str) -> int | None:
+        """The version of the task, or None."""
+        if not _is_id(task_id):
+            return None
+        return (await self.kernel.log_state(self.partition, EVENTS, task_id)).head or None
+
+    async def list_tasks(self, query: ListTasksQuery) -> ListTasksResult:
+        """A page of the tasks that match, newest status first; see `keelbolt.tasks.listing`."""
+        page = await list_tasks(self._store, self.partition, query)
+        tasks = [task if isinstance(task, Task) else Task.model_validate_json(task) for task in page.tasks]
+        return ListTasksResult(
+            tasks=tasks,
+            next_page_token=page.next_page_token,
+            page_size=page.page_size,
+            total_size=page.total_size,
+        )
+
+    # --------------------------------------------------------------------------------------------------------- create
+
+    async def create_task(self, context_id: str, message: Message, *, idempotency_key: str | None = None) -> Task:
+        _check_context(context_id)
+        key = _key(context_id, idempotency_key) if idempotency_key is not None else None
+        for _ in range(RETRIES):
+            task = await self._create(context_id, message, key)
+            if task is not None:
+                return await self._store.task(task)
+        raise StorageBusy("the task with this key is made and deleted all the time; try again")
+
+    async def _create(self, context_id: str, message: Message, key: str | None) -> StoredTask | None:
+        """The task that was made, or the one that has the key; None: it was deleted meanwhile."""
+        task_id = new_id()
+        now = self._store.clock.wall()
+        text = json_of(message.model_copy(update={"task_id": task_id, "context_id": context_id}), "the message")
+        submitted = StatusNote.of(TaskState.submitted, timestamp(now))
+        notes: list[Note] = [MessageNote(text), submitted]
+        record = TaskRecord(
+            task_id, context_id, submitted.state, submitted.status, now, now, Turn(1, message.message_id), key=key
+        )
+        operations: list[Operation] = [record.insert(), append_notes(task_id, notes)]
+        if key is not None:
+            operations.append(Insert(SENDS, key, to_json({"task": task_id})))
+        try:
+            await self._commit(operations)
+        except CommitRefused as refusal:
+            if key is None or getattr(refusal.check, "collection", None) != SENDS:
+                raise
+            return await self._with_key(key)
+        view = TaskView(task_id, context_id)
+        view.apply(notes)
+        return StoredTask(self.partition, record, view)
+
+    async def _with_key(self, key: str) -> StoredTask | None:
+        found = await self.kernel.get(self.partition, SENDS, key)
+        return await self._store.find(self.partition, from_json(found.body)["task"]) if found is not None else None
+
+    # --------------------------------------------------------------------------------------------------------- update
+
+    async def update_task(
+        self,
+        task_id: str,
+        state: TaskState | None = None,
+        *,
+        status_message: Message | None = None,
+        artifacts: list[ArtifactWrite] | None = None,
+        messages: list[Message] | None = None,
+        task_metadata: dict[str, Any] | None = None,
+        expected_version: int | None = None,
+    ) -> int:
+        if not _is_id(task_id):
+            raise TaskNotFoundError(str(task_id))
+        if expected_version is not None and (type(expected_version) is not int or expected_version < 0):
+            raise InvalidTaskRequest(f"a version is a whole number that is not negative, not {expected_version!r}")
+        change = Change.of(state, status_message, artifacts, messages, task_metadata)
+        for _ in range(RETRIES):
+            version = await self._update(task_id, change, expected_version)
+            if version is not None:
+                if version // SNAPSHOT_ENTRIES != (version - len(change)) // SNAPSHOT_ENTRIES:
+                    await self._snapshot(task_id)
+                return version
+        raise StorageBusy("the task is written by others all the time; try again later")
+
+    async def _update(self, task_id: str, change: Change, expected: int | None) -> int | None:
+        """The new version; None: somebody else was first, look again."""
+        operations: list[Operation] = [] if expected is None else [Head(EVENTS, task_id, expected)]
+        now = self._store.clock.wall()
+        notes = change.notes(timestamp(now))
+        record = await self._store.record(self.partition, task_id)
+        if record is None:
+            raise TaskNotFoundError(task_id)
+        if change.appends_only:
+            operations.append(FieldNotIn(TASKS, task_id, "state", ()))  # it exists: all that an append asks for
+        else:
+            if expected is not None and (found := await self.get_version(task_id)) != expected:
+                raise ConcurrencyError(task_id, expected=expected, found=found)
+            if change.state is not None and record.state.terminal:
+                raise TaskTerminalStateError(task_id, record.state)
+            change.write(record, notes, now)
+            operations.append(record.replace())
+        operations += nudges(self.partition, record, notes)
+        try:
+            receipt = await self._commit([*operations, append_notes(task_id, notes)])
+        except CommitRefused as refusal:
+            if isinstance(refusal.check, FieldNotIn) or (isinstance(refusal.check, Head) and refusal.found == 0):
+                raise TaskNotFoundError(task_id) from None
+            if isinstance(refusal.check, Head):
+                found = refusal.found if isinstance(refusal.found, int) else None
+                raise ConcurrencyError(task_id, expected=expected, found=found) from None
+            return None
+        return receipt.seqs(EVENTS, task_id)[-1]
+
+    async def _snapshot(self, task_id: str) -> None:
+        """Keep loading cheap, however often this task is written. Whoever writes meanwhile takes the next one."""
+        task = await self._find(task_id)
+        if task is None or not task.view.snapshot_due():
+            return
+        head = Head(EVENTS, task_id, task.version)
+        try:
+            await self._commit([head, *snapshot_operations(task.view)])
+        except CommitRefused:
+            return
+
+    async def _commit(self, operations: list[Operation]) -> Receipt:
+        try:
+            return await self.kernel.commit(self.partition, *operations)
+        except InvalidRequest as error:
+            raise InvalidTaskRequest(f"this can't be kept: {error}") from error
+
+    # --------------------------------------------------------------------------------------------------------- delete
+
+    async def delete_task(self, task_id: str) -> bool:
+        """Delete everything of the task; answers whether there was one."""
+        return await erase_task(self._store, self.partition, task_id) if _is_id(task_id) else False
+
+    async def delete_context(self, context_id: str) -> int:
+        """Delete all tasks of a context and what is kept about it; answers how many tasks there were."""
+        _check_context(context_id)
+        return await erase_context(self._store, self.partition, context_id)
+
+    # ------------------------------------------------------------------------------------------------------- contexts
+
+    async def load_context(self, context_id: str) -> ContextT | None:
+        return (await self.load_context_version(context_id))[0]
+
+    async def load_context_version(self, context_id: str) -> tuple[ContextT | None, int]:
+        """What is kept about a context, and its version (0: nothing is)."""
+        _check_context(context_id)
+        record = await self.kernel.get(self.partition, CONTEXTS, context_id)
+        return (None, 0) if record is None else (cast("ContextT", from_json(record.body)), record.version)
+
+    async def update_context(self, context_id: str, context: ContextT, *, version: int | None = None) -> int:
+        """Keep this (JSON) about a context; answers its new version.
+
+        With ``version`` only over what `load_context_version` answered, else ConcurrencyError.
+        """
+        _check_context(context_id)
+        body = json_of(context, "the context")
+        operation: Operation
+        match version:
+            case None:
+                operation = Put(CONTEXTS, context_id, body)
+            case 0:
+                operation = Insert(CONTEXTS, context_id, body)
+            case _:
+                operation = Replace(CONTEXTS, context_id, version, body)
+        try:
+            receipt = await self._commit([operation])
+        except CommitRefused as refusal:
+            found = refusal.found if isinstance(refusal.found, int) else None
+            raise ConcurrencyError(context_id, expected=version, found=found) from None
+        return receipt.version(CONTEXTS, context_id)
+
+
+def _is_id(task_id: str) -> bool:
+    """Whether this could be the id of a task; whatever else it is, there is no such task."""
+    return isinstance(task_id, str) and 0 < len(task_id) <= 200 and task_id.isprintable()
+
+
+def _check_context(context_id: str) -> None:
+    if not isinstance(context_id, str) or not 0 < len(context_id) <= 1000 or not context_id.isprintable():
+        raise InvalidTaskRequest("a context id is 1 to 1000 printable characters")
+
+
+def _key(context_id: str, idempotency_key: str) -> str:
+    """Where an idempotency key is kept: beside the ids of sent messages, none of which begins with two tildes."""
+    if not isinstance(idempotency_key, str):
+        raise InvalidTaskRequest("an idempotency key is a string")
+    text = f"{len(context_id)}:{context_id}{idempotency_key}"
+    return "~~" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,217 @@
+"""Reads tasks from the kernel: a record, a snapshot if there is one, the entries after it."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from keelbolt.errors import InvalidName, InvalidTaskRequest, LogTrimmed, StorageCorrupt, TaskNotFoundError
+from keelbolt.protocol.types import Task, TaskState
+from keelbolt.storage import Clock, Delete, Kernel, Operation, Put
+from keelbolt.tasks.families import EVENTS, SEGMENTS, SNAPSHOTS, TASKS
+from keelbolt.tasks.notes import read_note
+from keelbolt.tasks.record import TaskRecord
+from keelbolt.tasks.view import SNAPSHOT_ENTRIES, Spool, TaskView, step_key
+
+FIRST_PAGE = SNAPSHOT_ENTRIES + 44  # most tasks are read whole by one page, and then need no snapshot
+LOAD_TRIES = 5
+
+
+@dataclass(slots=True)
+class StoredTask:
+    """A task as it was read: its record, and what its log amounts to."""
+
+    partition: str
+    record: TaskRecord
+    view: TaskView
+
+    @property
+    def task_id(self) -> str:
+        return self.record.task_id
+
+    @property
+    def state(self) -> TaskState:
+        return self.view.state
+
+    @property
+    def version(self) -> int:
+        return self.view.head
+
+
+class TaskStore:
+    """The tasks of all partitions of one kernel."""
+
+    def __init__(self, kernel: Kernel, *, clock: Clock | None = None) -> None:
+        self.kernel = kernel
+        self.clock = clock or Clock()
+        self.tell_transitions = False  # put the states a task went through into its metadata
+
+    async def record(self, partition: str, task_id: str) -> TaskRecord | None:
+        try:
+            found = await self.kernel.get(partition, TASKS, task_id)
+        except InvalidName:  # no task has such an id
+            return None
+        return TaskRecord.of(found) if found is not None else None
+
+    async def find(self, partition: str, task_id: str) -> StoredTask | None:
+        """The task, or None. Whatever is written meanwhile, the answer is a state that was stored at some moment."""
+        for _ in range(LOAD_TRIES):
+            record = await self.record(partition, task_id)
+            if record is None:
+                return None
+            view = await self._view(partition, record)
+            if view is not None:
+                return StoredTask(partition, record, view)
+        raise StorageCorrupt(f"task {task_id}: its log and its snapshot don't fit together")
+
+    async def load(self, partition: str, task_id: str) -> StoredTask:
+        """The task; raises TaskNotFoundError."""
+        if not isinstance(task_id, str) or not task_id:
+            raise InvalidTaskRequest("a task id is a string that is not empty")
+        found = await self.find(partition, task_id) if len(task_id) <= 200 and task_id.isprintable() else None
+        if found is None:
+            raise TaskNotFoundError(task_id)
+        return found
+
+    async def _view(self, partition: str, record: TaskRecord) -> TaskView | None:
+        page = await self.kernel.read_log(partition, EVENTS, record.task_id, limit=FIRST_PAGE)
+        if page.floor == 0 and (not page.entries or page.entries[-1].seq >= page.head):
+            view = TaskView(record.task_id, record.context_id)
+            view.apply(map(read_note, page.entries))
+            return view
+        snapshot = await self.kernel.get(partition, SNAPSHOTS, record.task_id)
+        if snapshot is None and page.floor > 0:
+            return None
+        if snapshot is None:
+            view = TaskView(record.task_id, record.context_id)
+        else:
+            view = TaskView.from_index(record.task_id, record.context_id, snapshot.body)
+        try:
+            await self.catch_up(partition, view)
+        except LogTrimmed:
+            return None
+        return view
+
+    async def catch_up(self, partition: str, view: TaskView) -> None:
+        """Take in what was appended since."""
+        while True:
+            page = await self.kernel.read_log(partition, EVENTS, view.task_id, after=view.head)
+            view.apply(map(read_note, page.entries))
+            if view.head >= page.head:
+                return
+
+    # ----------------------------------------------------------------------------------------------------- spools
+
+    async def values(self, partition: str, task_id: str, spool: Spool, *, last: int | None = None) -> list[bytes]:
+        """The values of a spool, as stretches of JSON with commas between them; with ``last`` only those that hold
+        the last so many values. Raises LookupError when the spool was replaced meanwhile.
+        """
+        keys = spool.keys(task_id)
+        if last is not None:
+            wanted = last - len(spool.tail)
+            number = len(keys)
+            while wanted > 0 and number > 0:
+                number -= 1
+                wanted -= spool.segments[number]
+            keys = keys[number:]
+        segments = [] if not keys else await self.kernel.get_many(partition, SEGMENTS, keys)
+        found = [zlib.decompress(segment.body) for segment in segments if segment is not None]
+        if len(found) < len(keys):
+            raise LookupError
+        return found + spool.tail
+
+    async def before_turn(self, partition: str, task_id: str, spool: Spool) -> bytes:
+        """What was in a spool before the turn that wrote to it last, as the inside of a JSON array."""
+        number, place = spool.mark
+        earlier = Spool(spool.name, spool.segments[:number], spool.tail[:place])
+        return b",".join(await self.values(partition, task_id, earlier))
+
+    async def step_result(self, partition: str, task_id: str, turn: int, step: str) -> Any:
+        """The large result of a step, which lies beside the snapshot."""
+        found = await self.kernel.get(partition, SEGMENTS, step_key(task_id, turn, step))
+        if found is None:
+            raise StorageCorrupt(f"task {task_id}: the result of the step {step!r} is missing")
+        return from_json(zlib.decompress(found.body))
+
+    async def artifacts_json(self, task: StoredTask) -> list[bytes]:
+        artifacts = list(task.view.artifacts.values())
+        if not any(artifact.parts.segments for artifact in artifacts):  # the usual case: everything is at hand
+            return [artifact.json() for artifact in artifacts]
+        values = await asyncio.gather(
+            *(self.values(task.partition, task.view.task_id, artifact.parts) for artifact in artifacts)
+        )
+        return [
+            b'{%b,"parts":[%b]}' % (artifact.about, b",".join(parts))
+            for artifact, parts in zip(artifacts, values, strict=True)
+        ]
+
+    async def history_json(self, task: StoredTask, length: int | None) -> bytes:
+        """The last ``length`` messages (None: all), as the inside of a JSON array."""
+        view = task.view
+        if length == 0:
+            return b""
+        values = await self.values(task.partition, view.task_id, view.history, last=length)
+        total = sum(view.history.segments) + len(view.history.tail)
+        if length is None or length >= total:
+            return b",".join(values)
+        if length <= len(view.history.tail):
+            return b",".join(view.history.tail[-length:])
+        messages = from_json(b"[%b]" % b",".join(values))
+        return to_json(messages[-length:])[1:-1]
+
+    async def task_json(
+        self, task: StoredTask, *, history_length: int | None = None, include_artifacts: bool = True
+    ) -> bytes:
+        """The task as version 1.0 of the wire spells it; stored bytes are joined, not decoded."""
+        for _ in range(LOAD_TRIES):
+            try:
+                return await self._task_json(task, history_length, include_artifacts)
+            except LookupError:  # an artifact was replaced meanwhile
+                task = await self.load(task.partition, task.record.task_id)
+        raise StorageCorrupt(f"task {task.record.task_id}: segments are missing")
+
+    async def _task_json(self, task: StoredTask, history_length: int | None, include_artifacts: bool) -> bytes:  # noqa: FBT001
+        view = task.view
+        more = b""
+        if history_length != 0:
+            history = await self.history_json(task, history_length)
+            more += b',"history":[%b]' % history if history else b""
+        if include_artifacts and view.artifacts:
+            more += b',"artifacts":[%b]' % b",".join(await self.artifacts_json(task))
+        metadata = view.metadata or task.record.metadata
+        if self.tell_transitions:
+            told = [{"state": state.replace("_", "-"), "timestamp": moment} for state, moment in view.transitions]
+            metadata = {**metadata, "stateTransitionHistory": told}
+        if metadata:
+            more += b',"metadata":' + to_json(metadata)
+        return b'{"id":%b,"contextId":%b,"status":%b%b}' % (
+            to_json(view.task_id),
+            to_json(view.context_id),
+            view.status,
+            more,
+        )
+
+    async def task(
+        self, task: StoredTask, *, history_length: int | None = None, include_artifacts: bool = True
+    ) -> Task:
+        """The task as a model."""
+        text = await self.task_json(task, history_length=history_length, include_artifacts=include_artifacts)
+        return Task.model_validate_json(text)
+
+
+def snapshot_operations(view: TaskView) -> list[Operation]:
+    """What writes the snapshot that is due, beside the entries that made it due."""
+    snapshot = view.snapshot()
+    if snapshot is None:
+        return []
+    # Segments repeat what the log holds until it is trimmed: packed, they cost a third of that for ordinary text.
+    written: Sequence[Operation] = [
+        Put(SEGMENTS, key, zlib.compress(body, 1)) for key, body in snapshot.segments.items()
+    ]
+    removed = [Delete(SEGMENTS, key) for key in snapshot.obsolete]
+    return [Put(SNAPSHOTS, view.task_id, snapshot.index), *written, *removed]

@@ -1,0 +1,210 @@
+"""Keeps a retention policy: erases what is too old, and trims the logs of what ended a while ago.
+
+It goes through all partitions, in small commits. Any number of processes may do so at once: whatever one of them has
+done already is found done by the others, and what has changed since it was found is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+
+from pydantic_core import from_json
+
+from keelbolt.errors import CommitRefused, KeelboltError, StorageCorrupt, StorageUnavailable
+from keelbolt.storage import Delete, FieldIn, Head, Put, Query, Record, Trim
+from keelbolt.tasks.erase import erase_task, finish_erasures
+from keelbolt.tasks.families import CONTEXTS, EVENTS, PUSH_CURSORS, SWEEPS, TASKS
+from keelbolt.tasks.partitions import all_partitions
+from keelbolt.tasks.pushes import push_key
+from keelbolt.tasks.record import ENDED
+from keelbolt.tasks.retention import RetentionPolicy
+from keelbolt.tasks.store import StoredTask, TaskStore, snapshot_operations
+
+logger = logging.getLogger("keelbolt.tasks")
+
+BATCH = 64  # tasks at once: their commits go to the disk together
+MICROSECONDS = 1_000_000
+
+
+@dataclass(slots=True)
+class Removed:
+    """What a sweep removed (or, tried dry, would remove)."""
+
+    tasks: int = 0
+    logs: int = 0  # trimmed
+    contexts: int = 0
+
+
+async def sweep(
+    store: TaskStore,
+    policy: RetentionPolicy,
+    *,
+    dry: bool = False,
+    progress: Callable[[Removed], None] | None = None,
+) -> Removed:
+    """Go through everything once. ``dry``: only count what would be removed."""
+    removed = Removed()
+    async for partition in all_partitions(store):
+        await _Sweep(store, policy, partition, removed, dry=dry).run()
+        if progress is not None:
+            progress(removed)
+    return removed
+
+
+class _Sweep:
+    """The sweep of one partition."""
+
+    def __init__(self, store: TaskStore, policy: RetentionPolicy, partition: str, removed: Removed, *, dry: bool):
+        self.store = store
+        self.policy = policy
+        self.partition = partition
+        self.removed = removed
+        self.dry = dry
+        self.now = store.clock.wall()
+
+    async def run(self) -> None:
+        if not self.dry:
+            await finish_erasures(self.store, self.partition)
+        for state, age in self.policy.ages():
+            async for records in self._found(Query(TASKS, {"state": state.name}, "updated", until=self._before(age))):
+                await self._erase(records)
+        if self.policy.log is not None:
+            for name in ENDED:
+                await self._trim(name, self._before(self.policy.log))
+
+    def _before(self, age: float) -> int:
+        return self.now - int(age * MICROSECONDS)
+
+    async def _found(self, query: Query) -> AsyncIterator[tuple[Record, ...]]:
+        cursor = None
+        while True:
+            page = await self.store.kernel.find(self.partition, query, limit=BATCH, cursor=cursor)
+            if page.records:
+                yield page.records
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    # ------------------------------------------------------------------------------------------------------- erase
+
+    async def _erase(self, records: Sequence[Record]) -> None:
+        if self.dry:
+            self.removed.tasks += len(records)
+            return
+        self.removed.tasks += sum(await asyncio.gather(*map(self._erase_one, records)))
+        for context_id in {str(record.fields["context"]) for record in records}:
+            await self._forget_context(context_id)
+
+    async def _erase_one(self, record: Record) -> bool:
+        try:
+            return await erase_task(self.store, self.partition, record.key, version=record.version)
+        except StorageCorrupt as error:  # the others can still be erased
+            logger.error("a task could not be erased: %s", error)  # noqa: TRY400
+            return False
+
+    async def _forget_context(self, context_id: str) -> None:
+        """Nobody needs what was kept about a context whose last task is gone."""
+        kept = await self.store.kernel.get(self.partition, CONTEXTS, context_id)
+        if kept is None:
+            return
+        tasks = Query(TASKS, {"context": context_id}, "updated")
+        if (await self.store.kernel.find(self.partition, tasks, limit=1)).records:
+            return
+        with contextlib.suppress(CommitRefused):  # it is in use again
+            await self.store.kernel.commit(self.partition, Delete(CONTEXTS, context_id, kept.version))
+            self.removed.contexts += 1
+
+    # -------------------------------------------------------------------------------------------------------- trim
+
+    async def _trim(self, state: str, before: int) -> None:
+        """Trim what ended since the last sweep looked, up to ``before``; how far that is, is kept in a record."""
+        mark = await self.store.kernel.get(self.partition, SWEEPS, state)
+        since = from_json(mark.body)["updated"] if mark is not None else None
+        async for records in self._found(Query(TASKS, {"state": state}, "updated", since=since, until=before)):
+            self.removed.logs += sum(await asyncio.gather(*(self._trim_one(record.key) for record in records)))
+            if not self.dry:
+                body = b'{"updated":%d}' % int(records[-1].fields["updated"])  # type: ignore[arg-type]
+                await self.store.kernel.commit(self.partition, Put(SWEEPS, state, body))
+
+    async def _trim_one(self, task_id: str) -> bool:
+        if self.dry:
+            log = await self.store.kernel.log_state(self.partition, EVENTS, task_id)
+            return log.floor < log.head
+        try:
+            return await trim_log(self.store, self.partition, task_id)
+        except StorageUnavailable:
+            raise
+        except KeelboltError as error:  # one task must not keep the others from being swept
+            logger.error("a log could not be trimmed: %s", error)  # noqa: TRY400
+            return False
+
+
+async def trim_log(store: TaskStore, partition: str, task_id: str) -> bool:
+    """Replace the log of a finished task by its snapshot; the floor of the log shows that. False: nothing to do."""
+    while True:
+        log = await store.kernel.log_state(partition, EVENTS, task_id)
+        if log.floor >= log.head:
+            return False
+        task = await store.find(partition, task_id)
+        if task is None or not task.view.state.terminal or await _awaited(store, task):
+            return False
+        snapshot = snapshot_operations(task.view)
+        if not snapshot:  # too much for a snapshot: its log is all there is
+            return False
+        try:
+            await store.kernel.commit(
+                partition,
+                Head(EVENTS, task_id, task.view.head),
+                FieldIn(TASKS, task_id, "state", ENDED),
+                *snapshot,
+                Trim(EVENTS, task_id, task.view.head),
+            )
+        except CommitRefused:  # something was appended, or it was erased: look again
+            continue
+        return True
+
+
+async def _awaited(store: TaskStore, task: StoredTask) -> bool:
+    """Whether a webhook has not heard all of it yet: its log is what it is told from."""
+    keys = [push_key(task.task_id, config_id) for config_id in task.record.push]
+    if not keys:
+        return False
+    found = await store.kernel.get_many(task.partition, PUSH_CURSORS, keys)
+    cursors = [from_json(record.body) for record in found if record is not None]
+    active = [cursor for cursor in cursors if cursor["status"] == "active"]
+    return len(cursors) < len(keys) or any(cursor["seq"] < task.view.head for cursor in active)
+
+
+class Sweeper:
+    """Keeps a policy for as long as its process runs."""
+
+    def __init__(self, store: TaskStore, policy: RetentionPolicy) -> None:
+        self._store = store
+        self._policy = policy
+        self._loop: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._loop = asyncio.create_task(self._sweeps(), name="retention")
+
+    async def stop(self) -> None:
+        if self._loop is not None:
+            self._loop.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._loop
+
+    async def _sweeps(self) -> None:
+        while True:
+            # Processes that were started together shall not sweep together.
+            await asyncio.sleep(self._policy.every * random.uniform(0.5, 1.5))  # noqa: S311
+            try:
+                removed = await sweep(self._store, self._policy)
+            except KeelboltError as error:
+                logger.warning("what is too old could not be erased, trying again later: %s", error)
+                continue
+            if removed != Removed():
+                logger.info("retention: %d tasks erased, %d logs trimmed", removed.tasks, removed.logs)

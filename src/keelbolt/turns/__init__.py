@@ -1,0 +1,106 @@
+"""Runs agent turns over a checked storage contract of 27 callbacks, with a durable adapter of its own."""
+
+from __future__ import annotations
+
+from keelbolt.turns.abort import AbortController, AbortSignal
+from keelbolt.turns.callbacks import CALLBACKS, REQUIRED, StorageCallbacks
+from keelbolt.turns.codec import ArtifactTypes, Codec, Resolvers
+from keelbolt.turns.context import TurnContext, TurnInput
+from keelbolt.turns.dispatch import DispatchRunner, Executor
+from keelbolt.turns.dispatch_context import DispatchContext
+from keelbolt.turns.durable import DurableGates, DurableStorage, Scope, StoredGate, durable_storage
+from keelbolt.turns.gates import GateStore, Settlement, TurnGate
+from keelbolt.turns.helpers import ExecutorHelpers
+from keelbolt.turns.hydrate import hydrate
+from keelbolt.turns.memory_bytes import InMemoryMediaStore, InMemorySpoolStore, in_memory_media_reader
+from keelbolt.turns.noop import noop_storage
+from keelbolt.turns.pipeline import Middleware, Next
+from keelbolt.turns.primitives import (
+    Identity,
+    Media,
+    Memory,
+    Message,
+    Retrievable,
+    SpooledArtifact,
+    Thought,
+    Tokenizable,
+    ToolCall,
+    register_encoding,
+    tool_call_checksum,
+)
+from keelbolt.turns.progress import Progress, ProgressStore
+from keelbolt.turns.queue import Persistence
+from keelbolt.turns.raw_dispatch import RawDispatch
+from keelbolt.turns.readers import ByteStore, ListableByteStore, MediaReader, RangeReader, SpoolReader
+from keelbolt.turns.registry import Registry
+from keelbolt.turns.runner import TurnResult, TurnRunner, TurnRunnerConfig
+from keelbolt.turns.sets import InstructionSet, PrimitiveSet
+from keelbolt.turns.tool_registry import ToolRegistry
+from keelbolt.turns.tools import Tool
+from keelbolt.turns.windows import FetchPolicy, TopK, Window
+from keelbolt.turns.worker import TurnWorker, turn_worker
+
+__all__ = [
+    "CALLBACKS",
+    "REQUIRED",
+    "AbortController",
+    "AbortSignal",
+    "ArtifactTypes",
+    "ByteStore",
+    "Codec",
+    "DispatchContext",
+    "DispatchRunner",
+    "DurableGates",
+    "DurableStorage",
+    "Executor",
+    "ExecutorHelpers",
+    "FetchPolicy",
+    "GateStore",
+    "Identity",
+    "InMemoryMediaStore",
+    "InMemorySpoolStore",
+    "InstructionSet",
+    "ListableByteStore",
+    "Media",
+    "MediaReader",
+    "Memory",
+    "Message",
+    "Middleware",
+    "Next",
+    "Persistence",
+    "PrimitiveSet",
+    "Progress",
+    "ProgressStore",
+    "RangeReader",
+    "RawDispatch",
+    "Registry",
+    "Resolvers",
+    "Retrievable",
+    "Scope",
+    "Settlement",
+    "SpoolReader",
+    "SpooledArtifact",
+    "StorageCallbacks",
+    "StoredGate",
+    "Thought",
+    "Tokenizable",
+    "Tool",
+    "ToolCall",
+    "ToolRegistry",
+    "TopK",
+    "TurnContext",
+    "TurnGate",
+    "TurnInput",
+    "TurnResult",
+    "TurnRunner",
+    "TurnRunnerConfig",
+    "TurnWorker",
+    "Window",
+    "durable_storage",
+    "hydrate",
+    "in_memory_media_reader",
+    "noop_storage",
+    "register_encoding",
+    "tool_call_checksum",
+    "turn_worker",
+]

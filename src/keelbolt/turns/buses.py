@@ -1,0 +1,121 @@
+"""Who listens, and how they are told.
+
+A plain listener is called where the event happens, in the order of registration; an async one is started there and
+waited for before ``turn_end``. What a listener raises is logged and changes nothing in the turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+from keelbolt.turns.events import FUNCTIONAL, OBSERVED, TurnWarning, now
+
+Listener: TypeAlias = Callable[[Any], Any]
+
+_log = logging.getLogger(__name__)
+
+
+class Bus:
+    """Listeners by the names of events."""
+
+    __slots__ = ("_listeners", "_names", "_what")
+
+    def __init__(self, names: frozenset[str], what: str) -> None:
+        self._names = names
+        self._what = what
+        self._listeners: dict[str, list[tuple[Listener, bool]]] = {}
+
+    def add(self, name: str, listener: Listener, *, once: bool = False) -> Callable[[], None]:
+        """Tell it about these events; answers how to stop that."""
+        if name not in self._names:
+            raise ValueError(f"{self._what} has no event {name!r}; it has {', '.join(sorted(self._names))}")
+        if not callable(listener):
+            raise TypeError(f"a listener is a function of one argument, not {type(listener).__name__}")
+        entry = (listener, once)
+        self._listeners.setdefault(name, []).append(entry)
+        return lambda: self._drop(name, entry)
+
+    def remove(self, name: str, listener: Listener) -> None:
+        """Stop telling it."""
+        for entry in list(self._listeners.get(name, ())):
+            if entry[0] == listener:
+                self._drop(name, entry)
+
+    def take(self, name: str) -> list[Listener]:
+        """Who is told now."""
+        found = self._listeners.get(name)
+        if not found:
+            return []
+        told = [listener for listener, _once in found]
+        self._listeners[name] = [entry for entry in found if not entry[1]]
+        return told
+
+    def _drop(self, name: str, entry: tuple[Listener, bool]) -> None:
+        self._listeners[name] = [held for held in self._listeners.get(name, []) if held is not entry]
+
+
+class Emitter:
+    """Tells the listeners of one turn, and knows which of them still work."""
+
+    __slots__ = ("_functional", "_hooks", "_observed", "_timeout", "_working")
+
+    def __init__(
+        self,
+        functional: Bus | None = None,
+        observed: Bus | None = None,
+        *,
+        hooks: Mapping[str, Listener] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> None:
+        self._functional = functional or Bus(FUNCTIONAL, "the functional bus")
+        self._observed = observed or Bus(OBSERVED, "the observability bus")
+        self._hooks = hooks or {}
+        self._timeout = timeout_seconds
+        self._working: set[asyncio.Task[None]] = set()
+
+    def emit(self, name: str, payload: Any) -> None:
+        """Tell everybody who listens to this."""
+        if name in self._hooks:
+            self._tell(name, self._hooks[name], payload)
+        for listener in (self._functional if name in FUNCTIONAL else self._observed).take(name):
+            self._tell(name, listener, payload)
+
+    def warn(self, kind: str, message: str) -> None:
+        _log.warning(message)
+        self.emit("warning", TurnWarning(kind=kind, message=message, emitted_at=now()))
+
+    async def drain(self) -> None:
+        """Wait for the async listeners; one that takes longer than the timeout is cancelled."""
+        while self._working:
+            try:
+                _done, late = await asyncio.wait(self._working, timeout=self._timeout)
+            except asyncio.CancelledError:
+                for task in self._working:
+                    task.cancel()
+                raise
+            for task in late:
+                _log.warning("an async listener did not end in time and was cancelled")
+                task.cancel()
+            self._working -= late
+
+    def _tell(self, name: str, listener: Listener, payload: Any) -> None:
+        try:
+            answer = listener(payload)
+        except Exception:  # noqa: BLE001
+            _log.exception("a listener of %r raised; the turn goes on", name)
+            return
+        if inspect.isawaitable(answer):
+            task = asyncio.ensure_future(_finish(name, answer))
+            self._working.add(task)
+            task.add_done_callback(self._working.discard)
+
+
+async def _finish(name: str, answer: Awaitable[Any]) -> None:
+    try:
+        await answer
+    except Exception:  # noqa: BLE001
+        _log.exception("an async listener of %r raised; the turn goes on", name)

@@ -1,0 +1,145 @@
+"""The storage contract: 27 callbacks that must be there, and one that may.
+
+`StorageCallbacks` shows their shapes to editors; `CALLBACKS` is what is checked when a runner is made. Each may be
+plain or async. The context they are given is always the turn's, also for calls made in a dispatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NotRequired, TypeAlias, TypedDict, TypeVar
+
+from keelbolt.turns.events import KINDS, OPS
+from keelbolt.turns.primitives import Memory, Message, Retrievable, Thought, Tokenizable, ToolCall
+from keelbolt.turns.readers import ByteSource, MediaReader, SpoolReader
+
+if TYPE_CHECKING:
+    from keelbolt.turns.context import TurnContext
+    from keelbolt.turns.tools import Tool
+
+T = TypeVar("T")
+
+Fetch: TypeAlias = "Callable[[TurnContext], Awaitable[Sequence[T]] | Sequence[T]]"
+Persist: TypeAlias = "Callable[[TurnContext, T], Awaitable[Any] | Any]"
+Conduit: TypeAlias = "Callable[[TurnContext, str, ByteSource], Awaitable[T] | T]"
+ReplaceGroup: TypeAlias = "Callable[[TurnContext, Sequence[str], Sequence[ToolCall]], Awaitable[Any] | Any]"
+
+
+class StorageCallbacks(TypedDict):
+    """All 27, and the optional one."""
+
+    fetch_memories_callback: Fetch[Memory]
+    fetch_messages_callback: Fetch[Message]
+    fetch_thoughts_callback: Fetch[Thought]
+    fetch_tool_calls_callback: Fetch[ToolCall]
+    fetch_tools_callback: Fetch[Tool]
+    fetch_retrievables_callback: Fetch[Retrievable]
+    refresh_standing_instructions_callback: Fetch[str | Tokenizable]
+    store_message_callback: Persist[Message]
+    mutate_message_callback: Persist[Message]
+    delete_message_callback: Persist[str]
+    store_memory_callback: Persist[Memory]
+    mutate_memory_callback: Persist[Memory]
+    delete_memory_callback: Persist[str]
+    store_thought_callback: Persist[Thought]
+    mutate_thought_callback: Persist[Thought]
+    delete_thought_callback: Persist[str]
+    store_tool_call_callback: Persist[ToolCall]
+    mutate_tool_call_callback: Persist[ToolCall]
+    delete_tool_call_callback: Persist[str]
+    store_retrievable_callback: Persist[Retrievable]
+    mutate_retrievable_callback: Persist[Retrievable]
+    delete_retrievable_callback: Persist[str]
+    store_standing_instruction_callback: Persist[str | Tokenizable]
+    mutate_standing_instruction_callback: Persist[str | Tokenizable]
+    delete_standing_instruction_callback: Persist[str | Tokenizable]
+    store_media_bytes_callback: Conduit[MediaReader]
+    store_retrievable_bytes_callback: Conduit[SpoolReader]
+    replace_tool_call_group_callback: NotRequired[ReplaceGroup]
+
+
+class SomeCallbacks(TypedDict, total=False):
+    """Any of them: what replaces those of a storage. The same names and shapes once more, since none is required."""
+
+    fetch_memories_callback: Fetch[Memory]
+    fetch_messages_callback: Fetch[Message]
+    fetch_thoughts_callback: Fetch[Thought]
+    fetch_tool_calls_callback: Fetch[ToolCall]
+    fetch_tools_callback: Fetch[Tool]
+    fetch_retrievables_callback: Fetch[Retrievable]
+    refresh_standing_instructions_callback: Fetch[str | Tokenizable]
+    store_message_callback: Persist[Message]
+    mutate_message_callback: Persist[Message]
+    delete_message_callback: Persist[str]
+    store_memory_callback: Persist[Memory]
+    mutate_memory_callback: Persist[Memory]
+    delete_memory_callback: Persist[str]
+    store_thought_callback: Persist[Thought]
+    mutate_thought_callback: Persist[Thought]
+    delete_thought_callback: Persist[str]
+    store_tool_call_callback: Persist[ToolCall]
+    mutate_tool_call_callback: Persist[ToolCall]
+    delete_tool_call_callback: Persist[str]
+    store_retrievable_callback: Persist[Retrievable]
+    mutate_retrievable_callback: Persist[Retrievable]
+    delete_retrievable_callback: Persist[str]
+    store_standing_instruction_callback: Persist[str | Tokenizable]
+    mutate_standing_instruction_callback: Persist[str | Tokenizable]
+    delete_standing_instruction_callback: Persist[str | Tokenizable]
+    store_media_bytes_callback: Conduit[MediaReader]
+    store_retrievable_bytes_callback: Conduit[SpoolReader]
+    replace_tool_call_group_callback: ReplaceGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Callback:
+    """One of them: how it is called, and whether it must be there."""
+
+    name: str
+    parameters: tuple[str, ...]
+    required: bool = True
+
+    @property
+    def arity(self) -> int:
+        return len(self.parameters)
+
+    @property
+    def shape(self) -> str:
+        return f"({', '.join(self.parameters)})"
+
+
+FETCHES = (
+    "fetch_memories",
+    "fetch_messages",
+    "fetch_thoughts",
+    "fetch_tool_calls",
+    "fetch_tools",
+    "fetch_retrievables",
+    "refresh_standing_instructions",
+)
+CONDUITS = ("store_media_bytes", "store_retrievable_bytes")
+
+
+def _persist() -> list[Callback]:
+    by_id = {"delete": "id"}
+    return [
+        Callback(
+            f"{op}_{kind}_callback",
+            ("ctx", "value" if kind == "standing_instruction" else by_id.get(op, kind)),
+        )
+        for kind in KINDS
+        for op in OPS
+    ]
+
+
+CALLBACKS: Mapping[str, Callback] = {
+    callback.name: callback
+    for callback in (
+        *(Callback(f"{name}_callback", ("ctx",)) for name in FETCHES),
+        *_persist(),
+        *(Callback(f"{name}_callback", ("ctx", "id", "data")) for name in CONDUITS),
+        Callback("replace_tool_call_group_callback", ("ctx", "ids", "replacements"), required=False),
+    )
+}
+REQUIRED: tuple[str, ...] = tuple(name for name, callback in CALLBACKS.items() if callback.required)

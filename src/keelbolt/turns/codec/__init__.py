@@ -1,0 +1,19 @@
+"""Primitives as JSON and back: `Codec`. Bytes are never in it, only descriptors of the readers that read them."""
+
+from __future__ import annotations
+
+from keelbolt.turns.codec.codec import Codec, Primitive, readers_of
+from keelbolt.turns.codec.kinds import KINDS, Kind, kind_of
+from keelbolt.turns.codec.resolvers import ArtifactTypes, Resolver, Resolvers
+
+__all__ = [
+    "KINDS",
+    "ArtifactTypes",
+    "Codec",
+    "Kind",
+    "Primitive",
+    "Resolver",
+    "Resolvers",
+    "kind_of",
+    "readers_of",
+]

@@ -1,0 +1,158 @@
+"""The context of a turn: what middleware of the turn and every storage callback are given."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from keelbolt.errors import InvalidInitialRegistryValue, InvalidTurnContext
+from keelbolt.storage.ids import new_id
+from keelbolt.turns.abort import AbortController, AbortSignal
+from keelbolt.turns.buses import Emitter
+from keelbolt.turns.events import Kind, Op
+from keelbolt.turns.gates import GateStore, TurnGate, pass_gate, question
+from keelbolt.turns.holdings import Holdings, Write
+from keelbolt.turns.primitives import Tokenizable, ToolCall
+from keelbolt.turns.progress import ProgressStore
+from keelbolt.turns.registry import Registry
+from keelbolt.turns.surface import Surface
+from keelbolt.turns.tool_registry import ToolRegistry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnInput:
+    """What a turn begins with. It has no history and no user: hydrate the one, and put the other into the stash.
+
+    A turn that is given a ``turn_id`` can be begun again under it: with a ``progress_store`` it goes on after the last
+    iteration that was stored.
+    """
+
+    system_prompt: str | Tokenizable
+    standing_instructions: Sequence[str | Tokenizable] = ()
+    stash: Mapping[str, Any] | None = None
+    abort_controller: AbortController | None = None
+    turn_id: str | None = None
+
+
+class TurnContext(Surface):
+    """One turn. Its sets begin empty (instructions come from the input), and a write goes straight to storage.
+
+    Writes here change no set, fire no hook and retry nothing: what the callback raises comes out.
+    """
+
+    __slots__ = (
+        "_callbacks",
+        "_gates",
+        "_opened",
+        "_stage",
+        "id",
+        "iterations_done",
+        "progress",
+        "stash",
+        "system_prompt",
+        "tools",
+    )
+
+    def __init__(
+        self,
+        turn_input: TurnInput,
+        *,
+        callbacks: Mapping[str, Callable[..., Any]],
+        tools: ToolRegistry,
+        emitter: Emitter,
+        gate_store: GateStore | None = None,
+        progress_store: ProgressStore | None = None,
+    ) -> None:
+        if not isinstance(turn_input, TurnInput):
+            raise InvalidTurnContext(f"a turn begins with a TurnInput, not {type(turn_input).__name__}")
+        self.id = _turn_id(turn_input.turn_id)
+        self.iterations_done = 0  # in earlier runs of this turn
+        self._stage = "turn"
+        self._opened: Counter[str] = Counter()  # gates without an id, by what they ask
+        self.system_prompt = _prompt(turn_input.system_prompt)
+        self.holdings = Holdings(instructions=_instructions(turn_input.standing_instructions))
+        self.stash = _stash(turn_input.stash)
+        self.tools = tools
+        controller = turn_input.abort_controller
+        if controller is not None and not isinstance(controller, AbortController):
+            raise InvalidTurnContext(f"abort_controller is an AbortController, not {type(controller).__name__}")
+        self._controller = AbortController() if controller is None else controller
+        self._callbacks = callbacks
+        self._emitter = emitter
+        self._gates = gate_store
+        self.progress = progress_store if turn_input.turn_id is not None else None
+
+    @property
+    def turn_id(self) -> str:
+        return self.id
+
+    async def _pass(self, **gate: Any) -> Any:
+        return await self.pass_gate(self.abort_signal, **gate)
+
+    async def pass_gate(self, signal: AbortSignal, **fields: Any) -> Any:
+        """Wait at a gate that this signal breaks: the turn's own, or that of a dispatch of this turn."""
+        if self._gates is not None and fields.get("id") is None:
+            asked = question(**fields)
+            self._opened[asked] += 1
+            fields["id"] = f"{self._stage}.{asked}.{self._opened[asked]}"
+        gate = TurnGate(turn_id=self.id, **fields)
+        return await pass_gate(self, gate, signal=signal, emitter=self._emitter, store=self._gates)
+
+    def begin_iteration(self, iteration: int) -> None:
+        """Gates are numbered by iteration, so that one that is repeated after a crash opens the same gates again."""
+        self._stage = str(iteration)
+        self._opened.clear()
+
+    async def replace_tool_call_group(self, ids: Sequence[str], replacements: Sequence[ToolCall]) -> Any:
+        """Put these calls in the place of those: in one step where storage can, else deleted and stored one by one.
+
+        When that breaks off, the error has ``deleted_ids``: those that are gone.
+        """
+        return await self._replace(ids, replacements, together="replace_tool_call_group_callback" in self._callbacks)
+
+    async def perform(self, write: Write) -> Any:
+        """Call the callback of a write that a dispatch has queued."""
+        if write.op == "replace":
+            return await self.replace_tool_call_group(*write.value)
+        return await self._call(write.callback, write.value)
+
+    def _write(self, op: Op, kind: Kind, value: Any) -> Coroutine[Any, Any, Any]:
+        return self._call(f"{op}_{kind}_callback", value)
+
+    async def _call(self, callback: str, *arguments: Any) -> Any:
+        answer = self._callbacks[callback](self, *arguments)
+        return await answer if inspect.isawaitable(answer) else answer
+
+
+def _turn_id(value: object) -> str:
+    if value is None:
+        return new_id()
+    if not isinstance(value, str) or not value:
+        raise InvalidTurnContext(f"turn_id is a str that is not empty, or None for a new one, not {value!r}")
+    return value
+
+
+def _prompt(value: object) -> Tokenizable:
+    if not isinstance(value, str | Tokenizable) or not value:
+        raise InvalidTurnContext("system_prompt is a str or a Tokenizable that is not empty")
+    return Tokenizable.of(value).copy()
+
+
+def _instructions(value: object) -> list[str | Tokenizable]:
+    if isinstance(value, str | Tokenizable) or not isinstance(value, Iterable):
+        raise InvalidTurnContext(f"standing_instructions is a list of texts, not {type(value).__name__}")
+    found = list(value)
+    for item in found:
+        if not isinstance(item, str | Tokenizable) or not item:
+            raise InvalidTurnContext("standing_instructions holds texts (str or Tokenizable) that are not empty")
+    return found
+
+
+def _stash(value: Any) -> Registry:
+    try:
+        return Registry(value)
+    except InvalidInitialRegistryValue as wrong:
+        raise InvalidTurnContext(f"stash: {wrong}") from wrong

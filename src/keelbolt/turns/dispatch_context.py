@@ -1,0 +1,252 @@
+"""The context of a dispatch: what executors, tools and dispatch middleware are given."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from keelbolt.errors import (
+    DispatchNacked,
+    InvalidInitialValue,
+    InvalidLlmDispatchInput,
+    InvalidLlmExecutionContext,
+    LlmExecutionAlreadySignalled,
+    LlmExecutionGateNotSupported,
+)
+from keelbolt.storage.ids import new_id
+from keelbolt.turns.abort import AbortController, linked
+from keelbolt.turns.buses import Emitter
+from keelbolt.turns.context import TurnContext
+from keelbolt.turns.events import PAST, Kind, Op
+from keelbolt.turns.holdings import Write, checked_write
+from keelbolt.turns.primitives import Tokenizable, ToolCall
+from keelbolt.turns.progress import Progress
+from keelbolt.turns.queue import Destination, Persistence, WriteQueue
+from keelbolt.turns.raw_dispatch import RawDispatch
+from keelbolt.turns.registry import Registry
+from keelbolt.turns.surface import Surface
+from keelbolt.turns.tool_registry import ToolRegistry
+
+UnitOfWork = Callable[[TurnContext], AbstractAsyncContextManager[Any]]
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchSeed:
+    """What a dispatch context grows from: a turn, or a raw dispatch."""
+
+    source: TurnContext | None
+    raw: RawDispatch | None
+    emitter: Emitter
+    persistence: Persistence = "deferred"
+    unit_of_work: UnitOfWork | None = None
+    check_artifact_ids: bool = False
+
+
+class DispatchContext(Surface):
+    """One dispatch. Its sets are copies of the turn's, and show every write at once.
+
+    Storage and the turn's sets see the writes of an iteration when it succeeds (or at `checkpoint`), and never when it
+    is nacked, aborted or raises. Writes are queued by the call itself; awaiting them is good manners, not a need.
+    """
+
+    __slots__ = (
+        "_acked",
+        "_checks_ids",
+        "_nack_error",
+        "_on_ack",
+        "_raw",
+        "_source",
+        "_wait_for",
+        "dispatch_id",
+        "iteration",
+        "queue",
+        "stash",
+        "system_prompt",
+        "tools",
+        "unlink",
+    )
+
+    def __init__(self, seed: DispatchSeed) -> None:
+        if not isinstance(seed, DispatchSeed):
+            raise InvalidLlmDispatchInput("a dispatch context is made by dispatch(), not by hand")
+        source, raw = seed.source, seed.raw
+        if source is not None:
+            self.holdings = source.holdings.copy()
+            self.system_prompt = source.system_prompt.copy()
+            self.stash = Registry(source.stash.all())
+            self.tools = source.tools.copy()
+            self._controller, self.unlink = linked(source.abort_signal)
+            self._wait_for: Callable[..., Any] | None = partial(source.pass_gate, self._controller.signal)
+        else:
+            assert raw is not None
+            self.holdings = raw.holdings()
+            self.system_prompt = Tokenizable.of(raw.system_prompt)
+            self.stash = Registry(raw.stash)
+            self.tools = ToolRegistry(raw.tools)
+            self._controller, self.unlink = linked((raw.abort_controller or AbortController()).signal)
+            self._wait_for = raw.wait_for
+        self._source = source
+        self._raw = raw
+        self._emitter = seed.emitter
+        self._checks_ids = seed.check_artifact_ids
+        self.dispatch_id = new_id()
+        self.iteration = 0
+        self._acked = False
+        self._nack_error: BaseException | None = None
+        self._on_ack: list[Callable[[], Any]] = []
+        self.queue = WriteQueue(self._destination(seed.unit_of_work), seed.persistence)
+
+    # ------------------------------------------------------------------------------------------------- what it is
+
+    @property
+    def id(self) -> str:
+        return self.dispatch_id
+
+    @property
+    def turn_id(self) -> str:
+        """The id of the turn; of the dispatch itself, if it stands alone."""
+        return self._source.id if self._source is not None else self.dispatch_id
+
+    def tool_call_count(self, checksum: str) -> int:
+        """How many calls of this checksum there are: the same tool with the same arguments."""
+        return sum(call.checksum == checksum for call in self.turn_tool_calls)
+
+    # -------------------------------------------------------------------------------------------------- signalling
+
+    @property
+    def is_signalled(self) -> bool:
+        return self._acked or self._nack_error is not None
+
+    @property
+    def is_acked(self) -> bool:
+        return self._acked
+
+    @property
+    def nack_error(self) -> BaseException | None:
+        return self._nack_error
+
+    def ack(self) -> None:
+        """The work is done: after this iteration its writes are stored and the dispatch ends."""
+        self._signal_once()
+        self._acked = True
+        for handler in list(self._on_ack):
+            try:
+                handler()
+            except Exception:  # noqa: BLE001
+                _log.exception("a handler of on_ack raised; the others are called all the same")
+
+    def nack(self, error: BaseException | str | None = None) -> None:
+        """The work failed: the writes of this iteration are dropped and the dispatch ends with this error."""
+        self._signal_once()
+        self._nack_error = error if isinstance(error, BaseException) else DispatchNacked(error and str(error))
+
+    def on_ack(self, handler: Callable[[], Any], /) -> Callable[[], None]:
+        """Call it inside `ack`; answers how to take that back."""
+        self._on_ack.append(handler)
+
+        def forget() -> None:
+            if handler in self._on_ack:
+                self._on_ack.remove(handler)
+
+        return forget
+
+    def _signal_once(self) -> None:
+        if self.is_signalled:
+            raise LlmExecutionAlreadySignalled
+
+    # ------------------------------------------------------------------------------------------------------ writes
+
+    @property
+    def pending(self) -> tuple[Write, ...]:
+        """The writes that storage does not have yet."""
+        return self.queue.pending
+
+    def begin_iteration(self, number: int) -> None:
+        """The so-manieth of this dispatch; those of earlier runs of the turn were before it."""
+        self.iteration = number
+        if self._source is not None:
+            self.iteration += self._source.iterations_done
+            self._source.begin_iteration(self.iteration)
+
+    async def store_iteration(self) -> None:
+        """Bring this iteration into storage, and with it that it is there."""
+        source = self._source
+        mark = None
+        if source is not None and source.progress is not None:
+            mark = partial(source.progress.reached, source, Progress(self.iteration + 1, ended=self._acked))
+        await self.queue.flush(mark)
+
+    async def checkpoint(self) -> None:
+        """Bring what was written so far into storage now, so that neither a nack nor a crash takes it back."""
+        await self.queue.flush()
+
+    def replace_tool_call_group(
+        self, ids: Sequence[str], replacements: Sequence[ToolCall]
+    ) -> Coroutine[Any, Any, None]:
+        """Put these calls in the place of those, in one step where storage can."""
+        for call in replacements:
+            checked_write("store", "tool_call", call)
+        if isinstance(ids, str) or not all(isinstance(one, str) and one for one in ids):
+            raise InvalidInitialValue("replace_tool_call_group takes a list of ids and a list of ToolCall")
+        return self._queue_write(Write("replace", "tool_call", (tuple(ids), tuple(replacements))))
+
+    def _write(self, op: Op, kind: Kind, value: Any) -> Coroutine[Any, Any, None]:
+        return self._queue_write(checked_write(op, kind, value))
+
+    def _queue_write(self, write: Write) -> Coroutine[Any, Any, None]:
+        self.queue.check_open()
+        if self._checks_ids:
+            self.holdings.check_artifact_ids(write)
+        self.holdings.apply(write)
+        return self.queue.put(write)
+
+    def _destination(self, unit_of_work: UnitOfWork | None) -> Destination:
+        source = self._source
+        if source is None:
+            return Destination(perform=self._perform_raw, mirror=lambda _write: None, tell=self._tell)
+        unit = None if unit_of_work is None else (lambda: unit_of_work(source))
+        return Destination(perform=source.perform, mirror=source.holdings.apply, tell=self._tell, unit_of_work=unit)
+
+    def _tell(self, write: Write) -> None:
+        if write.op != "replace":
+            self._emitter.emit(f"{PAST[write.op]}_{write.kind}", write.value)
+            return
+        ids, replacements = write.value
+        for one in ids:
+            self._emitter.emit("deleted_tool_call", one)
+        for call in replacements:
+            self._emitter.emit("stored_tool_call", call)
+
+    # -------------------------------------------------------------------------------------- reads, bytes and gates
+
+    async def _call(self, callback: str, *arguments: Any) -> Any:
+        if self._source is not None:
+            return await self._source._call(callback, *arguments)  # noqa: SLF001 - the same method of the turn
+        function = self._raw_callback(callback)
+        if function is None:
+            if callback.endswith("_bytes_callback"):
+                raise InvalidLlmExecutionContext(f"there is no {callback}; pass one in callbacks= of the raw dispatch")
+            return []
+        answer = function(self, *arguments)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    def _raw_callback(self, name: str) -> Callable[..., Any] | None:
+        assert self._raw is not None
+        return self._raw.callbacks.get(name)
+
+    async def _perform_raw(self, write: Write) -> None:
+        if write.op == "replace":
+            await self._replace(*write.value, together=self._raw_callback(write.callback) is not None)
+        else:
+            await self._call(write.callback, write.value)
+
+    async def _pass(self, **gate: Any) -> Any:
+        if self._wait_for is None:
+            raise LlmExecutionGateNotSupported
+        return await self._wait_for(**gate)

@@ -1,0 +1,29 @@
+"""The durable adapter: `durable_storage(url)` gives the 27 callbacks over any engine of the kernel."""
+
+from __future__ import annotations
+
+from keelbolt.turns.durable.adapter import DurableStorage, durable_storage
+from keelbolt.turns.durable.gate_records import StoredGate
+from keelbolt.turns.durable.gates import DurableGates
+from keelbolt.turns.durable.policies import Policy
+from keelbolt.turns.durable.progress import DurableProgress
+from keelbolt.turns.durable.readers import StoredMediaReader, StoredSpoolReader
+from keelbolt.turns.durable.retention import Removed
+from keelbolt.turns.durable.scope import Scope, scope_in_stash
+from keelbolt.turns.durable.shelves import TurnBlobs, TurnBytes
+
+__all__ = [
+    "DurableGates",
+    "DurableProgress",
+    "DurableStorage",
+    "Policy",
+    "Removed",
+    "Scope",
+    "StoredGate",
+    "StoredMediaReader",
+    "StoredSpoolReader",
+    "TurnBlobs",
+    "TurnBytes",
+    "durable_storage",
+    "scope_in_stash",
+]

@@ -1,0 +1,282 @@
+"""`durable_storage`: the 27 callbacks over any engine of the kernel."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Self, Unpack, cast
+
+from keelbolt.errors import InvalidValue, SchemaTooNew, StorageClosed, TurnStorageSchema
+from keelbolt.storage import Kernel, open_storage
+from keelbolt.turns.callbacks import StorageCallbacks
+from keelbolt.turns.codec import KINDS, ArtifactTypes, Codec, Kind, Resolvers
+from keelbolt.turns.codec.kinds import PLURALS
+from keelbolt.turns.dispatch import Executor
+from keelbolt.turns.durable import retention
+from keelbolt.turns.durable.blobs import Blobs, Conduit, Shelf
+from keelbolt.turns.durable.families import FAMILIES
+from keelbolt.turns.durable.format import check_format, upgrade
+from keelbolt.turns.durable.gates import DurableGates
+from keelbolt.turns.durable.places import Place, Where
+from keelbolt.turns.durable.policies import Policy
+from keelbolt.turns.durable.progress import DurableProgress
+from keelbolt.turns.durable.readers import EAGER_BYTES
+from keelbolt.turns.durable.records import Duplicates
+from keelbolt.turns.durable.retention import Removed
+from keelbolt.turns.durable.scope import Reach, ScopeOf, Turn, as_scope, name, partition_of, scope_in_stash, under
+from keelbolt.turns.durable.shelves import TurnBlobs
+from keelbolt.turns.durable.store import TurnStore
+from keelbolt.turns.durable.unit import current
+from keelbolt.turns.primitives import Message
+from keelbolt.turns.readers import answer
+from keelbolt.turns.runner import TurnRunner, TurnRunnerChanges
+from keelbolt.turns.windows import FetchPolicy
+
+Callback = Callable[..., Awaitable[Any]]
+REAP_SECONDS = 3600.0
+
+
+def durable_storage(
+    storage: str | Kernel,
+    *,
+    scope: ScopeOf = scope_in_stash,
+    fetch: FetchPolicy | None = None,
+    duplicates: Duplicates = "refuse",
+    upsert: bool = False,
+    memories: Reach = "agent",
+    standing_instructions: Reach = "agent",
+    tools: Sequence[Any] | Callable[[Any], Any] = (),
+    resolvers: Resolvers | None = None,
+    artifacts: ArtifactTypes | None = None,
+    eager_bytes: int = EAGER_BYTES,
+    clock: Callable[[], float] = time.time,
+) -> DurableStorage:
+    """Storage of turns in this URL (or in a kernel that is open), to be used as an async context manager.
+
+        async with durable_storage("sqlite:///agent.db") as storage:
+            runner = TurnRunner(executor_callback=execute, **storage.callbacks(), unit_of_work=storage.unit_of_work)
+
+    ``scope`` answers whose turn it is; by default the stash holds it under "scope". ``tools`` is what fetch_tools
+    answers. ``resolvers`` open readers that you describe yourself, ``artifacts`` names your kinds of SpooledArtifact.
+    Texts of up to ``eager_bytes`` are read as a whole when a line is asked for. The rest is in `Policy`.
+    """
+    if isinstance(eager_bytes, bool) or not isinstance(eager_bytes, int) or eager_bytes < 0:
+        raise InvalidValue(f"eager_bytes is a whole number from 0, not {eager_bytes!r}")
+    policy = Policy(fetch or FetchPolicy(), duplicates, upsert, memories, standing_instructions)
+    return DurableStorage(
+        storage,
+        scope=scope,
+        policy=policy,
+        tools=tools,
+        codec=Codec(resolvers, artifacts),
+        eager_bytes=eager_bytes,
+        clock=clock,
+    )
+
+
+class DurableStorage:
+    """Made by `durable_storage`. Several processes may use the same storage at once."""
+
+    def __init__(
+        self,
+        storage: str | Kernel,
+        *,
+        scope: ScopeOf,
+        policy: Policy,
+        tools: Sequence[Any] | Callable[[Any], Any],
+        codec: Codec,
+        eager_bytes: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._own = isinstance(storage, str)
+        self.kernel = open_storage(storage, declare=FAMILIES) if isinstance(storage, str) else storage
+        self._scope = scope
+        self._tools = tools
+        self._clock = clock
+        blobs = Blobs(self.kernel, self._now, eager_bytes=eager_bytes)
+        self._store = TurnStore(self.kernel, codec, blobs, policy, self._now)
+        self.blobs = TurnBlobs(blobs, self._shelf)
+        self.gates = DurableGates(self.kernel, self.place)
+        self.progress = DurableProgress(self.kernel, self.place, self._now)
+        self._open = False
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Open the storage and bring an older form of it up to date; a newer one raises TurnStorageSchema."""
+        if not self._own:
+            await self.kernel.declare(*FAMILIES)
+        else:
+            try:
+                await self.kernel.open()
+            except SchemaTooNew as newer:
+                raise TurnStorageSchema(str(newer), cause=newer) from newer
+        try:
+            await upgrade(self.kernel)
+        except BaseException:
+            await self.close()
+            raise
+        self._open = True
+
+    async def close(self) -> None:
+        """Let go of the storage, if it was opened here."""
+        self._open = False
+        if self._own:
+            await self.kernel.close()
+
+    async def migrate(self) -> list[int]:
+        """Bring an older form up to date, as opening does; answers the forms that were reached."""
+        await check_format(self.kernel)
+        return await upgrade(self.kernel)
+
+    # --------------------------------------------------------------------------------------------------- callbacks
+
+    def callbacks(self) -> StorageCallbacks:
+        """The 27 callbacks, and the one that replaces a group of tool calls, by the names that a TurnRunner takes."""
+        found: dict[str, Callback] = {}
+        for kind in KINDS:
+            found[fetch_name(kind)] = self._fetching(kind)
+            found[f"store_{kind}_callback"] = self._changing(self._store.store, kind)
+            found[f"mutate_{kind}_callback"] = self._changing(self._store.mutate, kind)
+            found[f"delete_{kind}_callback"] = self._changing(self._store.delete, kind)
+        found["fetch_tools_callback"] = self._fetch_tools
+        found["store_media_bytes_callback"] = self._conduit("media")
+        found["store_retrievable_bytes_callback"] = self._conduit("retrievable")
+        found["replace_tool_call_group_callback"] = self._replace_tool_calls
+        return cast("StorageCallbacks", found)
+
+    def runner(self, *, executor_callback: Executor, **changes: Unpack[TurnRunnerChanges]) -> TurnRunner:
+        """A TurnRunner on this storage: its callbacks, its unit of work, its gates, and how far turns are.
+
+            runner = storage.runner(executor_callback=execute, tools=[add])
+
+        A callback given here replaces the storage's own, and has no part in the unit of work.
+        """
+        ours = {"unit_of_work": self.unit_of_work, "gate_store": self.gates, "progress_store": self.progress}
+        config: dict[str, Any] = {**self.callbacks(), **ours, **changes}
+        return TurnRunner(executor_callback=executor_callback, **config)
+
+    def unit_of_work(self, ctx: Turn) -> AbstractAsyncContextManager[object]:
+        """Within this, what the callbacks of this turn write is one commit at the end; nothing, if it is left early.
+
+        Fetches see it afterwards. A callback that you replaced by one of your own has no part in it.
+        """
+        return self._store.unit(self._where(ctx), ctx)
+
+    async def messages_of(self, ctx: Turn) -> list[Message]:
+        """The messages that this very turn has stored, among the last 500 of its thread."""
+        return await self._store.fetch_of_turn(self._where(ctx), "message")
+
+    @property
+    def is_open(self) -> bool:
+        return self._open
+
+    def _fetching(self, kind: Kind) -> Callback:
+        async def fetch(ctx: Turn) -> list[Any]:
+            return await self._store.fetch(self._where(ctx), kind)
+
+        return _called(fetch, fetch_name(kind))
+
+    def _changing(self, change: Callable[[Where, Kind, Any], Awaitable[None]], kind: Kind) -> Callback:
+        async def write(ctx: Turn, value: Any) -> None:
+            await change(self._where(ctx), kind, value)
+
+        return _called(write, f"{change.__name__}_{kind}_callback")
+
+    def _conduit(self, conduit: Conduit) -> Callback:
+        async def write(ctx: Turn, id: str, data: Any) -> Any:  # noqa: A002 - its name in the contract
+            return await self._store.blobs.write(self._shelf(ctx, conduit), id, data)
+
+        return _called(write, f"store_{conduit}_bytes_callback")
+
+    async def _fetch_tools(self, ctx: Turn) -> list[Any]:
+        if not callable(self._tools):
+            return list(self._tools)
+        return list(await answer(self._tools(ctx)))
+
+    async def _replace_tool_calls(self, ctx: Turn, ids: Sequence[str], replacements: Sequence[Any]) -> None:
+        await self._store.replace_tool_calls(self._where(ctx), ids, replacements)
+
+    # ---------------------------------------------------------------------------------------------------- retention
+
+    async def purge(self, *, older_than: float = 0.0, tenant: str | None = None) -> Removed:
+        """Remove what was deleted more than so many seconds ago, with its bytes; of one tenant or of all.
+
+        How far turns came and what their gates asked is forgotten a day after that.
+        """
+        until = self._until(older_than)
+        return await self._everywhere(tenant, lambda at: retention.purge(self.kernel, at, until=until))
+
+    async def reap(self, *, older_than: float = REAP_SECONDS, tenant: str | None = None) -> Removed:
+        """Let go of bytes that were written so many seconds ago and that no record took."""
+        until = self._until(older_than)
+        return await self._everywhere(tenant, lambda at: retention.reap(self.kernel, at, until=until))
+
+    async def erase(self, tenant: str, *, thread: str | None = None) -> Removed:
+        """Remove everything of this tenant, or of one of its threads: nothing of it is left.
+
+        Memories and standing instructions are the tenant's, unless the policy says that they belong to the thread.
+        Bytes that nobody else holds leave the disk with the next sweep of the storage.
+        """
+        return await retention.erase(self.kernel, partition_of(tenant), _owners(thread))
+
+    def export(self, tenant: str, *, thread: str | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Every living record of this tenant (or of one of its threads) as JSON, with descriptors of its bytes."""
+        return retention.export(self.kernel, partition_of(tenant), _owners(thread))
+
+    async def _everywhere(self, tenant: str | None, act: Callable[[str], Awaitable[Removed]]) -> Removed:
+        removed = Removed()
+        for partition in await retention.partitions(self.kernel, tenant):
+            removed += await act(partition)
+        return removed
+
+    # ------------------------------------------------------------------------------------------------------- inside
+
+    def _where(self, ctx: Turn) -> Where:
+        if not self._open:
+            raise StorageClosed("this storage is not open; use it inside of async with durable_storage(…)")
+        unit = current.get()
+        if unit is not None and unit.turn is ctx and unit.kernel is self.kernel and unit.open:
+            return unit.where
+        return self._store.where(as_scope(self._scope(ctx)), ctx.id, self.progress.run_of(ctx))
+
+    def place(self, ctx: Turn) -> Place:
+        """Where this turn lies in the kernel."""
+        where, scope = self._where(ctx), as_scope(self._scope(ctx))
+        owner = where.owners["message"]
+        return Place(where.partition, owner, under(owner, ctx.id), where.run, scope.tenant, scope.thread)
+
+    def _shelf(self, ctx: Turn, conduit: Conduit) -> Shelf:
+        where = self._where(ctx)
+        return Shelf(where.partition, where.owners["message"], conduit, where.turn)
+
+    def _now(self) -> int:
+        return int(self._clock() * 1_000_000)
+
+    def _until(self, older_than: float) -> int:
+        if not older_than >= 0:
+            raise InvalidValue(f"older_than is a number of seconds from 0, not {older_than!r}")
+        return self._now() - int(older_than * 1_000_000) + 1
+
+
+def fetch_name(kind: Kind) -> str:
+    verb = "refresh" if kind == "standing_instruction" else "fetch"
+    return f"{verb}_{PLURALS[kind]}_callback"
+
+
+def _called(function: Callback, name: str) -> Callback:
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+def _owners(thread: str | None) -> Iterable[str] | None:
+    return None if thread is None else [name("thread", thread)]

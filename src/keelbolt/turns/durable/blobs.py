@@ -1,0 +1,263 @@
+"""The bytes that go with turns: written through the conduits, held by the records that refer to them.
+
+written ─▶ staged ──a record that refers to them is committed──▶ committed ──the record is purged──▶ gone
+             └──────────────nobody did, and reap() found them old enough──────────────────────────▶ gone
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from keelbolt.errors import CommitRefused, StorageBusy, TurnStorageCorrupt
+from keelbolt.storage import Delete, Insert, Kernel, Operation, Query, Record, Replace
+from keelbolt.storage.records import Scalar
+from keelbolt.storage.staging import chunks_of
+from keelbolt.turns.codec.codec import readers_of
+from keelbolt.turns.codec.resolvers import Resolvers
+from keelbolt.turns.durable import readers
+from keelbolt.turns.durable.families import BYTES
+from keelbolt.turns.durable.readers import Bytes, Entry, StoredMediaReader, StoredSpoolReader
+from keelbolt.turns.durable.records import dump
+from keelbolt.turns.durable.scope import under
+from keelbolt.turns.durable.unit import Unit, holdings
+from keelbolt.turns.lines import STRETCH_BYTES, LineCounter
+from keelbolt.turns.readers import (
+    BlobInfo,
+    ByteSource,
+    Descriptor,
+    MediaReader,
+    SpoolReader,
+    answer,
+    described,
+    is_range_reader,
+)
+
+Conduit = Literal["media", "retrievable"]
+TRIES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Where the bytes of one turn lie: whose they are, and through which conduit they came."""
+
+    partition: str
+    owner: str
+    conduit: Conduit
+    turn: str
+
+    def key(self, blob_id: str) -> str:
+        return under(self.owner, self.conduit, self.turn, blob_id)
+
+    def named(self, blob_id: str) -> str:
+        return under(self.owner, self.conduit, blob_id)
+
+    @property
+    def name(self) -> str:
+        return under(self.owner, self.conduit)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a record needs to know of its bytes: descriptors of its readers, by their identity, and what it holds."""
+
+    descriptors: dict[int, Descriptor]
+    digests: tuple[str, ...]
+    entries: tuple[str, ...]
+
+    def describe(self, reader: MediaReader | SpoolReader) -> Descriptor:
+        return self.descriptors[id(reader)]
+
+
+_NOTHING = Kept({}, (), ())
+
+
+class Blobs:
+    """Writes bytes, opens them again, and makes records hold them."""
+
+    def __init__(self, kernel: Kernel, clock: Callable[[], int], *, eager_bytes: int) -> None:
+        self.kernel = kernel
+        self._clock = clock
+        self._eager_bytes = eager_bytes
+
+    # ------------------------------------------------------------------------------------------------------ writing
+
+    async def write(self, shelf: Shelf, blob_id: str, data: ByteSource) -> StoredMediaReader | StoredSpoolReader:
+        """Keep the bytes under this id, in place of those that were there. A stream that fails leaves nothing."""
+        media = shelf.conduit == "media"
+        written = await self.stage(shelf.partition, data, lines=not media)
+        key = shelf.key(blob_id)
+        for _ in range(TRIES):
+            before = await self.kernel.get(shelf.partition, BYTES, key)
+            try:
+                version = await self._enter(shelf, blob_id, written, before)
+            except CommitRefused:  # another process wrote the same id
+                continue
+            return self._reader(shelf.partition, written, media=media, entry=Entry(key, version))
+        raise StorageBusy("others write these bytes all the time; try again")
+
+    async def stage(self, partition: str, data: ByteSource, *, lines: bool) -> Bytes:
+        """Write the bytes without a name; text that is long gets an index of its lines."""
+        counter = LineCounter()
+        blob = await self.kernel.stage_blob(partition, _counted(data, counter) if lines else data)
+        if not lines or blob.size <= STRETCH_BYTES:
+            return Bytes(blob.digest, blob.size)
+        index = await self.kernel.stage_blob(partition, counter.index().dump())
+        return Bytes(blob.digest, blob.size, index.digest)
+
+    async def _enter(self, shelf: Shelf, blob_id: str, written: Bytes, before: Record | None) -> int:
+        key, old = shelf.key(blob_id), Bytes.at(_body(before)) if before is not None else None
+        body = dump({"v": 1, "id": blob_id, "turn": shelf.turn, **written.locator()}, what=blob_id)
+        fields: dict[str, Scalar] = {
+            "state": "staged",
+            "at": self._clock(),
+            "named": shelf.named(blob_id),
+            "shelf": shelf.name,
+            "id": blob_id,
+        }
+        write = (
+            Insert(BYTES, key, body, fields) if before is None else Replace(BYTES, key, before.version, body, fields)
+        )
+        holds = holdings(BYTES, key, before=old.digests if old is not None else (), after=written.digests)
+        receipt = await self.kernel.commit(shelf.partition, write, *holds)
+        return receipt.version(BYTES, key)
+
+    # ------------------------------------------------------------------------------------------------------ reading
+
+    async def read(self, shelf: Shelf, blob_id: str) -> StoredMediaReader | StoredSpoolReader | None:
+        """The bytes of this id: those of this turn, or else the last that were written in any."""
+        found = await self._find(shelf, blob_id)
+        if found is None:
+            return None
+        committed = found.fields.get("state") == "committed"
+        entry = Entry(found.key, 0 if committed else found.version)
+        return self._reader(shelf.partition, Bytes.at(_body(found)), media=shelf.conduit == "media", entry=entry)
+
+    async def delete(self, shelf: Shelf, blob_id: str) -> bool:
+        """Forget the id; records that refer to its bytes go on holding them."""
+        for _ in range(TRIES):
+            found = await self._find(shelf, blob_id)
+            if found is None:
+                return False
+            try:
+                await self.kernel.commit(shelf.partition, *forgetting(found))
+            except CommitRefused:
+                continue
+            return True
+        raise StorageBusy("others write these bytes all the time; try again")
+
+    async def list(self, shelf: Shelf, prefix: str) -> AsyncIterator[BlobInfo]:
+        """What lies in this thread, by id; of an id that several turns wrote, the last one's."""
+        query, cursor = Query(BYTES, {"shelf": shelf.name}, order="id", since=prefix or None), None
+        last: Record | None = None
+        while True:
+            page = await self.kernel.find(shelf.partition, query, limit=200, cursor=cursor)
+            for record in page.records:
+                if not str(record.fields["id"]).startswith(prefix):
+                    break
+                if last is not None and record.fields["id"] != last.fields["id"]:
+                    yield _info(last)
+                    last = None
+                if last is None or _at(record) > _at(last):
+                    last = record
+            else:
+                cursor = page.cursor
+                if cursor is not None:
+                    continue
+            break
+        if last is not None:
+            yield _info(last)
+
+    async def _find(self, shelf: Shelf, blob_id: str) -> Record | None:
+        found = await self.kernel.get(shelf.partition, BYTES, shelf.key(blob_id))
+        if found is not None:
+            return found
+        query = Query(BYTES, {"named": shelf.named(blob_id)}, order="at", newest_first=True)
+        page = await self.kernel.find(shelf.partition, query, limit=1)
+        return page.records[0] if page.records else None
+
+    def _reader(
+        self, partition: str, bytes_: Bytes, *, media: bool, entry: Entry | None = None
+    ) -> StoredMediaReader | StoredSpoolReader:
+        if media:
+            return StoredMediaReader(self.kernel, partition, bytes_, entry)
+        return StoredSpoolReader(self.kernel, partition, bytes_, entry, eager_bytes=self._eager_bytes)
+
+    def resolvers(self, partition: str, given: Resolvers) -> Resolvers:
+        """Those that were given, and ours for the bytes of this tenant: a stored locator can't name another's."""
+        own = given.copy()
+        own.media(readers.MEDIA_TAG, lambda found: self._reader(partition, Bytes.at(found), media=True))
+        own.spool(readers.SPOOL_TAG, lambda found: self._reader(partition, Bytes.at(found), media=False))
+        return own
+
+    # -------------------------------------------------------------------------------------------------- of records
+
+    async def keep(self, unit: Unit, value: Any, given: Resolvers) -> Kept:
+        """Make sure that the bytes of this value's readers can be read again.
+
+        A reader that nobody could open again is drained: its bytes are stored with the record.
+        """
+        found = list(readers_of(value))
+        if not found:
+            return _NOTHING
+        descriptors: dict[int, Descriptor] = {}
+        digests: dict[str, None] = {}
+        entries: list[str] = []
+        for reader, media in found:
+            if id(reader) in descriptors:
+                continue
+            ours = reader if isinstance(reader, StoredMediaReader | StoredSpoolReader) else None
+            if ours is not None and ours.partition == unit.partition and ours.kernel is self.kernel:
+                if ours.entry is not None:
+                    entries.append(ours.entry.key)
+                    unit.own(ours.entry)
+                descriptors[id(reader)] = ours.describe()
+                digests |= dict.fromkeys(ours.bytes.digests)
+                continue
+            descriptor = described(reader) if ours is None else None
+            if descriptor is None or not given.knows(descriptor, media=media):
+                drained = await self.stage(unit.partition, await _content(reader), lines=not media)
+                descriptor = Descriptor(
+                    tag=readers.MEDIA_TAG if media else readers.SPOOL_TAG, locator=drained.locator()
+                )
+                digests |= dict.fromkeys(drained.digests)
+            descriptors[id(reader)] = descriptor
+        return Kept(descriptors, tuple(digests), tuple(entries))
+
+
+def forgetting(entry: Record) -> list[Operation]:
+    """What removes the record of conduit bytes and its hold on them, if it is still the same."""
+    held = Bytes.at(_body(entry)).digests
+    return [Delete(BYTES, entry.key, entry.version), *holdings(BYTES, entry.key, before=held, after=())]
+
+
+async def _content(reader: MediaReader | SpoolReader) -> ByteSource:
+    if isinstance(reader, SpoolReader) and not is_range_reader(reader):
+        return await answer(reader.read_all())
+    return reader.stream()
+
+
+async def _counted(data: ByteSource, counter: LineCounter) -> AsyncIterator[bytes]:
+    async for chunk in chunks_of(data):
+        counter.add(chunk)
+        yield chunk
+
+
+def _body(record: Record) -> Any:
+    try:
+        return json.loads(record.body)
+    except ValueError as wrong:
+        raise TurnStorageCorrupt("the record of stored bytes can't be read", cause=wrong) from wrong
+
+
+def _at(record: Record) -> int:
+    at = record.fields["at"]
+    assert isinstance(at, int)
+    return at
+
+
+def _info(record: Record) -> BlobInfo:
+    found = Bytes.at(_body(record))
+    return BlobInfo(str(record.fields["id"]), found.size, found.sha256)

@@ -1,0 +1,54 @@
+"""In which form turns are stored. A newer one refuses this program, an older one is brought up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from pydantic_core import from_json, to_json
+
+from keelbolt.errors import CommitRefused, TurnStorageSchema
+from keelbolt.storage import Insert, Kernel, Replace
+from keelbolt.turns.durable.families import FORMAT_PARTITION, FORMATS
+from keelbolt.turns.durable.last_use import note_last_use
+
+FORMAT = 2
+UPGRADES: dict[int, Callable[[Kernel], Awaitable[None]]] = {  # from this form to the next; must bear being run twice
+    1: note_last_use,  # form 2 can list threads by when they were last used
+}
+
+_KEY = "format"
+
+
+async def check_format(kernel: Kernel) -> int:
+    """The form that is stored (a new storage gets ours); raises TurnStorageSchema when it is newer than ours."""
+    found = await kernel.get(FORMAT_PARTITION, FORMATS, _KEY)
+    if found is None:
+        try:
+            await kernel.commit(FORMAT_PARTITION, Insert(FORMATS, _KEY, to_json({"v": FORMAT})))
+        except CommitRefused:  # another process was first
+            return await check_format(kernel)
+        return FORMAT
+    stored = int(from_json(found.body)["v"])
+    if stored > FORMAT:
+        raise TurnStorageSchema(
+            f"turns are stored in form {stored} by a newer version and this one knows {FORMAT}; run that one"
+        )
+    return stored
+
+
+async def upgrade(kernel: Kernel) -> list[int]:
+    """Bring an older form to ours, step by step; answers the forms that were reached."""
+    reached = []
+    while (stored := await check_format(kernel)) < FORMAT:
+        step = UPGRADES.get(stored)
+        if step is None:
+            raise TurnStorageSchema(f"turns are stored in form {stored}, which no version can bring to form {FORMAT}")
+        await step(kernel)
+        found = await kernel.get(FORMAT_PARTITION, FORMATS, _KEY)
+        assert found is not None
+        try:
+            await kernel.commit(FORMAT_PARTITION, Replace(FORMATS, _KEY, found.version, to_json({"v": stored + 1})))
+        except CommitRefused:  # another process took the same step
+            continue
+        reached.append(stored + 1)
+    return reached

@@ -1,0 +1,209 @@
+"""Gates that outlive their process: any process that reaches the storage can settle one, and the first one wins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from keelbolt.errors import (
+    CommitRefused,
+    InvalidTurnGateResolution,
+    InvalidValue,
+    TurnError,
+    TurnGateAborted,
+    TurnGateTimeout,
+    TurnStorageDuplicateId,
+    TurnStorageNotFound,
+)
+from keelbolt.storage import Append, Draft, Insert, Kernel, LogTopic, Query, Record, Replace
+from keelbolt.turns.durable.families import GATE_FAMILIES, GATE_LOG, GATES
+from keelbolt.turns.durable.gate_records import GateState, StoredGate, new_gate, read_gate, read_token
+from keelbolt.turns.durable.places import Place
+from keelbolt.turns.durable.retention import partitions
+from keelbolt.turns.durable.scope import Turn, under
+from keelbolt.turns.events import now
+from keelbolt.turns.gates import Settlement, TurnGate
+
+LOOK_SECONDS = 30.0  # a waiting process is woken; should that be lost, it looks by itself
+PAGE = 100
+
+
+class DurableGates:
+    """`storage.gates`: the ``gate_store`` of a runner, and what settles gates from elsewhere.
+
+        gate = await storage.gates.resolve(token, {"amount": 20})
+
+    ``resolve``, ``reject`` and ``abort`` answer the gate as it is settled: by them, or by somebody who was first.
+    """
+
+    def __init__(self, kernel: Kernel, place: Callable[[Turn], Place] | None = None) -> None:
+        self._kernel = kernel
+        self._place = place
+
+    async def declare(self) -> None:
+        """Make the collections of gates known to a kernel that was opened without them."""
+        await self._kernel.declare(*GATE_FAMILIES)
+
+    # ------------------------------------------------------------------------------------------------ from elsewhere
+
+    async def get(self, token: str) -> StoredGate:
+        """The gate with this token. Raises TurnStorageNotFound."""
+        return read_gate(await self._record(token))
+
+    async def list(
+        self, *, tenant: str | None = None, state: GateState = "open", limit: int = PAGE
+    ) -> list[StoredGate]:
+        """Gates of one tenant or of all, the oldest first within a tenant."""
+        if state not in ("open", "settled"):
+            raise InvalidValue(f"the state of a gate is open or settled, not {state!r}")
+        found: list[StoredGate] = []
+        for partition in await partitions(self._kernel, tenant):
+            cursor = None
+            while len(found) < limit:
+                query = Query(GATES, {"state": state}, order="at")
+                page = await self._kernel.find(partition, query, limit=min(PAGE, limit - len(found)), cursor=cursor)
+                found += map(read_gate, page.records)
+                cursor = page.cursor
+                if cursor is None:
+                    break
+        return found
+
+    async def resolve(self, token: str, value: Any = None) -> StoredGate:
+        """Let the turn go on with this value. One that doesn't fit is refused, and the gate stays open."""
+        return await self._settle(token, Settlement("resolved", value))
+
+    async def reject(self, token: str, error: BaseException | str) -> StoredGate:
+        """Let the turn go on with this error, raised where it waits (as a TurnError with the same words)."""
+        known = error if isinstance(error, BaseException) else TurnError(str(error))
+        return await self._settle(token, Settlement("rejected", error=known))
+
+    async def abort(self, token: str, reason: object = None) -> StoredGate:
+        """Break this gate; the turn sees TurnGateAborted."""
+        words = f"the gate was aborted{f': {reason}' if reason is not None else ''}"
+        return await self._settle(token, Settlement("aborted", error=TurnGateAborted(words)))
+
+    async def _settle(self, token: str, settlement: Settlement) -> StoredGate:
+        while True:
+            record = await self._record(token)
+            gate = read_gate(record)
+            if gate.settled:
+                return gate
+            settlement = _in_time(gate, settlement)
+            if settlement.result == "resolved":
+                gate.check(settlement.value)
+            settled = gate.settled_by(settlement)
+            if await self._write(gate.partition, record, settled):
+                return settled
+
+    async def _record(self, token: str) -> Record:
+        partition, secret = read_token(token)
+        page = await self._kernel.find(partition, Query(GATES, {"secret": secret}), limit=1)
+        for record in page.records:
+            return record
+        raise TurnStorageNotFound("no gate has this token")
+
+    async def _write(self, partition: str, record: Record, gate: StoredGate) -> bool:
+        fields = {**record.fields, "state": "settled" if gate.settled else "open"}
+        try:
+            await self._kernel.commit(
+                partition,
+                Replace(GATES, record.key, record.version, gate.body(), fields),
+                Append(GATE_LOG, record.key, (Draft(gate.result or "reopened", b""),)),
+            )
+        except CommitRefused:
+            return False
+        return True
+
+    # ------------------------------------------------------------------------------------------------- from the turn
+
+    async def open(self, ctx: Turn, gate: TurnGate) -> Settlement | None:
+        place, key = self._key(ctx, gate)
+        about = ctx.stash.get("task")
+        fresh = new_gate(gate, partition=place.partition, tenant=place.tenant, thread=place.thread, about=about)
+        stored = await self._inserted(place, key, fresh)
+        if not stored.same_question(read_back(fresh)):
+            raise TurnStorageDuplicateId(
+                f"gate {gate.id!r} of this turn asked something else when it was opened first; give this one another id"
+            )
+        gate.token, gate.created_at = stored.token, stored.created_at
+        return await self._answered(place.partition, gate, stored) if stored.settled else None
+
+    async def settle(self, ctx: Turn, gate: TurnGate, settlement: Settlement) -> Settlement:
+        place, key = self._key(ctx, gate)
+        while True:
+            record = await self._kernel.get(place.partition, GATES, key)
+            if record is None:
+                return _erased()
+            stored = read_gate(record)
+            if stored.settled:
+                return stored.settlement()
+            if await self._write(place.partition, record, stored.settled_by(settlement)):
+                return settlement
+
+    async def wait(self, ctx: Turn, gate: TurnGate) -> Settlement:
+        place, key = self._key(ctx, gate)
+        with self._kernel.watch(LogTopic(place.partition, GATE_LOG, key)) as watch:
+            while True:
+                record = await self._kernel.get(place.partition, GATES, key)
+                if record is None:
+                    return _erased()
+                stored = read_gate(record)
+                if stored.settled:
+                    answer = await self._answered(place.partition, gate, stored)
+                    if answer is not None:
+                        return answer
+                await watch.wait(LOOK_SECONDS)
+
+    async def _inserted(self, place: Place, key: str, fresh: StoredGate) -> StoredGate:
+        """The gate under this key: this one, or the one that was opened before."""
+        while True:
+            try:
+                await self._kernel.commit(
+                    place.partition,
+                    *place.guards,
+                    Insert(GATES, key, fresh.body(), fresh.fields(place.owner, place.turn)),
+                )
+            except CommitRefused as refusal:
+                place.check(refusal)
+                record = await self._kernel.get(place.partition, GATES, key)
+                if record is not None:
+                    return read_gate(record)
+            else:
+                return fresh
+
+    async def _answered(self, partition: str, gate: TurnGate, stored: StoredGate) -> Settlement | None:
+        """How it was settled, with the value as the gate's own schema converts it; None: that refused it."""
+        settlement = stored.settlement()
+        if settlement.result != "resolved":
+            return settlement
+        try:
+            return replace(settlement, value=gate.checked(settlement.value))
+        except InvalidTurnGateResolution:
+            record = await self._kernel.get(partition, GATES, stored.key)
+            if record is not None and record.version == stored.version:
+                await self._write(partition, record, stored.reopened())
+            return None
+
+    def _key(self, ctx: Turn, gate: TurnGate) -> tuple[Place, str]:
+        if self._place is None:
+            raise InvalidValue("these gates are only looked at and settled; a runner takes storage.gates")
+        place = self._place(ctx)
+        return place, under(place.owner, gate.turn_id, gate.id)
+
+
+def read_back(gate: StoredGate) -> StoredGate:
+    """The gate as it will be read: a payload of tuples comes back as lists."""
+    return read_gate(Record(GATES, "", 0, gate.body()))
+
+
+def _in_time(gate: StoredGate, settlement: Settlement) -> Settlement:
+    """What is settled too late is a timeout, also when no process was there to notice it."""
+    if gate.deadline is None or settlement.result == "timeout" or settlement.settled_at < gate.deadline:
+        return settlement
+    words = f"nobody settled gate {gate.id} by {gate.deadline.isoformat()}"
+    return Settlement("timeout", error=TurnGateTimeout(words), settled_at=now())
+
+
+def _erased() -> Settlement:
+    return Settlement("aborted", error=TurnGateAborted("the gate is gone: its turn was erased"))

@@ -1,0 +1,68 @@
+"""How far turns are: one record for each turn that was given an id, written in the commits of its iterations.
+
+``run`` counts how often the turn was begun. Every commit of a run checks it, so that a process which was taken for dead
+and comes back can store nothing any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from keelbolt.errors import CommitRefused
+from keelbolt.storage import Insert, Kernel, Patch, Scalar
+from keelbolt.turns.durable.families import TURNS
+from keelbolt.turns.durable.places import Place
+from keelbolt.turns.durable.scope import Turn
+from keelbolt.turns.durable.unit import current
+from keelbolt.turns.progress import Progress
+
+
+class DurableProgress:
+    """`storage.progress`: the ``progress_store`` of a runner."""
+
+    def __init__(self, kernel: Kernel, place: Callable[[Turn], Place], now: Callable[[], int]) -> None:
+        self._kernel = kernel
+        self._place = place
+        self._now = now
+        self._runs: dict[int, int] = {}  # by the identity of a context that is under way
+
+    def run_of(self, ctx: Turn) -> int:
+        """Which run of its turn this context is; 0: that is not kept."""
+        return self._runs.get(id(ctx), 0)
+
+    async def begin(self, ctx: Turn) -> Progress:
+        place = self._place(ctx)
+        while True:
+            record = await self._kernel.get(place.partition, TURNS, place.turn)
+            found = record.fields if record is not None else {}
+            run = int(found.get("run") or 0) + 1
+            fields: dict[str, Scalar] = {"run": run, "at": self._now(), "owner": place.owner}
+            operation: Insert | Patch
+            if record is None:
+                operation = Insert(TURNS, place.turn, b"", {**fields, "iterations": 0, "state": "running"})
+            else:
+                operation = Patch(TURNS, place.turn, fields, record.version)
+            try:
+                await self._kernel.commit(place.partition, operation)
+            except CommitRefused:
+                continue
+            self._runs[id(ctx)] = run
+            return Progress(int(found.get("iterations") or 0), ended=found.get("state") == "ended")
+
+    async def reached(self, ctx: Turn, progress: Progress) -> None:
+        place = self._place(ctx)
+        state = "ended" if progress.ended else "running"
+        fields: dict[str, Scalar] = {"iterations": progress.iterations, "state": state, "at": self._now()}
+        operation = Patch(TURNS, place.turn, fields)
+        unit = current.get()
+        if unit is not None and unit.open and unit.kernel is self._kernel and unit.partition == place.partition:
+            unit.also(operation)
+            return
+        try:
+            await self._kernel.commit(place.partition, *place.guards, operation)
+        except CommitRefused as refusal:
+            place.check(refusal)
+            raise
+
+    def leave(self, ctx: Turn) -> None:
+        self._runs.pop(id(ctx), None)

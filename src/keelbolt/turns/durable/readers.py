@@ -1,0 +1,174 @@
+"""Readers of stored bytes. Each one is bound to a digest: whatever becomes of the id, it reads what it was given for.
+
+Every chunk is checked when it is read, and whoever reads all of it has it checked against the digest as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from keelbolt.errors import BlobNotFound, StorageCorrupt, TurnStorageCorrupt, TurnStorageNotFound
+from keelbolt.storage import BlobReader, Kernel
+from keelbolt.turns.lines import LineIndex, lines_between, text_of
+from keelbolt.turns.memory_bytes import InMemorySpoolReader
+from keelbolt.turns.readers import Descriptor
+
+MEDIA_TAG = "media:keelbolt"
+SPOOL_TAG = "spool:keelbolt"
+EAGER_BYTES = 256 * 1024  # up to here the whole text is read at once; it is one chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """Which bytes: their digest and size, and the digest of their line index where they have one."""
+
+    sha256: str
+    size: int
+    index: str | None = None
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        return (self.sha256,) if self.index is None else (self.sha256, self.index)
+
+    def locator(self) -> dict[str, Any]:
+        locator: dict[str, Any] = {"sha256": self.sha256, "size": self.size}
+        return locator if self.index is None else {**locator, "index": self.index}
+
+    @classmethod
+    def at(cls, locator: Any) -> Bytes:
+        try:
+            return cls(str(locator["sha256"]), int(locator["size"]), locator.get("index"))
+        except (TypeError, KeyError, ValueError, AttributeError) as wrong:
+            raise TurnStorageCorrupt("a stored descriptor of bytes can't be read", cause=wrong) from wrong
+
+
+@dataclass(slots=True)
+class Entry:
+    """The record of a conduit under which bytes were written; ``version`` 0: a record holds them already."""
+
+    key: str
+    version: int
+
+
+class _Reader:
+    def __init__(self, kernel: Kernel, partition: str, bytes_: Bytes, entry: Entry | None = None) -> None:
+        self.kernel = kernel
+        self.partition = partition
+        self.bytes = bytes_
+        self.entry = entry
+        self._opened: BlobReader | None = None
+
+    async def byte_length(self) -> int:
+        return self.bytes.size
+
+    async def _blob(self) -> BlobReader:
+        if self._opened is None:
+            with _explained(self.bytes.sha256):
+                self._opened = await self.kernel.open_blob(self.partition, self.bytes.sha256)
+            if self._opened.size != self.bytes.size:
+                raise TurnStorageCorrupt(f"the bytes {self.bytes.sha256} are not as many as were written")
+        return self._opened
+
+    async def _pieces(self, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        blob = await self._blob()
+        whole = start <= 0 and (end is None or end >= blob.size)
+        hasher = hashlib.sha256()
+        with _explained(self.bytes.sha256):
+            async for piece in blob.chunks(start, end):
+                if whole:
+                    hasher.update(piece)
+                yield piece
+        if whole and hasher.hexdigest() != self.bytes.sha256:
+            raise TurnStorageCorrupt(f"the bytes {self.bytes.sha256} are not those that were written")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.bytes.sha256[:12]}…, {self.bytes.size} bytes)"
+
+
+class StoredMediaReader(_Reader):
+    """Streams stored media."""
+
+    def stream(self) -> AsyncIterator[bytes]:
+        return self._pieces()
+
+    def describe(self) -> Descriptor:
+        return Descriptor(tag=MEDIA_TAG, locator=self.bytes.locator())
+
+
+class StoredSpoolReader(_Reader):
+    """Reads stored text by lines: a short one at once, a long one by its index, a chunk or two for each line."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        partition: str,
+        bytes_: Bytes,
+        entry: Entry | None = None,
+        *,
+        eager_bytes: int = EAGER_BYTES,
+    ) -> None:
+        super().__init__(kernel, partition, bytes_, entry)
+        self._eager = bytes_.index is None or bytes_.size <= eager_bytes
+        self._held: InMemorySpoolReader | None = None
+        self._index: LineIndex | None = None
+
+    async def line(self, index: int) -> str | None:
+        found = await self.lines(index, index + 1) if index >= 0 else []
+        return found[0] if found else None
+
+    async def lines(self, start: int, end: int) -> list[str]:
+        if self._eager:
+            return await (await self._whole()).lines(start, end)
+        index = await self._lines()
+        with _explained(self.bytes.sha256):
+            return [text_of(line) async for line in lines_between(self._chunk, index, start, end)]
+
+    async def line_count(self) -> int:
+        if self._eager:
+            return await (await self._whole()).line_count()
+        return (await self._lines()).line_count
+
+    async def read_all(self) -> str:
+        if self._eager:
+            return await (await self._whole()).read_all()
+        return text_of(b"".join([piece async for piece in self._pieces()]))
+
+    def stream(self, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        """The bytes from ``start`` (included) to ``end`` (not included)."""
+        return self._pieces(start, end)
+
+    def describe(self) -> Descriptor:
+        return Descriptor(tag=SPOOL_TAG, locator=self.bytes.locator())
+
+    async def _whole(self) -> InMemorySpoolReader:
+        if self._held is None:
+            self._held = InMemorySpoolReader(b"".join([piece async for piece in self._pieces()]))
+        return self._held
+
+    async def _lines(self) -> LineIndex:
+        if self._index is None:
+            digest = self.bytes.index
+            assert digest is not None
+            with _explained(digest):
+                stored = await (await self.kernel.open_blob(self.partition, digest)).read()
+            self._index = LineIndex.load(stored, self.bytes.size)
+        return self._index
+
+    async def _chunk(self, number: int) -> bytes:
+        return await (await self._blob()).chunk(number)
+
+
+@contextmanager
+def _explained(digest: str) -> Iterator[None]:
+    try:
+        yield
+    except StorageCorrupt as damaged:
+        raise TurnStorageCorrupt(
+            f"the bytes {digest} are not those that were written; restore them from a backup", cause=damaged
+        ) from damaged
+    except BlobNotFound as gone:
+        raise TurnStorageNotFound(f"the bytes {digest} are gone: nothing held them any more", cause=gone) from gone

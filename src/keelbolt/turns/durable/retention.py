@@ -1,0 +1,165 @@
+"""What ends the life of stored turns: purge, reap and erase; and what is kept of it: export.
+
+Everything goes in small commits, and what was interrupted is finished by doing it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from keelbolt.errors import CommitRefused, TurnStorageCorrupt
+from keelbolt.storage import Delete, Kernel, Operation, Query, Record
+from keelbolt.turns.durable.blobs import forgetting
+from keelbolt.turns.durable.ended_turns import KEPT_SECONDS, forget_all, forget_ended, forget_of
+from keelbolt.turns.durable.families import BYTES, DELETED, KIND_OF, STREAMS
+from keelbolt.turns.durable.pages import each_of
+from keelbolt.turns.durable.records import Stored, read
+from keelbolt.turns.durable.scope import PARTITIONS, owner_in, partition_of, under
+from keelbolt.turns.durable.unit import holdings
+
+BATCH = 100
+_EVERY_TIME = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """How many records were removed, and how many bytes written through conduits were let go."""
+
+    records: int = 0
+    blobs: int = 0
+
+    def __add__(self, other: Removed) -> Removed:
+        return Removed(self.records + other.records, self.blobs + other.blobs)
+
+
+async def partitions(kernel: Kernel, tenant: str | None) -> list[str]:
+    """The partition of this tenant, or those of all."""
+    if tenant is not None:
+        return [partition_of(tenant)]
+    found: list[str] = []
+    after = PARTITIONS
+    while names := await kernel.partitions(after=after):
+        ours = [each for each in names if each.startswith(PARTITIONS)]
+        found += ours
+        after = names[-1]
+        if len(ours) < len(names):
+            break
+    return found
+
+
+async def purge(kernel: Kernel, partition: str, *, until: int) -> Removed:
+    """Remove what was deleted before this time, with its bytes, and what is known of turns that ended a day before."""
+    removed = Removed()
+    for collection in KIND_OF:
+        query = Query(collection, {"owner": DELETED}, order="seq", until=until)
+        removed += await _remove(kernel, partition, query)
+    return removed + Removed(await forget_ended(kernel, partition, until=until - int(KEPT_SECONDS * 1_000_000)))
+
+
+async def reap(kernel: Kernel, partition: str, *, until: int) -> Removed:
+    """Let go of bytes that were written before this time and that no record took."""
+    query = Query(BYTES, {"state": "staged"}, order="at", until=until)
+    return await _forget(kernel, partition, query)
+
+
+async def erase(kernel: Kernel, partition: str, owners: Iterable[str] | None) -> Removed:
+    """Remove everything of these owners, or of the whole tenant; nothing is left, deleted ones included."""
+    removed = Removed()
+    everything = owners is None
+    for owner in [each async for each in all_owners(kernel, partition)] if owners is None else list(owners):
+        for collection in KIND_OF:
+            removed += await _remove(kernel, partition, Query(collection, {"owner": owner}, order="seq"))
+            if not everything:
+                removed += await _bury(kernel, partition, collection, owner)
+        for conduit in ("media", "retrievable"):
+            shelf = Query(BYTES, {"shelf": under(owner, conduit)}, order="id")
+            removed += await _forget(kernel, partition, shelf)
+        removed += Removed(await forget_of(kernel, partition, owner))
+        await kernel.commit(partition, Delete(STREAMS, owner))
+    if everything:
+        removed += await purge(kernel, partition, until=_EVERY_TIME)
+        removed += Removed(await forget_all(kernel, partition))
+        for state in ("staged", "committed"):
+            removed += await _forget(kernel, partition, Query(BYTES, {"state": state}, order="at"))
+    return removed
+
+
+async def all_owners(kernel: Kernel, partition: str) -> AsyncIterator[str]:
+    """Whoever has stored something: threads, agents, the tenant."""
+    async for record in each_of(kernel, partition, Query(STREAMS)):
+        yield record.key
+
+
+async def export(kernel: Kernel, partition: str, owners: Iterable[str] | None) -> AsyncIterator[dict[str, Any]]:
+    """Every living record as JSON, owner by owner in the order of storing; bytes by their descriptors."""
+    for owner in [each async for each in all_owners(kernel, partition)] if owners is None else list(owners):
+        for collection, kind in KIND_OF.items():
+            async for record in each_of(kernel, partition, Query(collection, {"owner": owner}, order="seq")):
+                yield _exported(read(kind, record))
+
+
+def _exported(stored: Stored) -> dict[str, Any]:
+    return {
+        "kind": stored.kind,
+        "id": stored.id,
+        "owner": stored.owner,
+        "turn": stored.turn,
+        "seq": stored.seq,
+        "created": stored.created,
+        "updated": stored.updated,
+        "blobs": list(stored.blobs),
+        "data": stored.data,
+    }
+
+
+async def _bury(kernel: Kernel, partition: str, collection: str, owner: str) -> Removed:
+    """Remove the owner's tombstones, which lie among those of the tenant."""
+    removed = Removed()
+    query = Query(collection, {"owner": DELETED}, order="seq")
+    async for record in each_of(kernel, partition, query):
+        if owner_in(record.key) == owner:
+            removed += await _removed(kernel, partition, [record])
+    return removed
+
+
+async def _remove(kernel: Kernel, partition: str, query: Query) -> Removed:
+    removed = Removed()
+    while records := (await kernel.find(partition, query, limit=BATCH)).records:
+        removed += await _removed(kernel, partition, records)
+    return removed
+
+
+async def _removed(kernel: Kernel, partition: str, records: Iterable[Record]) -> Removed:
+    """Remove these and what they hold; one that changed meanwhile is left for the next look."""
+    count = Removed()
+    for record in records:
+        operations: list[Operation] = [Delete(record.collection, record.key, record.version)]
+        found: list[Record] = []
+        with contextlib.suppress(TurnStorageCorrupt):  # what can't be read can be removed; its bytes stay held
+            stored = read(KIND_OF[record.collection], record)
+            entries = await kernel.get_many(partition, BYTES, stored.entries) if stored.entries else ()
+            found = [entry for entry in entries if entry is not None]
+            operations += holdings(record.collection, record.key, before=stored.blobs, after=())
+        for entry in found:
+            operations += forgetting(entry)
+        try:
+            await kernel.commit(partition, *operations)
+        except CommitRefused:
+            continue
+        count += Removed(1, len(found))
+    return count
+
+
+async def _forget(kernel: Kernel, partition: str, query: Query) -> Removed:
+    count = 0
+    while entries := (await kernel.find(partition, query, limit=BATCH)).records:
+        for entry in entries:
+            try:
+                await kernel.commit(partition, *forgetting(entry))
+            except CommitRefused:  # a record took it meanwhile
+                continue
+            count += 1
+    return Removed(blobs=count)

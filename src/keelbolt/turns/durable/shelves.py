@@ -1,0 +1,49 @@
+"""The bytes of one turn as a ByteStore: what the conduits write, by id. What no record refers to is reaped one day."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Generic, TypeVar, cast
+
+from keelbolt.turns.durable.blobs import Blobs, Conduit, Shelf
+from keelbolt.turns.durable.readers import StoredMediaReader, StoredSpoolReader
+from keelbolt.turns.durable.scope import Turn
+from keelbolt.turns.readers import BlobInfo, ByteSource
+
+R = TypeVar("R", StoredMediaReader, StoredSpoolReader)
+
+
+class TurnBytes(Generic[R]):
+    """Bytes by id. Reading finds those of this turn first, then the last of any turn of the thread."""
+
+    def __init__(self, blobs: Blobs, shelf: Shelf) -> None:
+        self._blobs = blobs
+        self._shelf = shelf
+
+    async def write(self, key: str, data: ByteSource) -> R:
+        return cast("R", await self._blobs.write(self._shelf, key, data))
+
+    async def read(self, key: str) -> R | None:
+        return cast("R | None", await self._blobs.read(self._shelf, key))
+
+    async def delete(self, key: str) -> bool:
+        return await self._blobs.delete(self._shelf, key)
+
+    def list(self, prefix: str = "") -> AsyncIterator[BlobInfo]:
+        return self._blobs.list(self._shelf, prefix)
+
+
+class TurnBlobs:
+    """The bytes of a storage, turn by turn."""
+
+    def __init__(self, blobs: Blobs, shelf: Callable[[Turn, Conduit], Shelf]) -> None:
+        self._blobs = blobs
+        self._shelf = shelf
+
+    def media(self, ctx: Turn) -> TurnBytes[StoredMediaReader]:
+        """The media of this turn's thread, as a ByteStore that can also list."""
+        return TurnBytes(self._blobs, self._shelf(ctx, "media"))
+
+    def spool(self, ctx: Turn) -> TurnBytes[StoredSpoolReader]:
+        """The spooled text of this turn's thread, as a ByteStore that can also list."""
+        return TurnBytes(self._blobs, self._shelf(ctx, "retrievable"))

@@ -1,0 +1,225 @@
+"""Stores, changes, deletes and fetches what turns keep: the work behind the callbacks."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import lru_cache
+from typing import Any
+
+from keelbolt.errors import InvalidInitialValue, InvalidValue, TurnStorageCorrupt
+from keelbolt.storage import Kernel, Query, Record
+from keelbolt.turns.codec.codec import Codec
+from keelbolt.turns.codec.kinds import KINDS, PLURALS, TYPES, Kind
+from keelbolt.turns.durable.blobs import Blobs
+from keelbolt.turns.durable.clocks import Clocks
+from keelbolt.turns.durable.families import COLLECTIONS
+from keelbolt.turns.durable.pages import each_of
+from keelbolt.turns.durable.places import Where
+from keelbolt.turns.durable.policies import Policy
+from keelbolt.turns.durable.records import Mutate, Remove, Store, Stored, read
+from keelbolt.turns.durable.scope import Scope, owner_of, partition_of, under
+from keelbolt.turns.durable.unit import Unit, current
+from keelbolt.turns.primitives import Tokenizable
+from keelbolt.turns.windows import Limit, TopK, Window, asked
+
+PAGE = 500
+_PER_TURN: frozenset[Kind] = frozenset({"thought", "tool_call"})  # providers begin anew with call_0 in every turn
+
+
+class TurnStore:
+    """What the durable callbacks do. Each call joins the unit of work that is open, or is one of its own."""
+
+    def __init__(self, kernel: Kernel, codec: Codec, blobs: Blobs, policy: Policy, clock: Callable[[], int]) -> None:
+        self.kernel = kernel
+        self.codec = codec
+        self.blobs = blobs
+        self.policy = policy
+        self.clocks = Clocks()
+        self.now = clock
+        self._owners = lru_cache(4096)(self._owners_in)
+
+    def where(self, scope: Scope, turn: str, run: int = 0) -> Where:
+        return Where(turn, partition_of(scope.tenant), self._owners(scope), run)
+
+    def _owners_in(self, scope: Scope) -> Mapping[Kind, str]:
+        return {kind: owner_of(scope, self.policy.reach(kind)) for kind in KINDS}
+
+    def joined(self, where: Where) -> Unit | None:
+        """The unit of work that is open here, if it is this turn's: what others do meanwhile is no part of it."""
+        unit = current.get()
+        if unit is None or not unit.open or unit.kernel is not self.kernel:
+            return None
+        return unit if unit.where.same_turn(where) else None
+
+    def unit(self, where: Where, turn: object = None) -> AbstractAsyncContextManager[Unit]:
+        """The unit of work that is open here, or a new one, committed at its end; ``turn`` is whose it is."""
+        unit = self.joined(where)
+        if unit is not None:
+            return nullcontext(unit)
+        return Unit(self.kernel, self.clocks, where, self.now(), turn=turn)
+
+    # ------------------------------------------------------------------------------------------------------ writing
+
+    async def store(self, where: Where, kind: Kind, value: Any) -> None:
+        check_value(kind, value)
+        unit = self.joined(where)
+        if unit is None:
+            async with self.unit(where):
+                await self.store(where, kind, value)
+            return
+        new = await self._new(unit, where, kind, value)
+        if kind == "standing_instruction":  # to be stored again is nothing; so its place is the one that it has
+            unit.change(kind, new.key, Store(new, "keep"), base=await unit.load(kind, new.key))
+        else:  # whether the id is taken is found out by the commit
+            unit.change(kind, new.key, Store(new, self.policy.duplicates))
+
+    async def mutate(self, where: Where, kind: Kind, value: Any) -> None:
+        check_value(kind, value)
+        if kind == "standing_instruction" and (not isinstance(value, Tokenizable) or value.key is None):
+            await self.store(where, kind, value)  # nothing says which one it was before
+            return
+        async with self.unit(where) as unit:
+            found = await self._find(unit, where, kind, _id(value))
+            new = await self._new(unit, where, kind, value, key=found.key if found is not None else None)
+            unit.change(kind, new.key, Mutate(new, upsert=self.policy.upsert), base=found)
+
+    async def delete(self, where: Where, kind: Kind, key: Any) -> None:
+        async with self.unit(where) as unit:
+            if kind == "standing_instruction":
+                check_value(kind, key)
+                found = await self._find(unit, where, kind, _id(key)) or await self._saying(unit, where, key)
+            elif isinstance(key, str):
+                found = await self._find(unit, where, kind, key)
+            else:
+                raise InvalidValue(f"a {kind} is deleted by its id, a str, not {type(key).__name__}")
+            if found is not None:
+                unit.change(kind, found.key, Remove(), base=found)
+
+    async def replace_tool_calls(self, where: Where, ids: Sequence[str], replacements: Sequence[Any]) -> None:
+        """Delete these and store those, as one change; one that has the id of a deleted one is a new record too."""
+        async with self.unit(where):
+            for each in ids:
+                await self.delete(where, "tool_call", each)
+            for value in replacements:
+                await self.store(where, "tool_call", value)
+
+    async def _new(self, unit: Unit, where: Where, kind: Kind, value: Any, *, key: str | None = None) -> Stored:
+        kept = await self.blobs.keep(unit, value, self.codec.resolvers)
+        owner, known, now = where.owners[kind], _id(value), self.now()
+        named = None
+        if kind in _PER_TURN:
+            named = under(owner, known)
+        elif kind == "standing_instruction":
+            named = under(owner, _text_id(value))
+        return Stored(
+            kind=kind,
+            key=key if key is not None else self._key(where, kind, known),
+            id=known,
+            turn=where.turn,
+            owner=owner,
+            data=self.codec.encode(value, kept.describe),
+            blobs=kept.digests,
+            created=now,
+            updated=now,
+            entries=kept.entries,
+            named=named,
+        )
+
+    # ----------------------------------------------------------------------------------------------------- reading
+
+    async def fetch(self, where: Where, kind: Kind) -> list[Any]:
+        """The living ones in the order in which they were stored, within the limits of the policy."""
+        limit = asked(PLURALS[kind], self.policy.fetch)
+        records = await self._records(where, kind, limit)
+        resolvers = self.blobs.resolvers(where.partition, self.codec.resolvers)
+        found = sorted((read(kind, record) for record in records), key=lambda stored: stored.seq)
+        return [decoded(self.codec, stored, resolvers) for stored in found]
+
+    async def fetch_of_turn(self, where: Where, kind: Kind, *, among: int = PAGE) -> list[Any]:
+        """What this very turn has stored, among the last of its thread."""
+        records = await self._records(where, kind, Window(among))
+        resolvers = self.blobs.resolvers(where.partition, self.codec.resolvers)
+        found = [stored for stored in (read(kind, record) for record in records) if stored.turn == where.turn]
+        return [decoded(self.codec, stored, resolvers) for stored in sorted(found, key=lambda stored: stored.seq)]
+
+    async def _records(self, where: Where, kind: Kind, limit: Limit) -> list[Record]:
+        wanted = limit.k if isinstance(limit, TopK) else limit.last
+        order = limit.by if isinstance(limit, TopK) else "seq"
+        query = Query(COLLECTIONS[kind], {"owner": where.owners[kind]}, order=order, newest_first=wanted is not None)
+        records: list[Record] = []
+        cursor = None
+        while wanted is None or len(records) < wanted:
+            size = PAGE if wanted is None else min(PAGE, wanted - len(records))
+            page = await self.kernel.find(where.partition, query, limit=size, cursor=cursor)
+            records += page.records
+            cursor = page.cursor
+            if cursor is None:
+                break
+        return records
+
+    def _key(self, where: Where, kind: Kind, known: str) -> str:
+        owner = where.owners[kind]
+        return under(owner, where.turn, known) if kind in _PER_TURN else under(owner, known)
+
+    async def _find(self, unit: Unit, where: Where, kind: Kind, known: str) -> Stored | None:
+        """The living record with this id: of this turn, or else the last one of any.
+
+        Where that was deleted there is none: a delete that is repeated must not go on to what an older turn stored.
+        """
+        key = self._key(where, kind, known)
+        found = unit.seen(kind, key) or await unit.load(kind, key)
+        if found is None and kind in _PER_TURN:
+            found = await self._last(unit, where, kind, known)
+        return found if found is not None and not found.deleted else None
+
+    async def _last(self, unit: Unit, where: Where, kind: Kind, known: str) -> Stored | None:
+        """The last record with this id, of whatever turn; one that was deleted hides those before it."""
+        named = under(where.owners[kind], known)
+        for found in unit.named(kind, named):
+            return found
+        query = Query(COLLECTIONS[kind], {"named": named}, order="place", newest_first=True)
+        for record in (await self.kernel.find(where.partition, query, limit=1)).records:
+            return unit.seen(kind, record.key) or read(kind, record)
+        return None
+
+    async def _saying(self, unit: Unit, where: Where, text: str | Tokenizable) -> Stored | None:
+        """The last standing instruction with this text, whatever its key is."""
+        kind: Kind = "standing_instruction"
+        named = under(where.owners[kind], _text_id(text))
+        found = list(unit.named(kind, named))
+        query = Query(COLLECTIONS[kind], {"named": named}, order="place")
+        stored = each_of(self.kernel, where.partition, query)
+        found += [read(kind, record) async for record in stored if unit.seen(kind, record.key) is None]
+        return max(found, key=lambda each: each.seq or math.inf, default=None)
+
+
+def decoded(codec: Codec, stored: Stored, resolvers: Any) -> Any:
+    """The value that was stored."""
+    try:
+        return codec.decode(stored.kind, stored.data, resolvers)
+    except (InvalidInitialValue, KeyError, TypeError, ValueError, AttributeError) as wrong:
+        raise TurnStorageCorrupt(
+            f"the stored {stored.kind} {stored.id!r} is not one any more; restore it from a backup", cause=wrong
+        ) from wrong
+
+
+def check_value(kind: Kind, value: object) -> None:
+    if kind == "standing_instruction":
+        if not isinstance(value, str | Tokenizable) or not str(value):
+            raise InvalidValue(f"a standing instruction is a non-empty str or Tokenizable, not {value!r}")
+    elif not isinstance(value, TYPES[kind]):
+        raise InvalidValue(f"a {kind} is a {TYPES[kind].__name__}, not {type(value).__name__}")
+
+
+def _id(value: Any) -> str:
+    """By what a value is known: its id; a standing instruction by its key, or else by its text."""
+    if isinstance(value, Tokenizable) and value.key is not None:
+        return f"key:{value.key}"
+    return _text_id(value) if isinstance(value, str | Tokenizable) else str(value.id)
+
+
+def _text_id(value: str | Tokenizable) -> str:
+    return f"text:{hashlib.sha256(str(value).encode('utf-8', 'surrogatepass')).hexdigest()}"

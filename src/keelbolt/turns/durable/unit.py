@@ -1,0 +1,230 @@
+"""A unit of work: changes that are collected and become one commit, all of them or none."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from keelbolt.errors import (
+    BlobNotFound,
+    CommitRefused,
+    StorageBusy,
+    TooLarge,
+    TurnStorageNotFound,
+    TurnTakenOver,
+)
+from keelbolt.storage import Attach, Detach, FieldIn, Insert, Kernel, Operation, Patch, Replace
+from keelbolt.storage.records import Scalar
+from keelbolt.storage.requests import MAX_OPERATIONS
+from keelbolt.turns.codec.kinds import Kind
+from keelbolt.turns.durable.clocks import Clocks, Tick
+from keelbolt.turns.durable.families import BYTES, COLLECTIONS, DELETED, KIND_OF, STREAMS, TURNS
+from keelbolt.turns.durable.places import Where
+from keelbolt.turns.durable.readers import Entry
+from keelbolt.turns.durable.records import Change, Stored, fold, read
+
+TRIES = 1000  # without a pause, since who waits loses the next race too; each one failed because another got through
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One record of this unit: what is stored (as far as that is known) and what shall happen to it."""
+
+    base: Stored | None = None
+    changes: list[Change] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a commit does: its operations, the clocks that it raises, and the conduit bytes that get an owner by it."""
+
+    operations: list[Operation]
+    ticks: list[Tick]
+    entries: list[Entry]
+
+
+class Unit:
+    """Collects changes of one tenant's records. Nothing is written before `commit`."""
+
+    def __init__(self, kernel: Kernel, clocks: Clocks, where: Where, now: int, *, turn: object = None) -> None:
+        self.kernel = kernel
+        self.where = where
+        self.partition = where.partition
+        self.open = True
+        self.turn = turn  # whose unit it is: where that lies was looked up once for all of its calls
+        self._clocks = clocks
+        self._now = now
+        self._slots: dict[tuple[Kind, str], _Slot] = {}  # in the order of storing
+        self._entries: dict[str, Entry] = {}  # conduit bytes that records of this unit refer to
+        self._also: list[Operation] = []
+
+    async def __aenter__(self) -> Self:
+        self._token = current.set(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.open = False
+        current.reset(self._token)
+        if kind is None:
+            await self.commit()
+
+    def seen(self, kind: Kind, key: str) -> Stored | None:
+        """What this record will be, as far as this unit changes it."""
+        slot = self._slots.get((kind, key))
+        return fold(slot.base, slot.changes) if slot is not None else None
+
+    async def load(self, kind: Kind, key: str) -> Stored | None:
+        """What is stored under this key."""
+        found = await self.kernel.get(self.partition, COLLECTIONS[kind], key)
+        return read(kind, found) if found is not None else None
+
+    def change(self, kind: Kind, key: str, change: Change, *, base: Stored | None = None) -> None:
+        """Let this happen to the record; raises at once when it can't. ``base`` is what is stored, if it was read."""
+        slot = self._slots.get((kind, key))
+        if slot is None:
+            change.apply(base)
+            self._slots[kind, key] = _Slot(base, [change])
+        else:
+            before = fold(slot.base, slot.changes)
+            after = change.apply(before)
+            slot.changes.append(change)
+            if after is not None and not after.seq and (before is None or before.deleted):
+                self._slots[kind, key] = self._slots.pop((kind, key))  # stored anew: after all that came before
+
+    def own(self, entry: Entry) -> None:
+        """These conduit bytes belong to a record of this unit: once it is stored they are not reaped any more."""
+        if entry.version:
+            self._entries[entry.key] = entry
+
+    def also(self, operation: Operation) -> None:
+        """Let this be a part of the commit."""
+        self._also.append(operation)
+
+    def named(self, kind: Kind, named: str) -> Iterator[Stored]:
+        """The living records with this name among those that this unit changes, the last ones first."""
+        for (of, _), slot in reversed(self._slots.items()):
+            if of == kind:
+                state = fold(slot.base, slot.changes)
+                if state is not None and not state.deleted and state.named == named:
+                    yield state
+
+    # ------------------------------------------------------------------------------------------------------ commit
+
+    async def commit(self) -> None:
+        """Write everything at once. Raises what a change could not know before: that an id is taken, for example."""
+        for _ in range(TRIES):
+            plan = self._plan()
+            if not plan.operations:
+                return
+            try:
+                _check_size(plan.operations)
+                await self.kernel.commit(self.partition, *plan.operations)
+            except CommitRefused as refusal:
+                await self._learn(refusal, plan.ticks)
+            except BaseException:
+                for tick in plan.ticks:
+                    tick.undone()
+                raise
+            else:
+                for entry in plan.entries:
+                    entry.version = 0
+                return
+        raise StorageBusy("others write to this thread all the time; nothing of this unit was written, try again")
+
+    def _plan(self) -> _Plan:
+        operations: list[Operation] = []
+        ticks: dict[str, Tick] = {}
+        seqs: dict[str, Iterator[int]] = {}
+        owned: set[str] = set()
+        for (kind, key), slot in self._slots.items():
+            state = fold(slot.base, slot.changes)
+            if state is None or state is slot.base:
+                continue
+            collection = COLLECTIONS[kind]
+            if state.deleted and slot.base is not None:
+                if not slot.base.deleted:
+                    operations.append(Patch(collection, key, self._tombstone(state), slot.base.version))
+                continue
+            if not state.seq and state.owner not in ticks:
+                tick = ticks[state.owner] = self._clocks.tick(self.partition, state.owner, self._now)
+                seqs[state.owner] = itertools.count(tick.first_seq)
+                operations.append(tick.operation)
+            body, fields = state.body(), state.fields(state.seq or next(seqs[state.owner]))
+            if state.deleted:  # stored and deleted at once leaves a tombstone, as if it had been two commits
+                fields |= self._tombstone(state)
+            if slot.base is None:
+                operations.append(Insert(collection, key, body, fields))
+            else:
+                operations.append(Replace(collection, key, slot.base.version, body, fields))
+            owned.update(state.entries)
+            before = slot.base.blobs if slot.base is not None else ()
+            if before or state.blobs:
+                operations += holdings(collection, key, before=before, after=state.blobs)
+        entries = [entry for entry in self._entries.values() if entry.key in owned]
+        operations += (Patch(BYTES, entry.key, {"state": "committed"}, entry.version) for entry in entries)
+        operations += self._also
+        guard = self.where.guard if operations else None
+        if guard is not None:
+            operations.append(guard)
+        return _Plan(operations, list(ticks.values()), entries)
+
+    def _tombstone(self, state: Stored) -> dict[str, Scalar]:
+        gone: dict[str, Scalar] = {"owner": DELETED, "seq": self._now}
+        # An instruction is what it says; but a call that is gone still stands before those of older turns.
+        return {**gone, "named": None} if state.kind == "standing_instruction" else gone
+
+    async def _learn(self, refusal: CommitRefused, ticks: Iterable[Tick]) -> None:
+        """Take in what the refusal says; raises when that leaves no way to do what was asked."""
+        check = refusal.check
+        for tick in ticks:
+            if check == tick.operation:
+                assert isinstance(refusal.found, int)
+                tick.refused(refusal.found)
+            else:
+                tick.undone()
+        match check:
+            case Attach():
+                raise TurnStorageNotFound(
+                    "bytes that a record refers to are gone: they were reaped before it was stored; write them again",
+                    cause=BlobNotFound(check.digest),
+                )
+            case FieldIn():
+                raise TurnTakenOver
+            case Patch() if check.collection == TURNS:
+                raise TurnTakenOver("this turn was erased while it ran; what it did since is not stored")
+            case Patch() if check.collection == BYTES:
+                del self._entries[check.key]  # rewritten or let go meanwhile; the record holds the bytes by itself
+            case Insert() | Replace() | Patch() if check.collection != STREAMS:
+                kind = KIND_OF[check.collection]
+                slot = self._slots[kind, check.key]
+                slot.base = await self.load(kind, check.key)
+                fold(slot.base, slot.changes)
+            case _:
+                pass
+
+
+def _check_size(operations: list[Operation]) -> None:
+    if len(operations) > MAX_OPERATIONS:
+        raise TooLarge(
+            f"a unit of work is at most {MAX_OPERATIONS} operations, and this one has {len(operations)}; "
+            "nothing of it is stored. Call ctx.checkpoint() in between, or make several units"
+        )
+
+
+def holdings(collection: str, key: str, *, before: Iterable[str], after: Iterable[str]) -> list[Operation]:
+    """What makes a record hold these blobs, and no longer those."""
+    holder = f"{collection}/{key}"
+    old, new = dict.fromkeys(before), dict.fromkeys(after)
+    return [
+        *(Attach(digest, holder) for digest in new if digest not in old),
+        *(Detach(digest, holder) for digest in old if digest not in new),
+    ]
+
+
+current: ContextVar[Unit | None] = ContextVar("keelbolt_turns_unit", default=None)

@@ -1,0 +1,125 @@
+"""The six sets of a turn or a dispatch, and what each write does to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from keelbolt.errors import ArtifactIdCollision, InvalidInitialValue
+from keelbolt.turns.codec.kinds import PLURALS, TYPES
+from keelbolt.turns.events import Kind, Op
+from keelbolt.turns.primitives import Memory, Message, Retrievable, SpooledArtifact, Thought, Tokenizable, ToolCall
+from keelbolt.turns.sets import InstructionSet, PrimitiveSet
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Write:
+    """One store, mutate or delete; ``value`` is the primitive, or the id of what is deleted.
+
+    A ``replace`` puts some tool calls in the place of others: its value is their ids and the new ones.
+    """
+
+    op: Op | Literal["replace"]
+    kind: Kind
+    value: Any
+
+    @property
+    def callback(self) -> str:
+        return "replace_tool_call_group_callback" if self.op == "replace" else f"{self.op}_{self.kind}_callback"
+
+    def __str__(self) -> str:
+        if self.op == "replace":
+            return f"replace tool_call {', '.join(self.value[0])}"
+        shown = getattr(self.value, "id", None) or str(self.value)
+        return f"{self.op} {self.kind} {shown if len(shown) <= 40 else f'{shown[:37]}...'}"
+
+
+def checked_write(op: Op, kind: Kind, value: Any) -> Write:
+    """A write whose value is what its name says; the text of an instruction is taken as it is now."""
+    called = f"{op}_{kind}"
+    if kind == "standing_instruction":
+        if not isinstance(value, str | Tokenizable) or not value:
+            raise InvalidInitialValue(f"{called} takes a non-empty str or Tokenizable, not {value!r}")
+        return Write(op, kind, value.copy() if isinstance(value, Tokenizable) else Tokenizable(value))
+    if op == "delete":
+        if not isinstance(value, str) or not value:
+            raise InvalidInitialValue(f"{called} takes the id of what is deleted, not {type(value).__name__}")
+    elif not isinstance(value, TYPES[kind]):
+        raise InvalidInitialValue(f"{called} takes a {TYPES[kind].__name__}, not {type(value).__name__}")
+    return Write(op, kind, value)
+
+
+class Holdings:
+    """Messages, memories, thoughts, tool calls, retrievables and standing instructions."""
+
+    __slots__ = ("instructions", "memories", "messages", "retrievables", "thoughts", "tool_calls")
+
+    def __init__(
+        self,
+        *,
+        messages: Iterable[Message] = (),
+        memories: Iterable[Memory] = (),
+        thoughts: Iterable[Thought] = (),
+        tool_calls: Iterable[ToolCall] = (),
+        retrievables: Iterable[Retrievable] = (),
+        instructions: Iterable[str | Tokenizable] = (),
+    ) -> None:
+        self.messages = PrimitiveSet(messages)
+        self.memories = PrimitiveSet(memories)
+        self.thoughts = PrimitiveSet(thoughts)
+        self.tool_calls = PrimitiveSet(tool_calls)
+        self.retrievables = PrimitiveSet(retrievables)
+        self.instructions = InstructionSet(instructions)
+
+    def copy(self) -> Holdings:
+        """Sets of their own, with the same primitives; instructions, whose text can be changed, are copied."""
+        return Holdings(
+            messages=self.messages,
+            memories=self.memories,
+            thoughts=self.thoughts,
+            tool_calls=self.tool_calls,
+            retrievables=self.retrievables,
+            instructions=self.instructions,
+        )
+
+    def apply(self, write: Write) -> None:
+        """Let the sets show this write."""
+        if write.kind == "standing_instruction":
+            change = {"store": self.instructions.add, "mutate": self.instructions.replace}
+            change.get(write.op, self.instructions.discard)(write.value)
+            return
+        held = self._set(write.kind)
+        if write.op == "store":
+            held.add(write.value)
+        elif write.op == "mutate":
+            held.replace_by_id(write.value)
+        elif write.op == "delete":
+            held.remove_by_id(write.value)
+        else:
+            ids, replacements = write.value
+            for one in ids:
+                held.remove_by_id(one)
+            for call in replacements:
+                held.add(call)
+
+    def check_artifact_ids(self, write: Write) -> None:
+        """Refuse an artifact whose id another kind has: tools that read artifacts by id could not tell them apart."""
+        if write.op not in {"store", "mutate"} or write.kind not in {"tool_call", "retrievable"}:
+            return
+        others: PrimitiveSet[Any] = self.retrievables if write.kind == "tool_call" else self.tool_calls
+        other = others.get(write.value.id)
+        if other is not None and _is_artifact(write.value) and _is_artifact(other):
+            raise ArtifactIdCollision(
+                f"{write.kind} {write.value.id} has the id of a {type(other).__name__}, and both are artifacts; "
+                "give one of them another id"
+            )
+
+    def _set(self, kind: Kind) -> PrimitiveSet[Any]:
+        held: PrimitiveSet[Any] = getattr(self, PLURALS[kind])
+        return held
+
+
+def _is_artifact(value: ToolCall | Retrievable) -> bool:
+    content = value.results if isinstance(value, ToolCall) else value.content
+    return isinstance(content, SpooledArtifact | tuple)

@@ -1,0 +1,67 @@
+"""`hydrate`: the middleware that fetches what is stored and puts it into the turn before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from keelbolt.errors import InvalidValue
+from keelbolt.turns.codec.kinds import PLURALS
+from keelbolt.turns.context import TurnContext
+from keelbolt.turns.pipeline import Middleware, Next
+from keelbolt.turns.primitives import Tokenizable
+from keelbolt.turns.windows import EVERYTHING, Limit, asking, check_limit
+
+_NAMES = (*PLURALS.values(), "tools")
+
+
+def hydrate(*names: str, **limits: Limit) -> Middleware:
+    """A middleware for ``turn_input_pipeline`` that fetches these and adds them to the sets of the turn.
+
+        turn_input_pipeline=[hydrate("tool_calls", messages=Window(last=200), memories=TopK(20))]
+
+    A name is one of messages, memories, thoughts, tool_calls, retrievables, standing_instructions and tools; given with
+    a Window (or, for memories, a TopK) no more than that is fetched. An adapter that knows nothing of limits fetches
+    everything, and what is over is left out here. Standing instructions that the turn has already are not added twice.
+    """
+    wanted = _wanted(names, limits)
+
+    async def hydrating(ctx: TurnContext, next: Callable[[], Next]) -> None:  # noqa: A002 - its name in every middleware
+        for name, limit in wanted.items():
+            await _add(ctx, name, limit)
+        await next()
+
+    return hydrating
+
+
+def _wanted(names: Sequence[str], limits: dict[str, Limit]) -> dict[str, Limit | None]:
+    wanted: dict[str, Limit | None] = dict.fromkeys(names)
+    for name, limit in limits.items():
+        wanted[name] = check_limit(name, limit)
+    if not wanted:
+        raise InvalidValue(f"hydrate needs to know what: {', '.join(_NAMES)}")
+    for name in wanted:
+        if name not in _NAMES:
+            raise InvalidValue(f"hydrate knows {', '.join(_NAMES)}, but not {name!r}")
+    if wanted.get("tools") is not None:
+        raise InvalidValue("tools are fetched without a limit")
+    return wanted
+
+
+async def _add(ctx: TurnContext, name: str, limit: Limit | None) -> None:
+    verb = "refresh" if name == "standing_instructions" else "fetch"
+    with asking(name, limit):
+        found = await getattr(ctx, f"{verb}_{name}")()
+    values = (limit or EVERYTHING).of(found)
+    if name == "tools":
+        for tool in values:
+            ctx.tools.register(tool, overwrite=True)
+    elif name == "standing_instructions":
+        known = {str(value) for value in ctx.standing_instructions}
+        for value in values:
+            if str(value) not in known:
+                known.add(str(value))
+                ctx.standing_instructions.add(Tokenizable.of(value))
+    else:
+        kept = getattr(ctx, f"turn_{name}")
+        for value in values:
+            kept.add(value)

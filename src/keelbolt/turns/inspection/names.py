@@ -1,0 +1,45 @@
+"""The names under which tenants and threads stand in addresses, and what they are called. Pure."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote, unquote
+
+from keelbolt.turns.durable.scope import PARTITIONS, name, partition_of
+
+_SHORTENED = re.compile(r".{100}~[0-9a-f]{64}")
+_KEY_CHARACTERS = 2000
+
+
+def tenant_partition(ref: str) -> str:
+    """The partition of a tenant, from its ref or from its name."""
+    named = PARTITIONS + ref
+    return named if _SHORTENED.fullmatch(ref) or partition_of(original(ref)) == named else partition_of(ref)
+
+
+def owner(kind: str, ref: str) -> str:
+    """The owner of this kind, from its ref or from its name."""
+    named = f"{kind}/{ref}"
+    return named if _SHORTENED.fullmatch(named) or name(kind, original(ref)) == named else name(kind, ref)
+
+
+def ref_of(owner: str) -> str:
+    """How an owner is called in addresses."""
+    return owner.partition("/")[2]
+
+
+def original(ref: str) -> str:
+    """The name behind a ref; of one that was too long, the ref."""
+    return unquote(ref, errors="surrogatepass")
+
+
+def record_ref(owner: str, key: str) -> str:
+    """How a record is called in addresses."""
+    return quote(key.removeprefix(f"{owner}/"), safe="")
+
+
+def record_key(owner: str, ref: str) -> str | None:
+    """The key of a record; None: there can be none of this ref."""
+    rest = unquote(ref)
+    fits = rest.isascii() and rest.isprintable() and len(rest) <= _KEY_CHARACTERS
+    return f"{owner}/{rest}" if fits else None

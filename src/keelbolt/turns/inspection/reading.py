@@ -1,0 +1,228 @@
+"""Tenants and threads of stored turns, and what each thread has."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+from collections.abc import Sequence
+from typing import Any
+
+from keelbolt.errors import BadCursor, BlobNotFound, TurnStorageCorrupt, TurnStorageSchema
+from keelbolt.state.inspection.shown import when
+from keelbolt.storage import BlobReader, Kernel, Query, Record
+from keelbolt.turns.codec.kinds import PLURALS, Kind
+from keelbolt.turns.durable.families import COLLECTIONS, FAMILIES, FORMAT_PARTITION, FORMATS, GATES, STREAMS, TURNS
+from keelbolt.turns.durable.format import upgrade
+from keelbolt.turns.durable.gate_records import read_gate
+from keelbolt.turns.durable.records import Stored, read
+from keelbolt.turns.durable.scope import PARTITIONS
+from keelbolt.turns.inspection.names import original, owner, record_key, ref_of, tenant_partition
+from keelbolt.turns.inspection.records import WHOLE_BYTES, File, files, shown
+
+TALK: tuple[Kind, ...] = ("message", "thought", "tool_call", "retrievable")
+SHARED: tuple[Kind, ...] = ("memory", "standing_instruction")
+KIND_CALLED: dict[str, Kind] = {plural.replace("_", "-"): kind for kind, plural in PLURALS.items()}
+SOME = 50
+_EXCERPT_CHARACTERS = 200
+
+
+async def open_inspection(kernel: Kernel) -> None:
+    """Make a kernel ready to be looked at. Turns that were stored in an older form are brought up to date."""
+    await kernel.declare(*FAMILIES)
+    if await kernel.get(FORMAT_PARTITION, FORMATS, "format") is not None:
+        await upgrade(kernel)
+
+
+async def tenants(kernel: Kernel, *, after: str = "", limit: int = 1000) -> list[dict[str, str]]:
+    """The tenants that have turns here, in the order of their refs."""
+    found = await kernel.partitions(after=PARTITIONS + after, limit=limit)
+    refs = [partition.removeprefix(PARTITIONS) for partition in found if partition.startswith(PARTITIONS)]
+    return [{"id": original(ref), "ref": ref} for ref in refs]
+
+
+class TurnInspection:
+    """The turns of one tenant. Everything is listed newest first."""
+
+    def __init__(self, kernel: Kernel, tenant: str) -> None:
+        self._kernel = kernel
+        self._partition = tenant_partition(tenant)
+
+    # ------------------------------------------------------------------------------------------------------ threads
+
+    async def threads(self, *, limit: int = 50, cursor: str | None = None) -> dict[str, Any]:
+        """Threads, the last used first, with the last message of each."""
+        query = Query(STREAMS, {"kind": "thread"}, order="at", newest_first=True)
+        page = await self._kernel.find(self._partition, query, limit=limit, cursor=cursor)
+        found = await asyncio.gather(*map(self._thread, page.records))
+        return {"threads": found, "nextPageToken": page.cursor or ""}
+
+    async def thread(self, ref: str) -> dict[str, Any] | None:
+        """A thread with its last turns and gates, and the memories and instructions that are its own; or None."""
+        whose = owner("thread", ref)
+        record = await self._kernel.get(self._partition, STREAMS, whose)
+        if record is None:
+            return None
+        last = {
+            name: await self._last(Query(collection, {"owner": whose}, order="at", newest_first=True))
+            for name, collection in (("turns", TURNS), ("gates", GATES))
+        }
+        own = await self._shares(whose)
+        return {
+            **_named(record),
+            "turns": [_turn(each, whose) for each in last["turns"][:SOME]],
+            "gates": [read_gate(each).to_json() for each in last["gates"][:SOME]],
+            **own,
+            "more": [*(name for name, records in last.items() if len(records) > SOME), *own["more"]],
+        }
+
+    async def entries(self, ref: str, *, limit: int = 50, cursor: str | None = None) -> dict[str, Any] | None:
+        """What was said, thought, called and looked up in a thread, in one list by the order of storing; or None."""
+        whose = owner("thread", ref)
+        if await self._kernel.get(self._partition, STREAMS, whose) is None:
+            return None
+        until = None if cursor is None else _seq(cursor)
+        found = await asyncio.gather(*(self._talk(kind, whose, until, limit) for kind in TALK))
+        last = heapq.nlargest(limit + 1, (each for one in found for each in one), key=lambda entry: entry[0])
+        more = len(last) > limit
+        return {
+            "entries": [shown(kind, record) for _, kind, record in last[:limit]],
+            "nextPageToken": str(last[limit - 1][0]) if more else "",
+        }
+
+    # ------------------------------------------------------------------------------------------------------ records
+
+    async def records(
+        self, ref: str, called: str, *, limit: int = 50, cursor: str | None = None
+    ) -> dict[str, Any] | None:
+        """What a thread has of one kind; or None."""
+        return await self._records(owner("thread", ref), called, limit, cursor)
+
+    async def record(self, ref: str, called: str, item: str) -> dict[str, Any] | None:
+        """One thing of a thread, whole unless it is huge; or None."""
+        found = await self._record(ref, called, item)
+        return None if found is None else shown(KIND_CALLED[called], found, large_bytes=WHOLE_BYTES)
+
+    async def file(self, ref: str, called: str, item: str, digest: str) -> tuple[File, BlobReader] | None:
+        """Bytes that it refers to; or None."""
+        found = await self._record(ref, called, item)
+        for file in files(read(KIND_CALLED[called], found)) if found is not None else ():  # raises if it is damaged
+            if file.digest == digest:
+                try:
+                    return file, await self._kernel.open_blob(self._partition, digest)
+                except BlobNotFound:  # it was purged meanwhile
+                    return None
+        return None
+
+    # ------------------------------------------------------------------------------------------------------- shared
+
+    async def shared(self) -> dict[str, Any]:
+        """Who shares memories and standing instructions with the threads of this tenant, and the last of them."""
+        agents = await self._last(Query(STREAMS, {"kind": "agent"}, order="at", newest_first=True))
+        whole = await self._last(Query(STREAMS, {"kind": "tenant"}, order="at", newest_first=True))
+        sharers = [*agents[:SOME], *whole]
+        found = await asyncio.gather(*(self._shares(record.key) for record in sharers))
+        shared = [{**_named(record), **each} for record, each in zip(sharers, found, strict=True)]
+        return {"shared": shared, "more": len(agents) > SOME}
+
+    async def shared_records(
+        self, sharer: str, called: str, *, limit: int = 50, cursor: str | None = None
+    ) -> dict[str, Any] | None:
+        """What an agent (``agent:`` and its ref) or the ``tenant`` shares of one kind; or None."""
+        kind, _, ref = sharer.partition(":")
+        if kind not in ("agent", "tenant"):
+            return None
+        return await self._records(owner("agent", ref) if kind == "agent" else kind, called, limit, cursor)
+
+    # ------------------------------------------------------------------------------------------------------- inside
+
+    async def _thread(self, record: Record) -> dict[str, Any]:
+        query = Query(COLLECTIONS["message"], {"owner": record.key}, order="seq", newest_first=True)
+        page = await self._kernel.find(self._partition, query, limit=1)
+        last = None
+        with contextlib.suppress(TurnStorageCorrupt, TurnStorageSchema):  # who looks at the thread is told
+            last = _excerpt(read("message", page.records[0])) if page.records else None
+        return {**_named(record), "last": last}
+
+    async def _shares(self, whose: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        more = []
+        for kind in SHARED:
+            records = await self._last(_owned(kind, whose))
+            found[_member(kind)] = [shown(kind, record) for record in records[:SOME]]
+            if len(records) > SOME:
+                more.append(_member(kind))
+        return {**found, "more": more}
+
+    async def _records(self, whose: str, called: str, limit: int, cursor: str | None) -> dict[str, Any] | None:
+        kind = KIND_CALLED.get(called)
+        if kind is None or await self._kernel.get(self._partition, STREAMS, whose) is None:
+            return None
+        page = await self._kernel.find(self._partition, _owned(kind, whose), limit=limit, cursor=cursor)
+        return {"records": [shown(kind, record) for record in page.records], "nextPageToken": page.cursor or ""}
+
+    async def _record(self, ref: str, called: str, item: str) -> Record | None:
+        whose, kind = owner("thread", ref), KIND_CALLED.get(called)
+        key = record_key(whose, item)
+        if kind is None or key is None:
+            return None
+        found = await self._kernel.get(self._partition, COLLECTIONS[kind], key)
+        return found if found is not None and found.fields.get("owner") == whose else None
+
+    async def _talk(self, kind: Kind, whose: str, until: int | None, limit: int) -> list[tuple[int, Kind, Record]]:
+        query = _owned(kind, whose, until)
+        found: list[tuple[int, Kind, Record]] = []
+        cursor = None
+        while len(found) <= limit:
+            page = await self._kernel.find(self._partition, query, limit=limit + 1 - len(found), cursor=cursor)
+            found += [(int(record.fields["seq"] or 0), kind, record) for record in page.records]
+            cursor = page.cursor
+            if cursor is None:
+                break
+        return found
+
+    async def _last(self, query: Query) -> Sequence[Record]:
+        return (await self._kernel.find(self._partition, query, limit=SOME + 1)).records
+
+
+def _owned(kind: Kind, whose: str, until: int | None = None) -> Query:
+    return Query(COLLECTIONS[kind], {"owner": whose}, order="seq", until=until, newest_first=True)
+
+
+def _named(record: Record) -> dict[str, Any]:
+    """An owner, and when it last stored something."""
+    kind, ref = record.key.partition("/")[0], ref_of(record.key)
+    called = {"thread": ref, "agent": f"agent:{ref}"}.get(kind, kind)
+    return {"kind": kind, "id": original(ref), "ref": called, "at": when(record.fields.get("at"))}
+
+
+def _turn(record: Record, whose: str) -> dict[str, Any]:
+    fields = record.fields
+    return {
+        "id": original(record.key.removeprefix(f"{whose}/")),
+        "state": fields.get("state"),
+        "runs": fields.get("run"),
+        "iterations": fields.get("iterations"),
+        "at": when(fields.get("at")),
+    }
+
+
+def _excerpt(stored: Stored) -> dict[str, Any]:
+    content = stored.data.get("content")
+    text = content.get("text") if isinstance(content, dict) else content
+    words = text if isinstance(text, str) else ""
+    return {
+        "role": stored.data.get("role"),
+        "text": words[:_EXCERPT_CHARACTERS],
+        "files": sum(1 for _ in files(stored)),
+    }
+
+
+def _member(kind: Kind) -> str:
+    return "memories" if kind == "memory" else "instructions"
+
+
+def _seq(cursor: str) -> int:
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+        raise BadCursor
+    return int(cursor)

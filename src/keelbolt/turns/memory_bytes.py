@@ -1,0 +1,124 @@
+"""Byte stores that keep everything in this process: for tests, for prototypes and for what needs no durability."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from typing import Generic, TypeVar
+
+from keelbolt.storage.staging import chunks_of
+from keelbolt.turns.lines import STRETCH_BYTES, lines_of, text_of
+from keelbolt.turns.readers import BlobInfo, ByteSource
+
+R = TypeVar("R")
+
+
+async def bytes_of(source: ByteSource) -> bytes:
+    """All bytes of the source: text as UTF-8, a file or a stream read to its end."""
+    if isinstance(source, bytes):
+        return source
+    return b"".join([chunk async for chunk in chunks_of(source)])
+
+
+async def pieces_of(data: bytes, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+    """The bytes from ``start`` to ``end``, some at a time."""
+    end = len(data) if end is None else min(end, len(data))
+    for at in range(max(start, 0), end, STRETCH_BYTES):
+        yield data[at : min(at + STRETCH_BYTES, end)]
+
+
+class InMemorySpoolReader:
+    """Reads the bytes it was given, whatever happens to the store they came from."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._lines: list[bytes] | None = None
+
+    def _all(self) -> list[bytes]:
+        if self._lines is None:
+            self._lines = lines_of(self._data)
+        return self._lines
+
+    async def line(self, index: int) -> str | None:
+        lines = self._all()
+        return text_of(lines[index]) if 0 <= index < len(lines) else None
+
+    async def lines(self, start: int, end: int) -> list[str]:
+        return [text_of(line) for line in self._all()[max(start, 0) : max(end, 0)]]
+
+    async def byte_length(self) -> int:
+        return len(self._data)
+
+    async def line_count(self) -> int:
+        return len(self._all())
+
+    async def read_all(self) -> str:
+        return text_of(self._data)
+
+    def stream(self, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        return pieces_of(self._data, start, end)
+
+
+class InMemoryMediaReader:
+    """Streams the bytes it was given, anew at each call."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = bytes(data)
+
+    def stream(self) -> AsyncIterator[bytes]:
+        return pieces_of(self._data)
+
+    async def byte_length(self) -> int:
+        return len(self._data)
+
+
+class _Store(Generic[R]):
+    """Bytes by id. What was handed out reads on, whatever is written, deleted or cleared afterwards."""
+
+    def __init__(self, reader: Callable[[bytes], R]) -> None:
+        self._reader = reader
+        self._kept: dict[str, bytes] = {}
+
+    @property
+    def size(self) -> int:
+        """How many ids are kept."""
+        return len(self._kept)
+
+    async def write(self, key: str, data: ByteSource) -> R:
+        """Keep these bytes under the id, in place of those that were there; a stream that fails leaves them alone."""
+        whole = await bytes_of(data)
+        self._kept[key] = whole
+        return self._reader(whole)
+
+    async def read(self, key: str) -> R | None:
+        found = self._kept.get(key)
+        return self._reader(found) if found is not None else None
+
+    async def delete(self, key: str) -> bool:
+        return self._kept.pop(key, None) is not None
+
+    async def list(self, prefix: str = "") -> AsyncIterator[BlobInfo]:
+        for key in sorted(self._kept):
+            if key.startswith(prefix):
+                yield BlobInfo(key, len(self._kept[key]))
+
+    def clear(self) -> None:
+        self._kept.clear()
+
+
+class InMemorySpoolStore(_Store[InMemorySpoolReader]):
+    """Text by id."""
+
+    def __init__(self) -> None:
+        super().__init__(InMemorySpoolReader)
+
+
+class InMemoryMediaStore(_Store[InMemoryMediaReader]):
+    """Media by id."""
+
+    def __init__(self) -> None:
+        super().__init__(InMemoryMediaReader)
+
+
+async def in_memory_media_reader(source: ByteSource | AsyncIterable[bytes]) -> InMemoryMediaReader:
+    """A reader of these bytes, a stream drained."""
+    return InMemoryMediaReader(await bytes_of(source))

@@ -1,0 +1,44 @@
+"""What a turn is made of: frozen, checked when made, and known by their ``id``, not by their value."""
+
+from __future__ import annotations
+
+from keelbolt.turns.primitives.artifact import SpooledArtifact
+from keelbolt.turns.primitives.checksum import tool_call_checksum
+from keelbolt.turns.primitives.identity import Identity
+from keelbolt.turns.primitives.media import MEDIA_KINDS, Media, MediaKind, MediaStashEntry
+from keelbolt.turns.primitives.memory import Memory
+from keelbolt.turns.primitives.message import Message, Role
+from keelbolt.turns.primitives.retrievable import Retrievable
+from keelbolt.turns.primitives.text import Encoder, Tokenizable, count_tokens, register_encoding
+from keelbolt.turns.primitives.thought import Thought
+from keelbolt.turns.primitives.times import Moment, moment
+from keelbolt.turns.primitives.tool_call import AnyResults, Results, ToolCall
+from keelbolt.turns.primitives.trust import MODALITY_HAZARDS, TRUST_TIERS, ModalityHazard, TrustTier
+
+__all__ = [
+    "MEDIA_KINDS",
+    "MODALITY_HAZARDS",
+    "TRUST_TIERS",
+    "AnyResults",
+    "Encoder",
+    "Identity",
+    "Media",
+    "MediaKind",
+    "MediaStashEntry",
+    "Memory",
+    "Message",
+    "ModalityHazard",
+    "Moment",
+    "Results",
+    "Retrievable",
+    "Role",
+    "SpooledArtifact",
+    "Thought",
+    "Tokenizable",
+    "ToolCall",
+    "TrustTier",
+    "count_tokens",
+    "moment",
+    "register_encoding",
+    "tool_call_checksum",
+]

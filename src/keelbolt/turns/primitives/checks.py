@@ -1,0 +1,137 @@
+"""How fields are checked: each check answers the value as it is kept, or raises the error of the class being made."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeVar
+
+from keelbolt.errors import InvalidInitialValue, TokenizableEvaluatorInvalid
+from keelbolt.turns.primitives.text import Tokenizable
+from keelbolt.turns.primitives.times import moment
+
+T = TypeVar("T")
+
+
+class Wrong(Exception):
+    """One field does not fit; `refusing` makes the error of its class from it."""
+
+
+def refusing(error: type[InvalidInitialValue]) -> Callable[[type[T]], type[T]]:
+    """A class whose constructor raises this error for whatever does not fit: fields missing and unknown too."""
+
+    def decorate(kind: type[T]) -> type[T]:
+        init: Callable[..., None] = kind.__init__
+
+        @functools.wraps(init)
+        def checked(self: Any, *args: Any, **fields: Any) -> None:
+            try:
+                init(self, *args, **fields)
+            except Wrong as wrong:
+                raise error(f"{kind.__name__}: {wrong}", cause=wrong.__cause__) from wrong.__cause__
+            except TypeError as mismatch:
+                try:
+                    inspect.signature(init).bind(self, *args, **fields)
+                except TypeError as unfit:
+                    raise error(f"{kind.__name__}: {_explain(unfit, init)}") from mismatch
+                raise
+
+        kind.__init__ = checked  # type: ignore[method-assign]
+        return kind
+
+    return decorate
+
+
+def _explain(unfit: TypeError, init: Callable[..., None]) -> str:
+    fields = [name for name in inspect.signature(init).parameters if name != "self"]
+    return f"{unfit}; its fields are {', '.join(fields)}, given by name"
+
+
+def text(name: str, value: object) -> str:
+    """A str that is not empty."""
+    if not isinstance(value, str):
+        raise Wrong(f"{name} is a str, not {type(value).__name__}")
+    if not value:
+        raise Wrong(f"{name} is empty")
+    return str(value)
+
+
+def optional_text(name: str, value: object) -> str | None:
+    return None if value is None else text(name, value)
+
+
+def one_of(name: str, value: object, allowed: tuple[str, ...]) -> Any:
+    """One of these words."""
+    if not isinstance(value, str) or value not in allowed:
+        shown = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
+        raise Wrong(f"{name} is one of {', '.join(allowed)}, not {shown}")
+    return str(value)
+
+
+def share(name: str, value: object) -> float:
+    """A number from 0 to 1, both included."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or not 0 <= value <= 1:
+        raise Wrong(f"{name} is a number from 0 to 1, not {value!r}")
+    return value
+
+
+def flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise Wrong(f"{name} is True or False, not {value!r}")
+    return value
+
+
+def time(name: str, value: object) -> datetime:
+    try:
+        return moment(value)
+    except ValueError as wrong:
+        raise Wrong(f"{name}: {wrong}") from None
+
+
+def words(name: str, value: object, *, empty: bool = False) -> Tokenizable:
+    """Text as a Tokenizable; one that is given is copied, since whoever gave it may change it."""
+    try:
+        found = value.copy() if isinstance(value, Tokenizable) else Tokenizable(value)  # type: ignore[arg-type]
+    except TokenizableEvaluatorInvalid:
+        raise Wrong(f"{name} is a str or a Tokenizable, not {type(value).__name__}") from None
+    if not found and not empty:
+        raise Wrong(f"{name} is empty")
+    return found
+
+
+def replay(payload: object, compatibility: object) -> str | None:
+    """What goes with an opaque payload: the name of who can replay it."""
+    found = optional_text("replay_compatibility", compatibility)
+    if payload is not None and found is None:
+        raise Wrong("a payload needs replay_compatibility, which names who can replay it")
+    return found
+
+
+def opaque(payload: T) -> T:
+    """A copy of what only its provider understands."""
+    try:
+        return copy.deepcopy(payload)
+    except Exception as uncopied:
+        raise Wrong(f"payload can't be copied ({uncopied}); give it as plain data") from uncopied
+
+
+def plain(name: str, value: object) -> Any:
+    """A copy of a JSON value, so that nobody changes it from outside."""
+    if value is None or isinstance(value, bool | str | int):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise Wrong(f"{name} is {value}, which JSON can't say")
+        return value
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise Wrong(f"{name} has the key {key!r}; keys of JSON are strings")
+        return {key: plain(f"{name}.{key}", item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(f"{name}[{index}]", item) for index, item in enumerate(value)]
+    raise Wrong(f"{name} is {type(value).__name__}, which is not JSON")

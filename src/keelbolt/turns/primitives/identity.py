@@ -1,0 +1,37 @@
+"""Who speaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from keelbolt.errors import InvalidInitialIdentityValue
+from keelbolt.turns.primitives.checks import Wrong, refusing, text, words
+from keelbolt.turns.primitives.text import Tokenizable
+
+
+@refusing(InvalidInitialIdentityValue)
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class Identity:
+    """``identifier`` is yours and never shown to a model; ``representation`` is what the model reads."""
+
+    identifier: str | int
+    representation: Tokenizable
+
+    def __init__(self, *, identifier: str | int, representation: str | Tokenizable) -> None:
+        if isinstance(identifier, bool) or not isinstance(identifier, str | int):
+            raise Wrong(f"identifier is a str or an int, not {type(identifier).__name__}")
+        known = text("identifier", identifier) if isinstance(identifier, str) else identifier
+        object.__setattr__(self, "identifier", known)
+        object.__setattr__(self, "representation", words("representation", representation))
+
+    @classmethod
+    def of(cls, value: str | Identity) -> Identity:
+        """The value itself, or a plain str as both the identifier and what the model reads."""
+        return value if isinstance(value, Identity) else cls(identifier=value, representation=value)
+
+
+def identity(name: str, value: object) -> Identity:
+    """An identity as it is kept."""
+    if not isinstance(value, str | Identity) or value == "":
+        raise Wrong(f"{name} is an Identity or a non-empty str, not {value!r}")
+    return Identity.of(value)

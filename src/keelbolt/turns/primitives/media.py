@@ -1,0 +1,155 @@
+"""Images, audio, video and documents: a pointer to bytes, never the bytes."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NotRequired, TypedDict, cast, get_args
+
+from keelbolt.errors import InvalidInitialMediaValue, NotAMediaReader
+from keelbolt.storage.ids import new_id
+from keelbolt.turns.primitives.checks import Wrong, one_of, optional_text, refusing, text
+from keelbolt.turns.primitives.trust import ModalityHazard, TrustTier, modality_hazard, trust_tier
+from keelbolt.turns.readers import MediaReader, answer, is_media_reader
+from keelbolt.turns.registry import Registry
+
+MediaKind = Literal["image", "audio", "video", "document"]
+MEDIA_KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
+
+
+class MediaStashEntry(TypedDict):
+    """Something known about media (a caption, a transcript) with a trust of its own."""
+
+    value: Any
+    trust_tier: TrustTier
+    derived_from_media: NotRequired[str]
+
+
+@refusing(InvalidInitialMediaValue)
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class Media:
+    """A pointer to bytes. ``trust_tier`` and ``modality_hazard`` must be said; the factories below say them for you.
+
+    ``stash`` holds what was found out about it; its entries are checked when the media is made.
+    """
+
+    id: str
+    kind: MediaKind
+    mime_type: str
+    filename: str
+    reader: MediaReader = field(repr=False)
+    trust_tier: TrustTier
+    modality_hazard: ModalityHazard
+    source: str | None
+    stash: Registry
+
+    def __init__(
+        self,
+        *,
+        id: str | None = None,  # noqa: A002
+        kind: MediaKind,
+        mime_type: str,
+        filename: str,
+        reader: MediaReader,
+        trust_tier: TrustTier,
+        modality_hazard: ModalityHazard,
+        source: str | None = None,
+        stash: Mapping[str, MediaStashEntry] | Registry | None = None,
+    ) -> None:
+        if not is_media_reader(reader):
+            raise NotAMediaReader(f"{type(reader).__name__} is no media reader: {NotAMediaReader.__doc__}")
+        object.__setattr__(self, "id", new_id() if id is None else text("id", id))
+        object.__setattr__(self, "kind", one_of("kind", kind, MEDIA_KINDS))
+        object.__setattr__(self, "mime_type", text("mime_type", mime_type))
+        object.__setattr__(self, "filename", text("filename", filename))
+        object.__setattr__(self, "reader", reader)
+        object.__setattr__(self, "trust_tier", _trust_tier("trust_tier", trust_tier))
+        object.__setattr__(self, "modality_hazard", _modality_hazard("modality_hazard", modality_hazard))
+        object.__setattr__(self, "source", optional_text("source", source))
+        object.__setattr__(self, "stash", _stash(stash))
+
+    @classmethod
+    def user_attachment(cls, *, kind: MediaKind, **fields: Any) -> Media:
+        """What a user sent: third-party-private."""
+        return cls(kind=kind, **_labels(kind, "third-party-private"), **fields)
+
+    @classmethod
+    def tool_generated(cls, *, kind: MediaKind, **fields: Any) -> Media:
+        """What a tool of yours made: first-party."""
+        return cls(kind=kind, **_labels(kind, "first-party"), **fields)
+
+    @classmethod
+    def retrieved_public(cls, *, kind: MediaKind, **fields: Any) -> Media:
+        """What was found in the open: third-party-public."""
+        return cls(kind=kind, **_labels(kind, "third-party-public"), **fields)
+
+    @classmethod
+    def retrieved_private(cls, *, kind: MediaKind, **fields: Any) -> Media:
+        """What was found in a private collection: third-party-private."""
+        return cls(kind=kind, **_labels(kind, "third-party-private"), **fields)
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """The bytes in pieces, from the start at each call."""
+        async for piece in self.reader.stream():
+            yield piece
+
+    async def byte_length(self) -> int | None:
+        """How many bytes there are; None when nobody knows."""
+        return await answer(self.reader.byte_length())
+
+    async def as_bytes(self) -> bytes:
+        """All of them at once; large media is better streamed."""
+        return b"".join([piece async for piece in self.stream()])
+
+    async def as_base64(self) -> str:
+        return base64.b64encode(await self.as_bytes()).decode("ascii")
+
+    def to_json(self) -> dict[str, Any]:
+        """What is known about it, without touching the reader: neither bytes nor their number."""
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "mimeType": self.mime_type,
+            "filename": self.filename,
+            "source": self.source,
+            "trustTier": self.trust_tier,
+            "modalityHazard": self.modality_hazard,
+            "stash": {name: _entry_json(entry) for name, entry in self.stash.all().items()},
+        }
+
+
+_trust_tier = trust_tier  # the fields of these names hide them
+_modality_hazard = modality_hazard
+_SPELLED = {"trust_tier": "trustTier", "derived_from_media": "derivedFromMedia"}
+
+
+def _labels(kind: object, tier: TrustTier) -> dict[str, Any]:
+    """The hazard that goes with a kind: a document carries text that a model may obey."""
+    hazard = "extractable-instructions" if kind == "document" else "opaque-perceptual"
+    return {"trust_tier": tier, "modality_hazard": hazard}
+
+
+def _stash(value: object) -> Registry:
+    entries = value.all() if isinstance(value, Registry) else value
+    if entries is None:
+        return Registry()
+    if not isinstance(entries, Mapping):
+        raise Wrong(f"stash is a dict of entries, not {type(entries).__name__}")
+    for name, entry in entries.items():
+        if not isinstance(name, str):
+            raise Wrong(f"stash has the key {name!r}; its keys are strings")
+        if not isinstance(entry, dict) or "value" not in entry:
+            raise Wrong(f"stash entry {name!r} is a dict with value, trust_tier and perhaps derived_from_media")
+        trust_tier(f"trust_tier of stash entry {name!r}", entry.get("trust_tier"))
+        if "derived_from_media" in entry:
+            text(f"derived_from_media of stash entry {name!r}", entry["derived_from_media"])
+        if unknown := set(entry) - {"value", "trust_tier", "derived_from_media"}:
+            raise Wrong(f"stash entry {name!r} has the unknown key {min(map(str, unknown))!r}")
+    return Registry(cast("dict[str, Any]", dict(entries)))
+
+
+def _entry_json(entry: object) -> object:
+    if not isinstance(entry, dict):
+        return entry
+    return {_SPELLED.get(name, name): value for name, value in entry.items()}

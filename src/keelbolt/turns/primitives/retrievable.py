@@ -1,0 +1,62 @@
+"""Knowledge that was looked up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from keelbolt.errors import InvalidInitialRetrievableValue
+from keelbolt.turns.primitives.artifact import SpooledArtifact
+from keelbolt.turns.primitives.checks import optional_text, refusing, share, text, time, words
+from keelbolt.turns.primitives.text import Encoder, Tokenizable
+from keelbolt.turns.primitives.times import Moment
+from keelbolt.turns.primitives.trust import TrustTier, trust_tier
+
+
+@refusing(InvalidInitialRetrievableValue)
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class Retrievable:
+    """A chunk of knowledge for a model. How far its text is trusted is never guessed: ``trust_tier`` must be said."""
+
+    id: str
+    content: Tokenizable | SpooledArtifact
+    trust_tier: TrustTier
+    source: str | None
+    kind: str | None
+    score: float | None
+    created_at: datetime
+    updated_at: datetime
+
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002
+        content: str | Tokenizable | SpooledArtifact,
+        trust_tier: TrustTier,
+        source: str | None = None,
+        kind: str | None = None,
+        score: float | None = None,
+        created_at: Moment,
+        updated_at: Moment,
+    ) -> None:
+        kept = content if isinstance(content, SpooledArtifact) else words("content", content)
+        object.__setattr__(self, "id", text("id", id))
+        object.__setattr__(self, "content", kept)
+        object.__setattr__(self, "trust_tier", _trust_tier("trust_tier", trust_tier))
+        object.__setattr__(self, "source", optional_text("source", source))
+        object.__setattr__(self, "kind", optional_text("kind", kind))
+        object.__setattr__(self, "score", None if score is None else share("score", score))
+        object.__setattr__(self, "created_at", time("created_at", created_at))
+        object.__setattr__(self, "updated_at", time("updated_at", updated_at))
+
+    async def content_string(self) -> str:
+        """The whole text, read from its store if it lies there."""
+        return str(self.content) if isinstance(self.content, Tokenizable) else await self.content.as_string()
+
+    async def estimate_tokens(self, encoding: str | Encoder | None = None) -> int:
+        if isinstance(self.content, Tokenizable):
+            return self.content.estimate_tokens(encoding)
+        return await self.content.estimate_tokens(encoding)
+
+
+_trust_tier = trust_tier  # the field of this name hides it

@@ -1,0 +1,87 @@
+"""Text that a model reads, and what it costs in tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sized
+
+from keelbolt.errors import TokenizableEvaluatorInvalid
+
+Encoder = Callable[[str], "int | Sized"]  # answers the tokens, or how many there are
+_encoders: dict[str, Encoder] = {}
+
+
+def register_encoding(name: str, encoder: Encoder) -> None:
+    """From now on `estimate_tokens(name)` asks this encoder; for tiktoken, `tiktoken.get_encoding(name).encode`."""
+    _encoders[name] = encoder
+
+
+def count_tokens(text: str, encoding: str | Encoder | None = None) -> int:
+    """How many tokens this text has; a quarter of its length where the encoder fails or nobody registered it."""
+    encoder = _encoders.get(encoding) if isinstance(encoding, str) else encoding
+    if encoder is not None:
+        try:
+            tokens = encoder(text)
+            return tokens if isinstance(tokens, int) else len(tokens)
+        except Exception:  # noqa: BLE001, S110 - an estimate must not end a turn
+            pass
+    return -(-len(text) // 4)
+
+
+class Tokenizable:
+    """Text that can be changed in place, and remembers its token counts until it is.
+
+    ``key`` names a standing instruction, so that a changed text replaces it; without one it is known by its text.
+    """
+
+    __slots__ = ("_counts", "_key", "_text")
+
+    def __init__(self, text: str, *, key: str | None = None) -> None:
+        if key is not None and (not isinstance(key, str) or not key):
+            raise TokenizableEvaluatorInvalid("the key of a Tokenizable is a non-empty str, or None")
+        self._key = key
+        self.set(text)
+
+    @classmethod
+    def of(cls, value: str | Tokenizable) -> Tokenizable:
+        """The value itself, or a str as one."""
+        return value if isinstance(value, Tokenizable) else cls(value)
+
+    @property
+    def key(self) -> str | None:
+        return self._key
+
+    def set(self, text: str) -> None:
+        """Another text; what was counted before is forgotten."""
+        if not isinstance(text, str):
+            raise TokenizableEvaluatorInvalid(
+                f"a Tokenizable holds text, not {type(text).__name__}; functions are not evaluated: pass a str"
+            )
+        self._text = str(text)
+        self._counts: dict[str | Encoder | None, int] = {}
+
+    def copy(self) -> Tokenizable:
+        """As it is now; later changes of this one don't reach the copy."""
+        return Tokenizable(self._text, key=self._key)
+
+    def estimate_tokens(self, encoding: str | Encoder | None = None) -> int:
+        """How many tokens a model sees; see `count_tokens`. Counted once per encoding."""
+        found = self._counts.get(encoding)
+        if found is None:
+            found = self._counts[encoding] = count_tokens(self._text, encoding)
+        return found
+
+    def to_json(self) -> str:
+        return self._text
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __len__(self) -> int:
+        return len(self._text)
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def __repr__(self) -> str:
+        shown = self._text if len(self._text) <= 60 else f"{self._text[:57]}..."
+        return f"Tokenizable({shown!r})" if self._key is None else f"Tokenizable({shown!r}, key={self._key!r})"

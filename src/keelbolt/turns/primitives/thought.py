@@ -1,0 +1,52 @@
+"""How a model reasoned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from keelbolt.errors import InvalidInitialThoughtValue
+from keelbolt.turns.primitives.checks import opaque, refusing, replay, text, time, words
+from keelbolt.turns.primitives.identity import Identity, identity
+from keelbolt.turns.primitives.text import Tokenizable
+from keelbolt.turns.primitives.times import Moment
+
+
+@refusing(InvalidInitialThoughtValue)
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class Thought:
+    """A trace of reasoning: text, or a ``payload`` that only its provider understands, or both.
+
+    ``replay_compatibility`` names the provider or model that a payload may be sent back to.
+    """
+
+    id: str
+    content: Tokenizable
+    identity: Identity
+    payload: Any
+    replay_compatibility: str | None
+    created_at: datetime
+    updated_at: datetime
+
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002
+        content: str | Tokenizable = "",
+        identity: str | Identity = "assistant",
+        payload: Any = None,
+        replay_compatibility: str | None = None,
+        created_at: Moment,
+        updated_at: Moment,
+    ) -> None:
+        object.__setattr__(self, "id", text("id", id))
+        object.__setattr__(self, "content", words("content", content, empty=payload is not None))
+        object.__setattr__(self, "identity", _identity("identity", identity))
+        object.__setattr__(self, "payload", opaque(payload))
+        object.__setattr__(self, "replay_compatibility", replay(payload, replay_compatibility))
+        object.__setattr__(self, "created_at", time("created_at", created_at))
+        object.__setattr__(self, "updated_at", time("updated_at", updated_at))
+
+
+_identity = identity  # the field of this name hides it

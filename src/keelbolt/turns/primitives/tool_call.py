@@ -1,0 +1,119 @@
+"""Which tool was called, with what, and what came of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from keelbolt.errors import InvalidInitialToolCallValue
+from keelbolt.turns.primitives.artifact import SpooledArtifact
+from keelbolt.turns.primitives.checks import Wrong, flag, opaque, plain, refusing, replay, text, time, words
+from keelbolt.turns.primitives.checksum import tool_call_checksum
+from keelbolt.turns.primitives.media import Media
+from keelbolt.turns.primitives.text import Tokenizable
+from keelbolt.turns.primitives.times import Moment
+
+Results: TypeAlias = "Tokenizable | SpooledArtifact | tuple[SpooledArtifact, ...] | Media | tuple[Media, ...]"
+AnyResults: TypeAlias = "str | Tokenizable | SpooledArtifact | Sequence[SpooledArtifact] | Media | Sequence[Media]"
+
+
+@refusing(InvalidInitialToolCallValue)
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class ToolCall:
+    """One call of a tool. While it is pending, ``results`` and ``completed_at`` may be missing.
+
+    ``checksum`` tells equal calls from others; it is computed from the tool's name and the arguments when not given.
+    """
+
+    id: str
+    tool: str
+    args: dict[str, Any]
+    checksum: str
+    is_complete: bool
+    is_error: bool
+    results: Results | None
+    payload: Any
+    replay_compatibility: str | None
+    from_artifact_tool: bool
+    inline: bool
+    created_at: datetime
+    updated_at: datetime
+    completed_at: datetime | None
+
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002
+        tool: str,
+        args: Mapping[str, Any] | str,
+        checksum: str | None = None,
+        is_complete: bool,
+        is_error: bool = False,
+        results: AnyResults | None = None,
+        payload: Any = None,
+        replay_compatibility: str | None = None,
+        from_artifact_tool: bool = False,
+        inline: bool = False,
+        created_at: Moment,
+        updated_at: Moment,
+        completed_at: Moment | None = None,
+    ) -> None:
+        name = text("tool", tool)
+        given = _args(args)
+        over = flag("is_complete", is_complete)
+        if over and results is None:
+            raise Wrong("a complete call has results; pass is_complete=False while there are none")
+        if over and completed_at is None:
+            raise Wrong("a complete call has completed_at; pass is_complete=False while it runs")
+        object.__setattr__(self, "id", text("id", id))
+        object.__setattr__(self, "tool", name)
+        object.__setattr__(self, "args", given)
+        same = tool_call_checksum(name, given) if checksum is None else text("checksum", checksum)
+        object.__setattr__(self, "checksum", same)
+        object.__setattr__(self, "is_complete", over)
+        object.__setattr__(self, "is_error", flag("is_error", is_error))
+        object.__setattr__(self, "results", None if results is None else _results(results))
+        object.__setattr__(self, "payload", opaque(payload))
+        object.__setattr__(self, "replay_compatibility", replay(payload, replay_compatibility))
+        object.__setattr__(self, "from_artifact_tool", flag("from_artifact_tool", from_artifact_tool))
+        object.__setattr__(self, "inline", flag("inline", inline))
+        object.__setattr__(self, "created_at", time("created_at", created_at))
+        object.__setattr__(self, "updated_at", time("updated_at", updated_at))
+        ended = None if completed_at is None else time("completed_at", completed_at)
+        object.__setattr__(self, "completed_at", ended)
+
+    def completed(self, results: AnyResults, *, at: Moment, is_error: bool = False) -> ToolCall:
+        """The same call with its results, for `mutate_tool_call`."""
+        try:
+            ended, found = time("at", at), _results(results)
+        except Wrong as wrong:
+            raise InvalidInitialToolCallValue(f"ToolCall: {wrong}") from None
+        return replace(self, is_complete=True, is_error=is_error, results=found, updated_at=ended, completed_at=ended)
+
+
+def _args(value: object) -> dict[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as wrong:
+            raise Wrong(f"args is text that is not JSON: {wrong}") from None
+    if not isinstance(value, Mapping):
+        raise Wrong(f"args is a dict, or JSON text of an object, not {type(value).__name__}")
+    kept: dict[str, Any] = plain("args", dict(value))
+    return kept
+
+
+def _results(value: object) -> Results:
+    if isinstance(value, SpooledArtifact | Media):
+        return value
+    if not isinstance(value, list | tuple):
+        return words("results", value, empty=True)
+    if not value:
+        raise Wrong("results is an empty list; leave it out, or give at least one")
+    if all(isinstance(item, SpooledArtifact) for item in value) or all(isinstance(item, Media) for item in value):
+        return tuple(value)
+    kinds = sorted({type(item).__name__ for item in value})
+    raise Wrong(f"results is a list of SpooledArtifact or a list of Media, not of {' and '.join(kinds)}")

@@ -1,0 +1,100 @@
+"""The stash: a nested dict read and written by paths."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from keelbolt.errors import InvalidInitialRegistryValue
+
+
+class Registry:
+    """Values by paths with dots: ``set("user.name", "Ann")`` is ``{"user": {"name": "Ann"}}``.
+
+    Everything is copied on its way in and out, so nobody changes it from outside. A dot always parts a path: the key of
+    ``Registry({"a.b": 1})`` is kept and shown by `all`, but ``get("a.b")`` looks for b in a and does not find it.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        if values is not None and not isinstance(values, dict):
+            raise InvalidInitialRegistryValue(f"a registry starts from a dict, not {type(values).__name__}")
+        for key in values or ():
+            if not isinstance(key, str):
+                raise InvalidInitialRegistryValue(f"the keys of a registry are strings, not {key!r}")
+        self._values: dict[str, Any] = _copied(values or {})
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A copy of what is there, or the default."""
+        found = self._find(key)
+        return default if found is _NOTHING else copy.deepcopy(found)
+
+    def set(self, key: str, value: Any) -> None:
+        """Keep a copy; dicts on the way are made, and something else on the way is replaced by one."""
+        *way, last = _path(key)
+        kept = _copied(value)
+        place = self._values
+        for step in way:
+            if not isinstance(place.get(step), dict):
+                place[step] = {}
+            place = place[step]
+        place[last] = kept
+
+    def has(self, key: str) -> bool:
+        return self._find(key) is not _NOTHING
+
+    def keys(self) -> list[str]:
+        """The paths of all leaves; an empty dict is a leaf."""
+        return list(_leaves(self._values))
+
+    def all(self) -> dict[str, Any]:
+        """A copy of everything."""
+        return copy.deepcopy(self._values)
+
+    def _find(self, key: str) -> Any:
+        found: Any = self._values
+        for step in _path(key):
+            if not isinstance(found, dict) or step not in found:
+                return _NOTHING
+            found = found[step]
+        return found
+
+    def __getitem__(self, key: str) -> Any:
+        found = self._find(key)
+        if found is _NOTHING:
+            raise KeyError(key)
+        return copy.deepcopy(found)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and key != "" and self.has(key)
+
+    def __repr__(self) -> str:
+        return f"Registry({self._values!r})"
+
+
+_NOTHING = object()
+
+
+def _path(key: str) -> list[str]:
+    if not isinstance(key, str) or not key:
+        raise KeyError(f"a path is a non-empty str, not {key!r}")
+    return key.split(".")
+
+
+def _copied(value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except Exception as uncopied:
+        raise InvalidInitialRegistryValue(
+            f"a value can't be copied ({uncopied}); keep plain data here, and connections elsewhere"
+        ) from uncopied
+
+
+def _leaves(values: dict[str, Any], before: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}"

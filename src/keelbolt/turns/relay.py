@@ -1,0 +1,158 @@
+"""Shows the clients of a task what a turn reports: messages and thoughts as they grow, tool calls as they are known.
+
+Each is an artifact of the task. Its metadata says under ``keelbolt.turns`` of what ``kind`` it is (message, thought,
+tool_call), its ``id`` in the turn, and whether it was ``discarded``: an interrupted iteration reported it, and the one
+that repeats it did not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from keelbolt.tasks import TaskContext
+from keelbolt.turns.buses import Listener
+from keelbolt.turns.events import TextReport, ToolCallReport
+from keelbolt.turns.primitives import Message, Tokenizable
+
+METADATA = "keelbolt.turns"
+SHOWN = ("message", "thought", "tool_call")
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """What is to be shown next: more text with ``append``, or else all of it anew."""
+
+    kind: str
+    id: str
+    text: str = ""
+    data: Any = None
+    name: str = ""
+    last: bool = False
+    append: bool = False
+    discarded: bool = False
+
+
+class Relay:
+    """What was reported and is not shown yet, in the order of the reports."""
+
+    def __init__(self, task: TaskContext, turn: str, shown: Collection[str]) -> None:
+        self._task = task
+        self._prefix = turn.rpartition(".")[2]  # artifacts of two turns of one task are not mixed up
+        self._shown = shown
+        self._waiting: deque[_Chunk] = deque()
+        self._news = asyncio.Event()
+        self._begun: set[str] = set()
+        self._unfinished: set[str] = set()
+        self._closed = False
+
+    def hooks(self) -> Mapping[str, Listener]:
+        """Listeners of the turn."""
+        found: dict[str, Listener] = {"stored_message": self._stored}
+        if "message" in self._shown:
+            found["message"] = lambda report: self._text("message", report)
+        if "thought" in self._shown:
+            found["thought"] = lambda report: self._text("thought", report)
+        if "tool_call" in self._shown:
+            found["tool_call"] = self._call
+        return found
+
+    def catch_up(self, stored: Collection[Message]) -> None:
+        """Show what earlier runs of this turn stored and may not have shown; and know what they left unfinished."""
+        shown, prefix = self._task.artifact_ids, self._artifact("message", "")
+        kept = {self._artifact("message", message.id) for message in stored}
+        self._unfinished = {
+            artifact.removeprefix(prefix)
+            for artifact, finished in shown.items()
+            if artifact.startswith(prefix) and artifact not in kept and not finished
+        }
+        for message in stored:
+            if not shown.get(self._artifact("message", message.id), False):
+                self._stored(message)
+
+    async def pump(self) -> None:
+        """Show everything, until it is closed and all is shown."""
+        while not (self._closed and not self._waiting):
+            if not self._waiting:
+                self._news.clear()
+                await self._news.wait()
+                continue
+            await self._show(self._next())
+
+    def close(self, *, ended: bool) -> None:
+        """Nothing more will be reported; ``ended``: by no later run of the turn either."""
+        for name in sorted(self._unfinished) if ended else ():
+            if self._artifact("message", name) not in self._begun:
+                self._put(_Chunk("message", name, last=True, discarded=True))
+        self._closed = True
+        self._news.set()
+
+    # ------------------------------------------------------------------------------------------------------ reports
+
+    def _text(self, kind: str, report: TextReport) -> None:
+        began = report.full == report.delta  # in this run: what an earlier one said of it is said anew
+        self._put(_Chunk(kind, report.id, report.delta, last=report.is_complete, append=not began))
+
+    def _call(self, report: ToolCallReport) -> None:
+        data = {
+            "tool": report.tool,
+            "args": _plain(report.args),
+            "results": _plain(report.results),
+            "isError": report.is_error,
+            "isComplete": report.is_complete,
+        }
+        name = report.tool or ""
+        self._put(_Chunk("tool_call", report.id, data=data, name=name, last=report.is_complete))
+
+    def _stored(self, message: Message) -> None:
+        """A message of the agent that nobody reported while it grew."""
+        known = self._artifact("message", message.id) in self._begun
+        if message.role == "assistant" and message.content is not None and not known:
+            self._put(_Chunk("message", message.id, str(message.content), last=True))
+
+    def _put(self, chunk: _Chunk) -> None:
+        self._begun.add(self._artifact(chunk.kind, chunk.id))
+        self._waiting.append(chunk)
+        self._news.set()
+
+    # ------------------------------------------------------------------------------------------------------ showing
+
+    def _next(self) -> _Chunk:
+        """The next chunk; texts of one message that pile up are one."""
+        chunk = self._waiting.popleft()
+        while self._waiting and not chunk.last:
+            more = self._waiting[0]
+            if (more.kind, more.id, more.append) != (chunk.kind, chunk.id, True):
+                break
+            self._waiting.popleft()
+            chunk = replace(chunk, text=chunk.text + more.text, last=more.last)
+        return chunk
+
+    async def _show(self, chunk: _Chunk) -> None:
+        artifact = self._artifact(chunk.kind, chunk.id)
+        about: dict[str, Any] = {"kind": chunk.kind, "id": chunk.id}
+        if chunk.discarded:
+            about["discarded"] = True
+        await self._task.emit_artifact(
+            artifact_id=artifact,
+            text=chunk.text if chunk.data is None else None,
+            data=chunk.data,
+            name=None if chunk.append else chunk.name or chunk.kind,
+            metadata=None if chunk.append else {METADATA: about},
+            append=chunk.append,
+            last_chunk=chunk.last,
+        )
+
+    def _artifact(self, kind: str, report_id: str) -> str:
+        return f"{kind}-{self._prefix}-{report_id}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tokenizable):
+        return str(value)
+    return to_jsonable_python(value, fallback=lambda other: f"({type(other).__name__})")

@@ -1,0 +1,271 @@
+"""Runs turns: input pipeline, one dispatch, output pipeline. What comes of a turn are events, and what was stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, TypedDict, Unpack
+
+from keelbolt.errors import InputPipelineError, InvalidTurnRunnerConfig, OutputPipelineError, PipelineShortCircuited
+from keelbolt.turns.buses import Bus, Emitter, Listener
+from keelbolt.turns.callbacks import CALLBACKS, SomeCallbacks, StorageCallbacks
+from keelbolt.turns.context import TurnContext, TurnInput
+from keelbolt.turns.dispatch import DispatchRunner, Executor
+from keelbolt.turns.dispatch_context import UnitOfWork
+from keelbolt.turns.events import FUNCTIONAL, OBSERVED, DispatchEnd, TurnEnd, TurnStart, milliseconds, now
+from keelbolt.turns.gates import GateStore
+from keelbolt.turns.pipeline import Middleware, Pipeline
+from keelbolt.turns.progress import ProgressStore
+from keelbolt.turns.queue import Persistence
+from keelbolt.turns.tool_registry import ToolRegistry
+from keelbolt.turns.tools import Tool
+from keelbolt.turns.validate import (
+    PIPELINES,
+    callback_problems,
+    executor_problems,
+    option_problems,
+    persistence_problems,
+    pipeline_problems,
+    tool_problems,
+    unknown_problems,
+)
+
+TurnStatus = Literal["ack", "nack", "aborted", "failed"]
+
+
+class TurnRunnerOptions(TypedDict, total=False):
+    """What has a default; see the reference of turns."""
+
+    tools: Sequence[Tool]
+    turn_input_pipeline: Sequence[Middleware]
+    turn_output_pipeline: Sequence[Middleware]
+    dispatch_input_pipeline: Sequence[Middleware]
+    dispatch_output_pipeline: Sequence[Middleware]
+    persistence: Persistence
+    unit_of_work: UnitOfWork | None
+    gate_store: GateStore | None
+    progress_store: ProgressStore | None
+    max_iterations: int | None
+    check_artifact_ids: bool
+    listener_timeout_seconds: float | None
+
+
+class TurnRunnerChanges(SomeCallbacks, TurnRunnerOptions, total=False):
+    """What may be given to the runner of a storage: options, and callbacks in the place of the storage's own."""
+
+
+class TurnRunnerConfig(StorageCallbacks, TurnRunnerOptions):
+    """Everything a runner is made of: an executor, the storage callbacks, and options that have a default."""
+
+    executor_callback: Executor
+
+
+_KNOWN = {"executor_callback", *CALLBACKS, *TurnRunnerOptions.__annotations__}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnResult:
+    """How a turn went. ``context`` holds its sets as they were at the end: what the turn knew and stored.
+
+    ``status`` is that of the dispatch; it is ``failed`` when a pipeline of the turn failed, and ``aborted`` when the
+    turn was aborted before anything was dispatched. ``errors`` are the ``error`` events, in order. ``iterations`` are
+    those of this run; earlier runs of the same turn stored ``context.iterations_done`` before them.
+    """
+
+    turn_id: str
+    status: TurnStatus
+    errors: tuple[BaseException, ...]
+    iterations: int
+    started_at: datetime
+    ended_at: datetime
+    context: TurnContext
+
+    @property
+    def ok(self) -> bool:
+        """Acknowledged, and nothing failed afterwards."""
+        return self.status == "ack"
+
+
+class TurnRunner:
+    """Checked when it is made, then runs any number of turns, also at the same time.
+
+    runner = TurnRunner(executor_callback=execute, **noop_storage())
+    await runner.run(TurnInput(system_prompt="Be kind."))
+    """
+
+    def __init__(self, **config: Unpack[TurnRunnerConfig]) -> None:
+        given: dict[str, Any] = dict(config)
+        if problems := _problems(given):
+            raise InvalidTurnRunnerConfig(problems)
+        self._callbacks = {name: given[name] for name in CALLBACKS if given.get(name) is not None}
+        self._tools = tuple(given.get("tools", ()))
+        self._input = tuple(given.get("turn_input_pipeline", ()))
+        self._output = Pipeline("turn-output", given.get("turn_output_pipeline", ()))
+        self.gate_store: GateStore | None = given.get("gate_store")
+        self.progress_store: ProgressStore | None = given.get("progress_store")
+        self._timeout: float | None = given.get("listener_timeout_seconds", 30.0)
+        self._dispatcher = DispatchRunner(
+            executor_callback=given["executor_callback"],
+            dispatch_input_pipeline=given.get("dispatch_input_pipeline", ()),
+            dispatch_output_pipeline=given.get("dispatch_output_pipeline", ()),
+            persistence=given.get("persistence", "deferred"),
+            unit_of_work=given.get("unit_of_work"),
+            max_iterations=given.get("max_iterations"),
+            check_artifact_ids=given.get("check_artifact_ids", False),
+        )
+        self._functional = Bus(FUNCTIONAL, "the functional bus")
+        self._observed = Bus(OBSERVED, "the observability bus")
+
+    # ------------------------------------------------------------------------------------------------- listening
+
+    def on(self, name: str, listener: Listener) -> Callable[[], None]:
+        """Hear ``message``, ``thought`` or ``tool_call``; answers how to stop."""
+        return self._functional.add(name, listener)
+
+    def once(self, name: str, listener: Listener) -> Callable[[], None]:
+        """Hear it the next time only."""
+        return self._functional.add(name, listener, once=True)
+
+    def off(self, name: str, listener: Listener) -> None:
+        self._functional.remove(name, listener)
+
+    def observe(self, name: str, listener: Listener) -> Callable[[], None]:
+        """Hear how turns go: ``turn_start``, ``iteration_end``, ``stored_message``, ``error``, …."""
+        return self._observed.add(name, listener)
+
+    def observe_once(self, name: str, listener: Listener) -> Callable[[], None]:
+        """Hear it the next time only."""
+        return self._observed.add(name, listener, once=True)
+
+    def unobserve(self, name: str, listener: Listener) -> None:
+        self._observed.remove(name, listener)
+
+    # ---------------------------------------------------------------------------------------------------- running
+
+    async def run(self, turn_input: TurnInput) -> None:
+        """Run one turn. What goes wrong in it is told as ``error``; only an input that can't be used is raised."""
+        await self.run_result(turn_input)
+
+    async def run_result(
+        self,
+        turn_input: TurnInput,
+        *,
+        before: Sequence[Middleware] = (),
+        hooks: Mapping[str, Listener] | None = None,
+    ) -> TurnResult:
+        """Run one turn, and answer how it went. Raises no more than `run` does.
+
+        ``before`` is middleware in front of the input pipeline, ``hooks`` are listeners: both of this turn alone.
+        """
+        emitter = Emitter(self._functional, self._observed, hooks=hooks, timeout_seconds=self._timeout)
+        ctx = TurnContext(
+            turn_input,
+            callbacks=self._callbacks,
+            tools=ToolRegistry(self._tools),
+            emitter=emitter,
+            gate_store=self.gate_store,
+            progress_store=self.progress_store,
+        )
+        turn = _Turn(ctx, emitter, self._dispatcher, now())
+        emitter.emit("turn_start", TurnStart(turn_id=ctx.id, started_at=turn.started_at))
+        try:
+            await turn.run(Pipeline("turn-input", (*before, *self._input)), self._output)
+            await emitter.drain()
+        finally:
+            if ctx.progress is not None:
+                ctx.progress.leave(ctx)
+            ended = turn.end()
+            await emitter.drain()
+        return TurnResult(
+            turn_id=ctx.id,
+            status=turn.status,
+            errors=tuple(turn.errors),
+            iterations=turn.dispatched.iterations if turn.dispatched is not None else 0,
+            started_at=turn.started_at,
+            ended_at=ended,
+            context=ctx,
+        )
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One turn under way."""
+
+    ctx: TurnContext
+    emitter: Emitter
+    dispatcher: DispatchRunner
+    started_at: datetime
+    errors: list[BaseException] = field(default_factory=list)
+    dispatched: DispatchEnd | None = None
+    failed: bool = False
+    ended: bool = False  # in an earlier run: storage has all of its iterations
+
+    async def run(self, before: Pipeline, after: Pipeline) -> None:
+        if not (await self._begun() and await self._passed(before, InputPipelineError)):
+            return
+        if not self.ended:
+            self.dispatched = await self.dispatcher.run(source=self.ctx, emitter=self.emitter)
+        if self.dispatched is not None and self.dispatched.error is not None:
+            self.errors.append(self.dispatched.error)  # the dispatch has told it
+        elif not self.ctx.aborted:
+            await self._passed(after, OutputPipelineError)
+
+    async def _begun(self) -> bool:
+        """Find out how far the turn is, if that is kept."""
+        if self.ctx.progress is None:
+            return True
+        try:
+            found = await self.ctx.progress.begin(self.ctx)
+        except Exception as error:  # noqa: BLE001 - told, as everything that goes wrong in a turn
+            self._fail(InputPipelineError(f"it can't be found out how far the turn is: {error}", cause=error))
+            return False
+        self.ctx.iterations_done, self.ended = found.iterations, found.ended
+        return True
+
+    def _fail(self, error: BaseException) -> None:
+        self.failed = True
+        self.errors.append(error)
+        self.emitter.emit("error", error)
+
+    async def _passed(self, pipeline: Pipeline, kind: type[InputPipelineError | OutputPipelineError]) -> bool:
+        """Run a pipeline of the turn; answers whether to go on after it."""
+        passage = await pipeline.run(self.ctx)
+        for warning in passage.warnings:
+            self.emitter.warn("next_called_twice", warning)
+        error: BaseException | None = None
+        if passage.error is not None:
+            error = kind(f"a middleware of {pipeline.name} raised: {passage.error}", cause=passage.error)
+        elif not passage.reached and not self.ctx.aborted:
+            error = PipelineShortCircuited(pipeline.name)
+        if error is not None:
+            self._fail(error)
+        return error is None and not self.ctx.aborted
+
+    @property
+    def status(self) -> TurnStatus:
+        if self.failed:
+            return "failed"
+        if self.ended and not self.ctx.aborted:
+            return "ack"
+        return self.dispatched.status if self.dispatched is not None else "aborted"
+
+    def end(self) -> datetime:
+        ended = now()
+        span = milliseconds(self.started_at, ended)
+        self.emitter.emit(
+            "turn_end", TurnEnd(turn_id=self.ctx.id, started_at=self.started_at, ended_at=ended, duration_ms=span)
+        )
+        return ended
+
+
+def _problems(config: dict[str, Any]) -> list[str]:
+    return [
+        *executor_problems(config),
+        *callback_problems(config),
+        *tool_problems(config.get("tools", ())),
+        *(problem for name in PIPELINES for problem in pipeline_problems(name, config.get(name, ()))),
+        *persistence_problems(config.get("persistence", "deferred")),
+        *option_problems(config),
+        *unknown_problems(config, _KNOWN),
+    ]

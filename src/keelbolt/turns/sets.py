@@ -1,0 +1,150 @@
+"""What a turn holds of each kind: ordered, and changed in place, so that whoever holds a set sees it change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+from keelbolt.turns.primitives import Tokenizable
+
+
+class Identified(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+T = TypeVar("T", bound=Identified)
+
+
+class PrimitiveSet(Generic[T]):
+    """Primitives in the order in which they came. `add` never asks whether the id is there already.
+
+    Whoever goes through it sees what was there at the beginning, and may change it meanwhile.
+    """
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Iterable[T] = ()) -> None:
+        self._items: dict[int, T] = {id(item): item for item in items}  # by identity, not by their ids
+
+    def add(self, item: T) -> None:
+        """Append it; the very same object is held once."""
+        self._items[_identity(item)] = item
+
+    def discard(self, item: T) -> None:
+        """Take this very object out, if it is there."""
+        self._items.pop(_identity(item), None)
+
+    def clear(self) -> None:
+        self._items.clear()
+
+    def get(self, id: str) -> T | None:  # noqa: A002
+        """The first one with this id."""
+        return next((item for item in self._items.values() if item.id == id), None)
+
+    def replace_by_id(self, item: T) -> list[T]:
+        """Put it where the first one of its id was, take out all others of that id, append it if there is none.
+
+        Answers those taken out.
+        """
+        held = list(self)
+        taken = [other for other in held if other.id == item.id]
+        if not taken:
+            self.add(item)
+            return taken
+        self._items.clear()
+        for other in held:
+            if other.id != item.id:
+                self.add(other)
+            elif other is taken[0]:
+                self.add(item)
+        return taken
+
+    def remove_by_id(self, id: str) -> T | None:  # noqa: A002
+        """Take out the first one with this id; answers it."""
+        found = self.get(id)
+        if found is not None:
+            self.discard(found)
+        return found
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(list(self._items.values()))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, item: object) -> bool:
+        return _identity(item) in self._items
+
+    def __repr__(self) -> str:
+        return f"PrimitiveSet({list(self)!r})"
+
+
+_identity = id  # parameters named id hide it
+
+
+class InstructionSet:
+    """Standing instructions in order. One with a key is known by it, one without by its text; a str is a text.
+
+    Those that come are copied: whoever changes the text of theirs afterwards changes nothing here.
+    """
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Iterable[str | Tokenizable] = ()) -> None:
+        self._items: list[Tokenizable] = []
+        for item in items:
+            self.add(item)
+
+    def add(self, item: str | Tokenizable) -> None:
+        """Append it, unless it is there."""
+        if self._place(item) is None:
+            self._items.append(Tokenizable.of(item).copy())
+
+    def replace(self, item: str | Tokenizable) -> None:
+        """Put it in the place of the one with its key; without a key, or where there is none, it is added."""
+        place = self._place(item)
+        if place is None:
+            self.add(item)
+        else:
+            self._items[place] = Tokenizable.of(item).copy()
+
+    def discard(self, item: str | Tokenizable) -> None:
+        """Take it out, if it is there; or else the last one that says the same, whatever its key is."""
+        place = self._place(item)
+        if place is None:
+            place = self._saying(str(item))
+        if place is not None:
+            del self._items[place]
+
+    def clear(self) -> None:
+        self._items.clear()
+
+    def texts(self) -> list[str]:
+        return [str(item) for item in self._items]
+
+    def _place(self, item: str | Tokenizable) -> int | None:
+        known = _known_by(item)
+        return next((index for index, held in enumerate(self._items) if _known_by(held) == known), None)
+
+    def _saying(self, text: str) -> int | None:
+        return max((index for index, held in enumerate(self._items) if str(held) == text), default=None)
+
+    def __iter__(self) -> Iterator[Tokenizable]:
+        return iter(list(self._items))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, item: object) -> bool:
+        if not isinstance(item, str | Tokenizable):
+            return False
+        return self._place(item) is not None or self._saying(str(item)) is not None
+
+    def __repr__(self) -> str:
+        return f"InstructionSet({self._items!r})"
+
+
+def _known_by(item: str | Tokenizable) -> tuple[str | None, str | None]:
+    key = item.key if isinstance(item, Tokenizable) else None
+    return (None, str(item)) if key is None else (key, None)

@@ -1,0 +1,156 @@
+"""What a model can call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from keelbolt.errors import InvalidInitialToolValue, InvalidToolArgs, ToolDownstreamError
+from keelbolt.turns.abort import ends_task, is_abort
+from keelbolt.turns.arity import arity_problem
+from keelbolt.turns.events import ToolExecutionEnd, ToolExecutionStart, milliseconds, now
+from keelbolt.turns.primitives import Media, SpooledArtifact, tool_call_checksum
+from keelbolt.turns.primitives.checks import Wrong, flag, optional_text, refusing, text
+from keelbolt.turns.registry import Registry
+from keelbolt.turns.schemas import Schema, checker, json_schema
+
+if TYPE_CHECKING:
+    from keelbolt.turns.context import TurnContext
+    from keelbolt.turns.dispatch_context import DispatchContext
+
+ToolResult: TypeAlias = "str | bytes | Media | list[Media]"
+Handler: TypeAlias = "Callable[[Any, Any, Registry], Awaitable[ToolResult] | ToolResult]"
+Collision = Literal["throw", "replace", "keep"]
+COLLISIONS = ("throw", "replace", "keep")
+
+
+@refusing(InvalidInitialToolValue)
+class Tool:
+    """A function with a name, a description and a schema of its arguments.
+
+    The handler is called with the checked arguments (an instance, where the schema is a pydantic model), the context
+    and ``meta``; it may be plain or async, and answers a str, bytes, Media or a list of Media. An ``ephemeral`` tool is
+    gone after the dispatch in which it was acknowledged; ``trusted`` is a note for whoever shows results to a model.
+    """
+
+    __slots__ = (
+        "_check",
+        "_handler",
+        "artifact_constructor",
+        "description",
+        "ephemeral",
+        "input_schema",
+        "meta",
+        "name",
+        "on_collision",
+        "trusted",
+    )
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        description: str,
+        input_schema: Schema,
+        handler: Handler,
+        artifact_constructor: Callable[..., SpooledArtifact] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        ephemeral: bool = False,
+        trusted: bool = False,
+        on_collision: Collision | None = None,
+    ) -> None:
+        self.name = text("name", name)
+        self.description = text("description", description)
+        self.input_schema = _schema(input_schema)
+        self._check = checker(self.input_schema)
+        self._handler = _handler(handler)
+        if artifact_constructor is not None and not callable(artifact_constructor):
+            raise Wrong("artifact_constructor is a class of artifacts (SpooledArtifact, or one made from it)")
+        self.artifact_constructor = artifact_constructor
+        if meta is not None and not isinstance(meta, dict):
+            raise Wrong(f"meta is a dict, not {type(meta).__name__}")
+        self.meta = Registry(meta)
+        self.ephemeral = flag("ephemeral", ephemeral)
+        self.trusted = flag("trusted", trusted)
+        if optional_text("on_collision", on_collision) not in {None, *COLLISIONS}:
+            raise Wrong(f"on_collision is throw, replace or keep, not {on_collision!r}")
+        self.on_collision = on_collision
+
+    def json_schema(self) -> dict[str, Any] | None:
+        """What a model is shown of the arguments."""
+        return json_schema(self.input_schema)
+
+    def executor(self, ctx: TurnContext | DispatchContext) -> Callable[[Mapping[str, Any]], Awaitable[ToolResult]]:
+        """The function that calls the tool in this context, and tells the observers."""
+
+        async def execute(args: Mapping[str, Any]) -> ToolResult:
+            return await self._execute(ctx, args)
+
+        return execute
+
+    async def _execute(self, ctx: TurnContext | DispatchContext, args: Mapping[str, Any]) -> ToolResult:
+        try:
+            call_id = tool_call_checksum(self.name, args)  # of what was asked for, before anything is converted
+            checked = self._check(args)
+        except (TypeError, ValueError) as wrong:
+            raise InvalidToolArgs(f"{self.name}: {wrong}; the tool was not called") from wrong
+        started = now()
+        about: dict[str, Any] = {
+            "tool_name": self.name,
+            "turn_id": ctx.turn_id,
+            "dispatch_id": getattr(ctx, "dispatch_id", None),
+            "call_id": call_id,
+            "started_at": started,
+        }
+        ctx.emit_tool_execution_start(ToolExecutionStart(**about, args=args))
+        failed = True
+        try:
+            answer = self._handler(checked, ctx, self.meta)
+            result = await answer if inspect.isawaitable(answer) else answer
+            _fitting(self.name, result)
+            failed = False
+        except BaseException as error:
+            if ends_task(error) or isinstance(error, ToolDownstreamError) or is_abort(error, ctx.abort_signal):
+                raise
+            words = str(error) or type(error).__name__
+            raise ToolDownstreamError(f"the tool {self.name} raised: {words}") from error
+        finally:
+            ended = now()
+            span = milliseconds(started, ended)
+            ctx.emit_tool_execution_end(ToolExecutionEnd(**about, ended_at=ended, duration_ms=span, is_error=failed))
+        return result
+
+    def __repr__(self) -> str:
+        return f"Tool({self.name!r})"
+
+
+def _schema(value: Any) -> Schema:
+    try:
+        checker(value)
+    except ValueError as wrong:
+        raise Wrong(f"input_schema: {wrong}") from None
+    shown = json_schema(value)
+    if shown is not None and shown.get("type") != "object":
+        raise Wrong('input_schema describes an object; a JSON Schema begins with "type": "object"')
+    schema: Schema = value
+    return schema
+
+
+def _handler(value: Any) -> Handler:
+    if not callable(value):
+        raise Wrong(f"handler is a function (args, ctx, meta), not {type(value).__name__}")
+    if wrong := arity_problem(value, 3):
+        raise Wrong(f"handler {wrong}; it must take 3: (args, ctx, meta)")
+    handler: Handler = value
+    return handler
+
+
+def _fitting(name: str, result: object) -> None:
+    if isinstance(result, str | bytes | Media):
+        return
+    if isinstance(result, list | tuple) and result and all(isinstance(item, Media) for item in result):
+        return
+    raise ToolDownstreamError(
+        f"the tool {name} answered {type(result).__name__}; a tool answers a str, bytes, Media or a list of Media"
+    )

@@ -1,0 +1,187 @@
+"""Which addresses a webhook may have: only such as belong to the public internet, in whatever way they are spelled.
+
+A URL is checked when a config is made, as far as that can be known without a question to the network; its host is
+resolved once before each delivery, every answer is checked, and the connection goes to an address that was checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import re
+import socket
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from urllib.parse import urlsplit
+
+from keelbolt.errors import WebhookAddressError
+
+Address = IPv4Address | IPv6Address
+Resolver = Callable[[str, int], Awaitable[list[str]]]
+
+MAX_URL = 2048
+NAME_THREADS = 32
+MAX_TRIED = 3  # addresses of one host
+FIRST_FREE_PORT = 1024  # below it live services that are no webhooks
+
+_FORBIDDEN_4 = tuple(
+    IPv4Network(network)
+    for network in (
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",
+        "192.88.99.0/24",
+        "192.168.0.0/16",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/3",
+    )
+)
+_GLOBAL_6 = IPv6Network("2000::/3")
+_FORBIDDEN_6 = tuple(
+    IPv6Network(network)
+    for network in (
+        "2001::/23",  # Teredo, ORCHID, benchmarking and other special purposes
+        "2001:db8::/32",
+        "2002::/16",  # 6to4: an IPv4 address in disguise
+        "3fff::/20",
+        "2620:4f:8000::/48",
+    )
+)
+_NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
+_NUMERIC = re.compile(r"[0-9a-fx.]+", re.IGNORECASE)
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
+_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a webhook goes: the URL in parts, each of them checked."""
+
+    url: str
+    scheme: str
+    host: str
+    port: int
+    path: str  # with the query
+    netloc: str  # host and port as the URL has them
+
+    @property
+    def certified(self) -> str:
+        """The name that its certificate must have."""
+        return self.host.rstrip(".")
+
+
+@functools.lru_cache(4096)
+def check_url(url: str, *, loopback: bool = False) -> Target:
+    """The target of this URL. Raises WebhookAddressError. ``loopback`` allows this machine, also by plain HTTP."""
+    if len(url) > MAX_URL:
+        raise WebhookAddressError(f"the URL of a webhook has at most {MAX_URL} characters")
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise WebhookAddressError("this is not a URL") from None
+    if parts.scheme not in ("https", "http") or not host:
+        raise WebhookAddressError("the URL of a webhook begins with https://")
+    if parts.username is not None or parts.password is not None or "@" in parts.netloc:
+        raise WebhookAddressError("the URL of a webhook holds no user name; use the authentication of the config")
+    if not url.isascii() or not url.isprintable() or any(char in url for char in ' \\"<>^`{|}'):
+        raise WebhookAddressError("the URL of a webhook is plain ASCII; encode other characters")
+    literal = literal_address(host)
+    local = loopback and (literal.is_loopback if literal is not None else host.rstrip(".").lower() == "localhost")
+    if parts.scheme == "http" and not local:
+        raise WebhookAddressError("a webhook is called by https, so that nobody reads along")
+    if literal is not None and not local:
+        check_address(literal)
+    if literal is None:
+        _check_name(host, loopback=loopback)
+    if port == 0 or (port is not None and port < FIRST_FREE_PORT and port != 443 and not local):
+        raise WebhookAddressError(f"a webhook is at port 443, or from {FIRST_FREE_PORT} on")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Target(url, parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path, parts.netloc)
+
+
+def literal_address(host: str) -> Address | None:
+    """The address that a host is, in any spelling that some resolver takes for one; None: it is a name."""
+    text = host.strip("[]").partition("%")[0].removesuffix(".")
+    try:
+        return ip_address(text)
+    except ValueError:
+        pass
+    if _NUMERIC.fullmatch(text) and any(char.isdigit() for char in text):  # 2130706433, 0x7f.1, 0177.0.0.1
+        try:
+            return IPv4Address(socket.inet_aton(text))
+        except OSError:
+            return None
+    return None
+
+
+def check_address(address: Address) -> None:
+    """Raise WebhookAddressError unless this is an address of the public internet."""
+    if isinstance(address, IPv4Address):
+        if any(address in network for network in _FORBIDDEN_4):
+            raise WebhookAddressError
+        return
+    if address.ipv4_mapped is not None:
+        check_address(address.ipv4_mapped)
+        return
+    if any(address in network for network in _NAT64):
+        raise WebhookAddressError
+    if address not in _GLOBAL_6 or any(address in network for network in _FORBIDDEN_6):
+        raise WebhookAddressError
+
+
+async def resolve(target: Target, *, loopback: bool = False, resolver: Resolver | None = None) -> list[str]:
+    """The addresses to connect to. Every answer must be public: one that is not makes the name untrustworthy."""
+    literal = literal_address(target.host)
+    answers = [str(literal)] if literal is not None else await (resolver or _ask)(target.host, target.port)
+    if not answers:
+        raise WebhookAddressError("the host of the webhook has no address")
+    for answer in answers:
+        address = ip_address(answer.partition("%")[0])
+        if not (loopback and address.is_loopback):
+            check_address(address)
+            if target.scheme != "https":
+                raise WebhookAddressError("a webhook is called by https, so that nobody reads along")
+    return [answer.partition("%")[0] for answer in answers[:MAX_TRIED]]
+
+
+_names: ThreadPoolExecutor | None = None
+
+
+def _asking() -> ThreadPoolExecutor:
+    """Threads of their own: names whose servers are silent must not hold up the rest of the process."""
+    global _names  # noqa: PLW0603 - one for all
+    if _names is None:
+        _names = ThreadPoolExecutor(NAME_THREADS, thread_name_prefix="webhook-names")
+    return _names
+
+
+async def _ask(host: str, port: int) -> list[str]:
+    loop = asyncio.get_running_loop()
+    try:
+        ask = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        found = await loop.run_in_executor(_asking(), ask)
+    except (OSError, UnicodeError):
+        return []
+    return list(dict.fromkeys(str(address[4][0]) for address in found))
+
+
+def _check_name(host: str, *, loopback: bool) -> None:
+    if not _NAME.fullmatch(host) or len(host) > 253:
+        raise WebhookAddressError("this is not the name of a host")
+    name = host.removesuffix(".").lower()
+    if _NUMBER.fullmatch(name.rpartition(".")[2]):  # it ends like an address, and is none
+        raise WebhookAddressError("this is not the address of a host")
+    if loopback and name == "localhost":
+        return
+    if "." not in name or name.endswith((".localhost", ".local", ".internal", ".home.arpa", ".lan")):
+        raise WebhookAddressError

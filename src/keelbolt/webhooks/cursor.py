@@ -1,0 +1,66 @@
+"""How far a receiver was told, and how it goes: kept beside the config, changed by whoever delivers."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pydantic_core import from_json, to_json
+
+from keelbolt.storage import Record
+
+FIRST_SECONDS = 1.0
+LONGEST_SECONDS = 15 * 60.0
+
+Status = Literal["active", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """``seq`` is the last event that arrived. ``since`` is when the row of failures began, ``retry_at`` when the next
+    try is due (seconds since 1970). A ``late`` one was made while its task ran: who runs it may not know it yet.
+    ``tried_at`` is when the receiver was last told something, and ``code`` the HTTP status that it answered (0: none).
+    """
+
+    seq: int = 0
+    delivered: int = 0
+    failures: int = 0
+    since: float = 0.0
+    error: str = ""
+    status: Status = "active"
+    retry_at: float = 0.0
+    late: bool = False
+    tried_at: float = 0.0
+    code: int = 0
+
+    def tried(self, now: float, code: int) -> Cursor:
+        """It was told something, or could not be; what became of it is said by `arrived` and `failed`."""
+        return replace(self, tried_at=now, code=code)
+
+    def arrived(self, seq: int, *, counted: bool = True) -> Cursor:
+        return replace(self, seq=seq, delivered=self.delivered + counted, failures=0, since=0.0, error="", retry_at=0.0)
+
+    def failed(self, error: str, now: float, dice: random.Random) -> Cursor:
+        again = replace(self, failures=self.failures + 1, since=self.since or now, error=error[:500])
+        return replace(again, retry_at=now + again.wait_seconds(dice))
+
+    def given_up(self) -> Cursor:
+        return replace(self, status="failed", retry_at=0.0)
+
+    def again(self, after: int | None = None) -> Cursor:
+        """Active once more, from where it stands, or after this event."""
+        seq = self.seq if after is None else after
+        return replace(self, seq=seq, status="active", failures=0, since=0.0, error="", retry_at=0.0)
+
+    def wait_seconds(self, dice: random.Random) -> float:
+        """How long until the next try: twice as long each time, somewhat scattered."""
+        longest = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(self.failures - 1, 20))
+        return longest * (0.5 + dice.random() / 2)
+
+    def json(self) -> bytes:
+        return to_json({name: getattr(self, name) for name in self.__slots__})
+
+    @classmethod
+    def of(cls, record: Record) -> Cursor:
+        return cls(**from_json(record.body))

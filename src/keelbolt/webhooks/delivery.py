@@ -1,0 +1,301 @@
+"""Delivers events to webhooks: in order, at least once, from the task's own log.
+
+The log is the outbox. Each config has a cursor; whoever claims its work item posts the events after the cursor, one by
+one, and moves the cursor with each that arrived. A process that dies between the POST and the commit makes the next one
+repeat that event, with the same id. A receiver that fails is tried again later, and holds up nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from keelbolt.errors import CommitRefused, KeelboltError, LogTrimmed, TaskNotFoundError
+from keelbolt.observability.metrics import Metrics
+from keelbolt.observability.tracing import Tracing, carried
+from keelbolt.protocol.signatures import CardKey
+from keelbolt.storage import Claim, Entry, QueueTopic, Version
+from keelbolt.tasks.families import EVENTS, PUSH_CONFIGS, PUSH_CURSORS, WEBHOOKS
+from keelbolt.tasks.lease import Lease, cancelled, give_back
+from keelbolt.tasks.pushes import push_ids
+from keelbolt.tasks.record import TaskRecord
+from keelbolt.tasks.store import TaskStore
+from keelbolt.webhooks.configs import StoredConfig
+from keelbolt.webhooks.cursor import LONGEST_SECONDS
+from keelbolt.webhooks.letters import Letter, Letters, wanted
+from keelbolt.webhooks.post import Answer, Poster
+from keelbolt.webhooks.progress import Progress
+from keelbolt.webhooks.receivers import Receivers, receiver_of
+
+logger = logging.getLogger("keelbolt.webhooks")
+
+POLL_SECONDS = 0.5
+LOOK_AGAIN_SECONDS = 2.0  # who runs a task may not know yet of a config that was made meanwhile
+BROKEN_SECONDS = 60.0  # a delivery that fails in a way nobody thought of is tried again, not at once
+CLAIMS = 16  # at once
+HOLD_SECONDS = 2.0  # who failed is not woken by each new event, only so often
+MAX_WAITING = 5_000  # deliveries that wait for the turn of their receiver
+RETRIES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverySettings:
+    """How webhooks are delivered."""
+
+    concurrency: int = 200
+    give_up_seconds: float = 3 * 86400.0  # a receiver that failed for so long is told nothing more
+    lease_seconds: float = 15.0
+    heartbeat_seconds: float = 5.0
+    secret: str = field(default="", repr=False)  # signs deliveries, beside the token of a config
+
+
+class Deliverer:
+    """Takes the work of delivering, beside any number of others on the same storage."""
+
+    def __init__(
+        self,
+        store: TaskStore,
+        poster: Poster,
+        *,
+        settings: DeliverySettings | None = None,
+        key: CardKey | None = None,
+        metrics: Metrics | None = None,
+        dice: random.Random | None = None,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self.settings = settings or DeliverySettings()
+        self._store = store
+        self._kernel = store.kernel
+        self._poster = poster
+        carrier = tracing.carrier if tracing is not None else None
+        self._letters = Letters(store, secret=self.settings.secret, key=key, carrier=carrier)
+        self._tracing = tracing
+        self._metrics = metrics
+        self._dice = dice or random.Random()  # noqa: S311 - scatters retries
+        self._running: set[asyncio.Task[None]] = set()
+        self._given_back: set[asyncio.Task[None]] = set()
+        self._freed = asyncio.Event()
+        self._receivers = Receivers(self._freed.set)
+        self._held = 0  # those that wait for their next try
+        self._claiming: asyncio.Task[None] | None = None
+        self._lease = Lease(
+            self._kernel,
+            seconds=self.settings.lease_seconds,
+            heartbeat=self.settings.heartbeat_seconds,
+            lost=self._lost,
+        )
+
+    async def start(self) -> None:
+        await self._lease.start()
+        self._claiming = asyncio.create_task(self._claims(), name="webhooks")
+
+    async def stop(self) -> None:
+        """Deliver nothing more; what was not finished is another process's, or comes after the next start."""
+        if self._claiming is None:
+            return
+        await cancelled(self._claiming)
+        for task in (*self._running, *self._given_back):
+            await cancelled(task)
+        await self._lease.stop()
+        await self._poster.aclose()
+        self._claiming = None
+
+    def _lost(self) -> None:
+        for task in self._running:
+            task.cancel()
+
+    # ------------------------------------------------------------------------------------------------------ claims
+
+    async def _claims(self) -> None:
+        with self._kernel.watch(QueueTopic(WEBHOOKS)) as watch:
+            while True:
+                free = self._free()
+                if free <= 0:
+                    self._freed.clear()
+                    await self._freed.wait()
+                elif not await self._claim(min(free, CLAIMS)):
+                    await watch.wait(POLL_SECONDS)
+
+    def _free(self) -> int:
+        waiting = self._receivers.waiting + self._held
+        return self.settings.concurrency + waiting - len(self._running) if waiting < MAX_WAITING else 0
+
+    async def _claim(self, limit: int) -> int:
+        name = self._lease.name
+        try:
+            claims = await self._kernel.claim(WEBHOOKS, name, limit=limit, lease_seconds=self.settings.lease_seconds)
+        except KeelboltError as error:
+            logger.warning("no webhook could be claimed, trying again soon: %s", error)
+            await asyncio.sleep(POLL_SECONDS)
+            return 0
+        except Exception:
+            logger.exception("no webhook could be claimed, trying again soon")
+            await asyncio.sleep(BROKEN_SECONDS)
+            return 0
+        for claim in claims:
+            if name != self._lease.name:  # the lease was given up meanwhile: nobody would renew it for these
+                self._give_back_later(claim)
+                continue
+            task = asyncio.create_task(self._work(claim), name=f"webhook {claim.key}")
+            self._running.add(task)
+            task.add_done_callback(self._done)
+        return len(claims)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._freed.set()
+
+    async def _work(self, claim: Claim) -> None:
+        try:
+            refused = 0
+            while refused < RETRIES:
+                try:
+                    if await self._deliver(claim):
+                        return
+                except CommitRefused as refusal:
+                    if refusal.reason == "fence":  # another process has it, or the config is gone
+                        return
+                    refused += 1  # it was replaced, or is replayed: look again
+            await self._let_go(claim, POLL_SECONDS)
+        except TaskNotFoundError:  # erased meanwhile, with the config
+            await self._let_go(claim, POLL_SECONDS)
+        except KeelboltError as error:
+            logger.warning("webhook %s: %s", claim.key, error)
+            await self._let_go(claim, POLL_SECONDS)
+        except Exception:
+            logger.exception("webhook %s is tried again in %g s", claim.key, BROKEN_SECONDS)
+            await self._let_go(claim, BROKEN_SECONDS)
+
+    async def _let_go(self, claim: Claim, seconds: float) -> None:
+        try:
+            await self._kernel.commit(claim.partition, claim.release(ready_in=seconds))
+        except CommitRefused:
+            pass  # it is not ours any more
+        except KeelboltError as error:
+            logger.warning("webhook %s is given back once the store answers: %s", claim.key, error)
+            self._give_back_later(claim)
+
+    def _give_back_later(self, claim: Claim) -> None:
+        """See `give_back`."""
+        task = asyncio.create_task(give_back(self._kernel, claim, every=POLL_SECONDS))
+        self._given_back.add(task)
+        task.add_done_callback(self._given_back.discard)
+
+    # ---------------------------------------------------------------------------------------------------- delivery
+
+    async def _deliver(self, claim: Claim) -> bool:
+        """One look at a config and its task: deliver what is new, say what becomes of the work. False: look again."""
+        task_id = push_ids(claim.key)[0]
+        found, record, stored = await asyncio.gather(
+            self._kernel.get(claim.partition, PUSH_CONFIGS, claim.key),
+            self._store.record(claim.partition, task_id),
+            self._kernel.get(claim.partition, PUSH_CURSORS, claim.key),
+        )
+        if found is None or record is None:
+            await self._kernel.commit(claim.partition, claim.complete())
+            return True
+        progress = Progress(self._kernel, claim, stored)
+        cursor = progress.cursor
+        wait = cursor.retry_at - self._now()
+        if cursor.status == "failed" and stored is not None:  # events wake it; only a replay makes it active again
+            await self._hold(HOLD_SECONDS)
+            unchanged = Version(PUSH_CURSORS, claim.key, stored.version)
+            await self._kernel.commit(claim.partition, unchanged, claim.bury(cursor.error or "given up"))
+        elif wait > 0:  # events wake also one that failed, whose time has not come
+            if self._held < MAX_WAITING:
+                await self._hold(min(wait, HOLD_SECONDS))
+                return False
+            await self._kernel.commit(claim.partition, claim.release(ready_in=min(wait, LONGEST_SECONDS)))
+        else:
+            try:
+                await self._tell(claim, StoredConfig.of(found), record, progress)
+            finally:
+                progress.abandon()
+        return True
+
+    async def _hold(self, seconds: float) -> None:
+        """Wait without a slot. While the work is held, new events don't wake anybody."""
+        self._held += 1
+        self._freed.set()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._held -= 1
+
+    async def _tell(self, claim: Claim, config: StoredConfig, record: TaskRecord, progress: Progress) -> None:
+        while True:
+            entries, head = await self._entries(claim.partition, record, progress.cursor.seq)
+            for entry in entries:
+                if not wanted(entry, config.version):
+                    progress.cursor = progress.cursor.arrived(entry.seq, counted=False)
+                    continue
+                with self._span(record, entry):
+                    letter = await self._letters.write(claim.partition, record, config, entry)
+                    answer = await self._post(letter)
+                if not answer.ok:
+                    await self._failed(claim, progress, answer)
+                    return
+                arrived = progress.cursor.tried(self._now(), answer.code).arrived(entry.seq)
+                if entry.seq < head:
+                    await progress.moved(arrived)
+                else:  # the last one for now: its cursor is saved with the end of this work
+                    progress.cursor = arrived
+            if progress.cursor.seq >= head or not entries:
+                break
+        now = await self._store.record(claim.partition, record.task_id) if progress.cursor.late else None
+        late = now is not None and not (now.state.terminal or now.state.paused)
+        after = claim.release(ready_in=LOOK_AGAIN_SECONDS) if late else claim.complete()
+        await progress.end(progress.cursor, after)
+
+    def _span(self, record: TaskRecord, entry: Entry) -> AbstractContextManager[object]:
+        """A delivery belongs to the trace of the request that its task works on; its receiver may continue it."""
+        if self._tracing is None:
+            return nullcontext()
+        parent = carried(record.turn.request)
+        return self._tracing.span("keelbolt.webhook", "client", parent=parent, task=record.task_id, seq=entry.seq)
+
+    async def _entries(self, partition: str, record: TaskRecord, after: int) -> tuple[Sequence[Entry], int]:
+        try:
+            page = await self._kernel.read_log(partition, EVENTS, record.task_id, after=after)
+        except LogTrimmed as trimmed:  # the receiver was away for longer than the log is kept: it hears how it stands
+            page = await self._kernel.read_log(partition, EVENTS, record.task_id)
+            if not page.entries:
+                now = await self._store.record(partition, record.task_id) or record
+                return [Entry(trimmed.head, "status", b'{"status":%b}' % now.status, now.updated)], trimmed.head
+        return page.entries, page.head
+
+    async def _post(self, letter: Letter) -> Answer:
+        receiver = receiver_of(letter.url)
+        if not await self._receivers.enter(receiver):
+            reason = "the receiver does not answer; another delivery finds out when it does"
+            return Answer(ok=False, error=reason, tried=False)
+        silent = False
+        try:
+            answer = await self._poster.post(letter.url, letter.body, letter.headers)
+            silent = answer.silent
+        finally:
+            self._receivers.leave(receiver, silent=silent)
+        if self._metrics is not None:
+            self._metrics.webhooks["sent" if answer.ok else "failed"] += 1
+        return answer
+
+    async def _failed(self, claim: Claim, progress: Progress, answer: Answer) -> None:
+        now = self._now()
+        cursor = progress.cursor.tried(now, answer.code) if answer.tried else progress.cursor
+        cursor = cursor.failed(answer.error, now, self._dice)
+        if answer.gone or now - cursor.since > self.settings.give_up_seconds:
+            logger.warning("webhook %s is given up: %s", claim.key, answer.error)
+            reason = "the receiver wants nothing more (410)" if answer.gone else answer.error
+            await progress.end(cursor.given_up(), claim.bury(reason))
+            return
+        wait = cursor.retry_at - now
+        level = logging.WARNING if cursor.failures == 1 else logging.INFO  # who is down for a day is in the log once
+        logger.log(level, "webhook %s failed, and is tried again in %.0f s: %s", claim.key, wait, answer.error)
+        await progress.end(cursor, claim.release(ready_in=wait))
+
+    def _now(self) -> float:
+        return self._store.clock.wall() / 1_000_000

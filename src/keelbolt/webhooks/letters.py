@@ -1,0 +1,84 @@
+"""What is posted about an event: the body in the words of the config's version, and the headers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from pydantic_core import from_json, to_json
+
+from keelbolt.protocol import v03, v1
+from keelbolt.protocol.signatures import CardKey
+from keelbolt.protocol.versions import Version
+from keelbolt.storage import Entry
+from keelbolt.tasks.notes import WIRE_KINDS
+from keelbolt.tasks.record import TaskRecord
+from keelbolt.tasks.store import TaskStore
+from keelbolt.webhooks.configs import StoredConfig
+from keelbolt.webhooks.signing import secret_of, standard_headers, token
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One delivery. It is not shown in logs: its headers hold credentials."""
+
+    url: str
+    body: bytes
+    headers: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"<Letter {self.headers.get('webhook-id', '')}>"
+
+
+class Letters:
+    """Writes them. ``secret`` is the server's; a config's token is one more."""
+
+    def __init__(
+        self,
+        store: TaskStore,
+        *,
+        secret: str = "",
+        key: CardKey | None = None,
+        carrier: Callable[[], Mapping[str, str]] | None = None,
+    ) -> None:
+        self._store = store
+        self._secret = secret_of(secret)
+        self._key = key
+        self._carrier = carrier
+
+    async def write(self, partition: str, record: TaskRecord, stored: StoredConfig, entry: Entry) -> Letter:
+        config = stored.config
+        if stored.version is Version.v1_0:
+            body, content_type = _event(record, entry), "application/a2a+json"
+        else:
+            body, content_type = await self._task(partition, record.task_id, entry), "application/json"
+        delivery_id = f"{record.task_id}.{quote(config.id or '', safe='')}.{entry.seq}"
+        moment = self._store.clock.wall() // 1_000_000
+        headers = {"Content-Type": content_type, "User-Agent": "keelbolt"}
+        headers |= standard_headers([secret_of(config.token or ""), self._secret], delivery_id, moment, body)
+        if config.token:
+            headers["X-A2A-Notification-Token"] = config.token
+        if config.authentication is not None and config.authentication.credentials:
+            headers["Authorization"] = f"{config.authentication.scheme} {config.authentication.credentials}"
+        if self._key is not None:
+            headers["X-A2A-Notification-JWT"] = token(self._key, config.url, delivery_id, moment, body)
+        if self._carrier is not None:
+            headers |= self._carrier()
+        return Letter(config.url, body, headers)
+
+    async def _task(self, partition: str, task_id: str, entry: Entry) -> bytes:
+        """The task, with the status of this event: what was told later comes later."""
+        task = await self._store.load(partition, task_id)
+        task.view.status = to_json(from_json(entry.data)["status"])
+        return v03.task(await self._store.task_json(task))
+
+
+def _event(record: TaskRecord, entry: Entry) -> bytes:
+    splice = v1.Splice(record.task_id, record.context_id)
+    return splice.artifact_update(entry.data) if entry.kind == "artifact" else splice.status_update(entry.data)
+
+
+def wanted(entry: Entry, version: Version) -> bool:
+    """In 1.0 every event is told; in 0.3 the task is, so that only changes of its status matter."""
+    return entry.kind in WIRE_KINDS and (version is Version.v1_0 or entry.kind != "artifact")

@@ -1,0 +1,159 @@
+"""One POST to a receiver: to the address that was checked, without redirects, with little patience for the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from keelbolt.errors import WebhookAddressError
+from keelbolt.webhooks.addresses import Resolver, Target, check_url, resolve
+from keelbolt.webhooks.connection import BadAnswer, ClosedEarly, Connection
+
+TOTAL_SECONDS = 15.0
+MAX_KEPT = 256  # idle connections of this process
+MAX_KEPT_EACH = 8  # of one host
+_HEADER = re.compile(r"[\t\x20-\x7e]*")
+
+Key = tuple[str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of it. ``gone``: the receiver says that it wants nothing more (410). ``silent``: it said nothing.
+
+    ``code`` is the HTTP status that it answered with; 0: it did not. ``tried``: whether anything was sent at all.
+    """
+
+    ok: bool
+    gone: bool = False
+    silent: bool = False
+    error: str = ""
+    code: int = 0
+    tried: bool = True
+
+
+class Poster:
+    """Posts, and keeps connections to receivers, each of them for one host alone.
+
+    The name of a host is asked for when a connection is made, once, and the connection goes to what was answered and
+    checked. ``tls`` says which certificates are believed; None: those of public authorities.
+    """
+
+    def __init__(
+        self,
+        *,
+        loopback: bool = False,
+        resolver: Resolver | None = None,
+        seconds: float = TOTAL_SECONDS,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._loopback = loopback
+        self._resolver = resolver
+        self._seconds = seconds
+        self._tls = tls
+        self._kept: OrderedDict[Key, list[Connection]] = OrderedDict()
+        self._count = 0
+
+    async def aclose(self) -> None:
+        while self._kept:
+            self._drop_oldest()
+        await asyncio.sleep(0)  # what was aborted is gone after a turn of the loop
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Never raises: what goes wrong is the answer. Nothing of the URL or the headers is in it."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                target = check_url(url, loopback=self._loopback)
+                status = await self._post(target, _head(target, len(body), headers), body)
+        except TimeoutError:
+            return Answer(ok=False, silent=True, error=f"no answer within {self._seconds:g} s")
+        except WebhookAddressError as error:
+            return Answer(ok=False, error=str(error))
+        except BadAnswer as error:
+            return Answer(ok=False, error=str(error))
+        except ssl.SSLError as error:
+            return Answer(ok=False, error=f"TLS failed: {getattr(error, 'verify_message', '') or error.reason}"[:300])
+        except OSError as error:
+            return Answer(ok=False, silent=True, error=f"no connection: {error.strerror or type(error).__name__}"[:300])
+        except ValueError:
+            return Answer(ok=False, error="the token or the credentials of the config can't be sent in a header")
+        if 200 <= status < 300:
+            return Answer(ok=True, code=status)
+        return Answer(ok=False, gone=status == 410, error=f"HTTP {status}", code=status)
+
+    async def _post(self, target: Target, head: bytes, body: bytes) -> int:
+        key = (target.scheme, target.host.lower(), target.port)
+        connection = self._take(key) or await self._connect(target)
+        try:
+            try:
+                status = await connection.post(head, body)
+            except ClosedEarly:  # while it was kept; what was sent has the same id the second time
+                connection.close()
+                connection = await self._connect(target)
+                status = await connection.post(head, body)
+        except BaseException:
+            connection.close()
+            raise
+        self._keep(key, connection)
+        return status
+
+    async def _connect(self, target: Target) -> Connection:
+        addresses = await resolve(target, loopback=self._loopback, resolver=self._resolver)
+        tls = self._context() if target.scheme == "https" else None
+        for address in addresses[:-1]:
+            try:
+                return await Connection.open(address, target.port, tls, target.certified)
+            except ssl.SSLError:
+                raise
+            except OSError:  # the next one may be reachable from here
+                continue
+        return await Connection.open(addresses[-1], target.port, tls, target.certified)
+
+    def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+        return self._tls
+
+    # --------------------------------------------------------------------------------------------------- connections
+
+    def _take(self, key: Key) -> Connection | None:
+        kept = self._kept.get(key, [])
+        while kept:
+            connection = kept.pop()
+            self._count -= 1
+            if not kept:
+                del self._kept[key]
+            if connection.idle:
+                return connection
+            connection.close()
+        return None
+
+    def _keep(self, key: Key, connection: Connection) -> None:
+        kept = self._kept.get(key, [])
+        if not connection.idle or len(kept) >= MAX_KEPT_EACH:
+            connection.close()
+            return
+        self._kept[key] = [*kept, connection]
+        self._kept.move_to_end(key)
+        self._count += 1
+        while self._count > MAX_KEPT:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        _, kept = self._kept.popitem(last=False)
+        self._count -= len(kept)
+        for connection in kept:
+            connection.close()
+
+
+def _head(target: Target, size: int, headers: Mapping[str, str]) -> bytes:
+    lines = [f"POST {target.path} HTTP/1.1", f"Host: {target.netloc}", f"Content-Length: {size}"]
+    for name, value in headers.items():
+        if not _HEADER.fullmatch(value):
+            raise ValueError(name)
+        lines.append(f"{name}: {value}")
+    return "\r\n".join([*lines, "", ""]).encode("ascii")

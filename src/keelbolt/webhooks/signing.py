@@ -1,0 +1,70 @@
+"""What a receiver can check: Standard Webhooks headers, and on request a JWT that anybody verifies by our key set."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from keelbolt.protocol.signatures import CardKey
+
+TOLERANCE_SECONDS = 300  # a receiver should refuse what is older
+
+
+def standard_headers(secrets: Iterable[bytes], delivery_id: str, moment: int, body: bytes) -> dict[str, str]:
+    """webhook-id, webhook-timestamp and webhook-signature (v1: HMAC-SHA256, one for each secret that is not empty).
+
+    A repeat has the same id.
+    """
+    headers = {"webhook-id": delivery_id, "webhook-timestamp": str(moment)}
+    if signatures := [sign(secret, delivery_id, moment, body) for secret in secrets if secret]:
+        headers["webhook-signature"] = " ".join(signatures)
+    return headers
+
+
+def sign(secret: bytes, delivery_id: str, moment: int, body: bytes) -> str:
+    """One signature, as Standard Webhooks writes it."""
+    content = f"{delivery_id}.{moment}.".encode() + body
+    return "v1," + base64.b64encode(hmac.digest(secret, content, hashlib.sha256)).decode()
+
+
+def secret_of(text: str) -> bytes:
+    """The bytes of a secret: ``whsec_…`` is base64, as Standard Webhooks writes it; anything else is itself."""
+    if text.startswith("whsec_"):
+        try:
+            return base64.b64decode(text.removeprefix("whsec_"), validate=True)
+        except ValueError:
+            pass
+    return text.encode()
+
+
+def verify(secret: str | bytes, headers: Mapping[str, str], body: bytes, *, now: float | None = None) -> bool:
+    """Whether a delivery is ours, whole and fresh: for receivers written in Python. Names of headers in any case."""
+    known = secret_of(secret) if isinstance(secret, str) else secret
+    given = {name.lower(): value for name, value in headers.items()}
+    try:
+        delivery_id, moment = given["webhook-id"], int(given["webhook-timestamp"])
+        signatures = given["webhook-signature"].split()
+    except (KeyError, ValueError):
+        return False
+    if not known or abs((time.time() if now is None else now) - moment) > TOLERANCE_SECONDS:
+        return False
+    wanted = sign(known, delivery_id, moment, body).encode()
+    return any(hmac.compare_digest(wanted, signature.encode()) for signature in signatures)
+
+
+def token(key: CardKey, audience: str, delivery_id: str, moment: int, body: bytes) -> str:
+    """A JWT over this delivery: for whom, when, which, and a digest of the body."""
+    import jwt  # noqa: PLC0415 - the extra ``auth``, which whoever has a key has
+
+    claims: dict[str, Any] = {
+        "iat": moment,
+        "exp": moment + TOLERANCE_SECONDS,
+        "jti": delivery_id,
+        "aud": audience,
+        "request_body_sha256": hashlib.sha256(body).hexdigest(),
+    }
+    return jwt.encode(claims, key.key, algorithm=key.algorithm, headers={"kid": key.kid})
