@@ -22,6 +22,7 @@ from keelbolt.protocol.versions import Version
 from keelbolt.server.caller import Caller
 from keelbolt.server.dispatch import Dispatcher
 from keelbolt.server.gate import Gate, agreed, echoed, version_of
+from keelbolt.server.http import parsed
 from keelbolt.server.sse import Streams
 
 Unary = Callable[[bytes, Any], Awaitable[bytes]]
@@ -90,10 +91,15 @@ class Handlers:
         principal = await self._gate.principal(scope)
         agreed(version_of(scope, {}), method.version)
         caller = self._gate.caller(principal, scope, query_of(scope), method.version)
-        request = method.codec.decode(method.operation, method.read_request(data), limits=self._limits)
+        request = await parsed(len(data), lambda: self._decode(method, data))
         if caller.extensions:
             await context.send_initial_metadata(pairs(echoed(scope, caller)))
         return request, caller
+
+    def _decode(self, method: Method, data: bytes) -> Request:
+        return method.codec.decode(
+            method.operation, method.read_request(data, limits=self._limits), limits=self._limits
+        )
 
     async def _stream(
         self, method: Method, events: AsyncGenerator[tuple[bytes, int | None], None], context: Any

@@ -1,8 +1,9 @@
-"""What holds for every request, whatever version it came in, and is no matter of one field's type."""
+"""Checks that apply to requests of every version and binding: sizes before validation, roles and ids after it."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from keelbolt.errors import RequestTooLargeError
 from keelbolt.protocol.limits import Limits
@@ -12,8 +13,8 @@ from keelbolt.protocol.requests import (
     Request,
     SendMessageRequest,
 )
-from keelbolt.protocol.types import Message, Role
-from keelbolt.protocol.validation import violation
+from keelbolt.protocol.types import Json, Message, Role
+from keelbolt.protocol.validation import path, violation
 
 R = TypeVar("R", bound=Request)
 
@@ -24,6 +25,27 @@ _IDS = (
     ("context_id", "contextId"),
     ("page_token", "pageToken"),
 )
+
+
+_CONTAINERS = frozenset({dict, list})
+
+
+def bounded(params: Mapping[str, Json], limits: Limits) -> None:
+    """Raise RequestTooLargeError if a list of the protocol, or the keys of metadata, are too many to validate.
+
+    Pydantic collects an error for each wrong item, so the lists are measured before it sees them.
+    """
+    open_values: list[tuple[tuple[int | str, ...], Any]] = [((), params)]
+    while open_values:
+        location, value = open_values.pop()
+        if len(value) > limits.items:
+            what = path(location) or "the request"
+            raise RequestTooLargeError(f"{what} has {len(value)} items; {limits.items} are the most")
+        if location[-1:] == ("metadata",):  # its values are any JSON, as those of data are
+            continue
+        for key, item in enumerate(value) if isinstance(value, list) else value.items():
+            if type(item) in _CONTAINERS and key != "data":
+                open_values.append(((*location, key), item))
 
 
 def checked(request: R, limits: Limits) -> R:
@@ -46,8 +68,6 @@ def _check_message(message: Message, limits: Limits) -> None:
         raise violation("message.role", "a client speaks as ROLE_USER")
     if not message.parts:
         raise violation("message.parts", "at least one part is required")
-    if len(message.parts) > limits.parts:
-        raise RequestTooLargeError(f"the message has {len(message.parts)} parts; {limits.parts} are the most")
     _short(message.message_id, "message.messageId", limits)
     for name, field in _IDS[2:4]:
         value = getattr(message, name)

@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from keelbolt.errors import InvalidParamsError, InvalidRequestError, MethodNotFoundError
+from keelbolt.errors import InvalidParamsError, InvalidRequestError, MethodNotFoundError, RequestTooLargeError
+from keelbolt.protocol.checks import bounded
 from keelbolt.protocol.limits import DEFAULT, Limits
 from keelbolt.protocol.operations import METHODS, Operation
 from keelbolt.protocol.strict_json import read
@@ -38,7 +39,10 @@ class Call:
 
 
 def parse(body: bytes, *, limits: Limits = DEFAULT) -> Call:
-    """The call in a request body. Raises ParseError, InvalidRequestError, RequestTooLargeError, InvalidParamsError."""
+    """Return the call in a request body, small enough to be validated.
+
+    Raises ParseError, InvalidRequestError, RequestTooLargeError or InvalidParamsError.
+    """
     value = read(body, limits=limits)
     if isinstance(value, list):
         raise InvalidRequestError("batches are not taken; send each request on its own")
@@ -56,6 +60,10 @@ def parse(body: bytes, *, limits: Limits = DEFAULT) -> Call:
         params = {}
     elif not isinstance(params, dict):
         raise _with_id(InvalidParamsError("params must be an object"), id_json)
+    try:
+        bounded(params, limits)
+    except RequestTooLargeError as error:
+        raise _with_id(error, id_json) from None
     return Call(id_json, method, params)
 
 

@@ -1,4 +1,4 @@
-"""How much one request may hold. The defaults are generous for people and small for a machine."""
+"""How much one request may contain. Every limit is checked before the request is validated."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is over a limit is refused with RequestTooLargeError, before anything else is done with it."""
+    """A request over a limit raises RequestTooLargeError."""
 
     body_bytes: int = 10 * 1024 * 1024
     body_seconds: float = 60.0  # until all of it is here
     depth: int = 64  # levels of arrays and objects
-    parts: int = 1000  # of one message
+    values: int = 100_000  # JSON values, or fields of a protobuf message
+    items: int = 1000  # of one list of the protocol (parts, modes, extensions, references); keys of one metadata
     id_characters: int = 1024  # of a task, context, message, config or tenant id
 
 

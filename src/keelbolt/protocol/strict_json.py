@@ -1,13 +1,15 @@
-"""JSON as it is accepted from outside: what two readers could understand differently is refused.
+"""Strict JSON for requests: input that two parsers could understand differently is refused.
 
-Refused besides bad syntax: a key twice in one object, NaN and the infinities (1e999 too), lone surrogates, bad UTF-8,
-a byte order mark, more levels or bytes than allowed. Integers of any size come back exactly.
+Refused besides bad syntax: duplicate keys, NaN and the infinities (1e999 too), lone surrogates, bad UTF-8, a byte order
+mark, and more bytes, values or levels than allowed. Integers of any size are exact. The number of values is counted
+before parsing, because objects in memory can take fifty times the space of their text.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any, NoReturn
 
 from keelbolt.errors import ParseError, RequestTooLargeError
@@ -23,9 +25,9 @@ def read(body: bytes, *, limits: Limits = DEFAULT) -> Json:
     """The value of a JSON text. Raises ParseError or RequestTooLargeError and nothing else."""
     if len(body) > limits.body_bytes:
         raise RequestTooLargeError(f"the request has {len(body)} bytes; {limits.body_bytes} are the most")
+    _check_values(body, limits.values)
     try:
-        text = body.decode("utf-8")
-        value = _DECODER.decode(text)
+        value = _DECODER.decode(body.decode("utf-8"))  # no name for the text: it may be four times as large as the body
     except UnicodeDecodeError:
         raise ParseError("the request is not UTF-8") from None
     except RecursionError:
@@ -39,9 +41,34 @@ def read(body: bytes, *, limits: Limits = DEFAULT) -> Json:
     # Fewer brackets than levels allowed can't nest too deep; only the others are worth a walk.
     if body.count(b"[") + body.count(b"{") > limits.depth and _deeper(value, limits.depth):
         raise _too_deep(limits)
-    if b"\\ud" in body or b"\\uD" in body:
-        _refuse_surrogates(value)
+    if (b"\\ud" in body or b"\\uD" in body) and not _PAIRED.fullmatch(body):
+        raise ParseError("the request is not JSON: a string contains half of a surrogate pair")
     return value
+
+
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+
+
+def _check_values(body: bytes, most: int) -> None:
+    """Raise RequestTooLargeError if the text contains more than ``most`` values.
+
+    Every value but the first follows a bracket or a comma. Brackets and commas inside strings are subtracted only
+    when there are too many in all; the loop ends as soon as the limit is reached, so that its cost is bounded, too.
+    """
+    if _openings(body, 0, len(body)) < most:
+        return
+    count = at = 0
+    for string in _STRING.finditer(body):
+        count += _openings(body, at, string.start())
+        at = string.end()
+        if count >= most:
+            break
+    if count + _openings(body, at, len(body)) >= most:
+        raise RequestTooLargeError(f"the request has more than {most} JSON values")
+
+
+def _openings(body: bytes, start: int, end: int) -> int:
+    return body.count(b",", start, end) + body.count(b"[", start, end) + body.count(b"{", start, end)
 
 
 def _too_deep(limits: Limits) -> RequestTooLargeError:
@@ -85,8 +112,7 @@ def _deeper(value: Json, depth: int) -> bool:
     return True
 
 
-def _refuse_surrogates(value: Json) -> None:
-    try:
-        json.dumps(value, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError:
-        raise ParseError("the request is not JSON: a string holds half of a surrogate pair") from None
+# Matches a JSON text in which every escaped surrogate is half of a pair.
+_PAIRED = re.compile(
+    rb"(?:[^\\]++|\\(?!u[dD][89a-fA-F]).|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+", re.DOTALL
+)

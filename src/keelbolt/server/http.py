@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
@@ -23,6 +23,19 @@ A2A_JSON = b"application/a2a+json"
 
 
 PATIENCE_SECONDS = 1.0  # after so long without an answer, the server looks whether the client is still there
+
+
+OFF_LOOP_BYTES = 65_536  # a larger body is parsed in a thread
+
+T = TypeVar("T")
+
+
+async def parsed(size: int, parse: Callable[[], T]) -> T:
+    """Return what ``parse`` makes of a body of ``size`` bytes; a large body is parsed in a thread.
+
+    The event loop renews leases and serves other clients meanwhile.
+    """
+    return await asyncio.to_thread(parse) if size > OFF_LOOP_BYTES else parse()
 
 
 class ClientGone(Exception):

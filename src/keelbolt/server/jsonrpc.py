@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -16,7 +17,7 @@ from keelbolt.server.caller import Caller
 from keelbolt.server.dispatch import Dispatcher
 from keelbolt.server.failures import explain, failure_headers
 from keelbolt.server.gate import Gate, agreed, echoed, query_of, resumed, version_of
-from keelbolt.server.http import ClientGone, check_content_type, header_list, read_body, respond, while_there
+from keelbolt.server.http import ClientGone, check_content_type, header_list, parsed, read_body, respond, while_there
 from keelbolt.server.sse import Streams, respond_event
 from keelbolt.storage import new_id
 
@@ -42,11 +43,12 @@ class JsonRpc:
             principal = await self._gate.principal(scope)
             body = await read_body(scope, receive, self._limits.body_bytes, self._limits.body_seconds)
             version = version_of(scope, query)
-            call = jsonrpc.parse(body, limits=self._limits)
+            call = await parsed(len(body), partial(jsonrpc.parse, body, limits=self._limits))
             operation, named = call.resolve()
             version = agreed(version, named)
             caller = self._gate.caller(principal, scope, query, version)
-            request = self._decode(operation, version, call)
+            request = await parsed(len(body), partial(self._decode, operation, version, call))
+            del body  # the request may take long; its bytes are not needed again
             if operation.streams:
                 caller = resumed(caller, call.params)
                 await self._stream(scope, receive, send, call, request, caller, version)

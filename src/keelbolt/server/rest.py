@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -12,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from keelbolt.errors import InvalidRequestError, MethodNotFoundError
 from keelbolt.protocol import dialect, strict_json, v03_proto, v1
 from keelbolt.protocol import v03 as plain_v03
+from keelbolt.protocol.checks import bounded
 from keelbolt.protocol.codec import Codec
 from keelbolt.protocol.errors import rest_v03, rest_v1
 from keelbolt.protocol.operations import Operation
@@ -27,6 +29,7 @@ from keelbolt.server.http import (
     ClientGone,
     check_content_type,
     header_list,
+    parsed,
     read_body,
     respond,
     while_there,
@@ -119,9 +122,9 @@ class Rest:
             query = query_of(scope)
             principal = await self._gate.principal(scope)
             agreed(version_of(scope, query), version)
-            params = await self._params(scope, receive, found, query)
+            params, size = await self._params(scope, receive, found, query)
             caller = self._gate.caller(principal, scope, query, version)
-            codec, request = self._decode(found, params)
+            codec, request = await parsed(size, partial(self._decode, found, params))
             if found.operation.streams:
                 caller = resumed(caller, params)
                 await self._stream(scope, receive, send, request, caller, codec, version)
@@ -137,16 +140,22 @@ class Rest:
         except Exception as error:  # noqa: BLE001 - every failure has an answer
             await self.fail(scope, send, error, version)
 
-    async def _params(self, scope: Scope, receive: Receive, found: Route, query: Mapping[str, str]) -> dict[str, Any]:
+    async def _params(
+        self, scope: Scope, receive: Receive, found: Route, query: Mapping[str, str]
+    ) -> tuple[dict[str, Any], int]:
+        """Return what the query, the body and the path say together, and the size of the body."""
+        size = 0
         given: dict[str, Any] = {name: value for name, value in query.items() if name != "A2A-Version"}
         if scope["method"] == "POST":
             check_content_type(scope)
             body = await read_body(scope, receive, self._limits.body_bytes, self._limits.body_seconds)
-            value = strict_json.read(body, limits=self._limits) if body.strip() else {}
+            size = len(body)
+            value = await parsed(size, lambda: strict_json.read(body, limits=self._limits) if body.strip() else {})
             if not isinstance(value, dict):
                 raise InvalidRequestError("the body is an object")
             given.update(value)
-        return given | dict(found.params)
+        bounded(given, self._limits)
+        return given | dict(found.params), size
 
     def _decode(self, found: Route, params: dict[str, Any]) -> tuple[Codec, Request]:
         if found.version is Version.v1_0:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Any
 
@@ -23,6 +22,7 @@ from keelbolt.errors import (
 )
 from keelbolt.protocol import extensions
 from keelbolt.protocol.card import AgentCardConfig
+from keelbolt.protocol.modes import accepts
 from keelbolt.protocol.requests import (
     DEFAULT_PAGE_SIZE,
     CancelTaskRequest,
@@ -159,10 +159,9 @@ class AgentService:
             media_type = part.media_type or _MEDIA_TYPES.get(part.kind)
             if media_type is None:
                 continue
-            plain = media_type.partition(";")[0].strip().lower()
-            if not any(fnmatchcase(plain, mode.lower()) for mode in modes):
+            if not accepts(modes, media_type):
                 raise ContentTypeNotSupportedError(
-                    f"this agent does not take {plain[:100]}; it takes {', '.join(modes)}"
+                    f"this agent does not take {media_type[:100]}; it takes {', '.join(modes)}"
                 )
 
     # ----------------------------------------------------------------------------------------------------- streams

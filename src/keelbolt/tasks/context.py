@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
@@ -13,6 +12,7 @@ from pydantic_core import to_json
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.errors import CommitRefused, InvalidAgentResponseError, LeaseLost, TurnEnded
+from keelbolt.protocol.modes import accepts
 from keelbolt.protocol.types import Artifact, Message, Part, TaskState, encode
 from keelbolt.storage import new_id
 from keelbolt.storage.blobs import BlobSource
@@ -118,7 +118,7 @@ class TaskContext:
     def accepts(self, mime: str) -> bool:
         """Whether the client takes this media type; a client that named none takes everything."""
         modes = self._turn.accepts
-        return not modes or any(fnmatchcase(mime.lower(), mode.lower()) for mode in modes)
+        return not modes or accepts(modes, mime)
 
     # ------------------------------------------------------------------------------------------ what came before
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from keelbolt.errors import InvalidParamsError, KeelboltError, RequestTooLargeError
 from keelbolt.protocol import v1
-from keelbolt.protocol.limits import Limits
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import (
     CreatePushConfigRequest,
@@ -223,13 +222,6 @@ def test_there_are_not_too_many_violations() -> None:
     with pytest.raises(InvalidParamsError) as caught:
         v1.decode(Operation.send_message, {"message": MESSAGE | {"parts": [{}] * 1000}})
     assert len(caught.value.violations) == 20
-
-
-def test_too_many_parts() -> None:
-    params = {"message": MESSAGE | {"parts": [{"text": ""}] * 3}}
-    v1.decode(Operation.send_message, params, limits=Limits(parts=3))
-    with pytest.raises(RequestTooLargeError):
-        v1.decode(Operation.send_message, params, limits=Limits(parts=2))
 
 
 @given(st.sampled_from(Operation), st.dictionaries(st.text(max_size=10), some.json_values))

@@ -10,7 +10,9 @@ from pydantic_core import from_json
 from keelbolt.errors import ParseError
 from keelbolt.protocol import v03_proto, v1
 from keelbolt.protocol.codec import Codec
+from keelbolt.protocol.limits import DEFAULT, Limits
 from keelbolt.protocol.operations import Operation
+from keelbolt.protocol.protobuf.bounds import check_fields
 from keelbolt.protocol.protobuf.official import DecodeError, Descriptor, message_class, messages_v03, messages_v1
 from keelbolt.protocol.protobuf.shapes import shape
 from keelbolt.protocol.types import Json
@@ -45,8 +47,12 @@ class Method:
 
     # A server's way
 
-    def read_request(self, data: bytes) -> dict[str, Json]:
-        """The request as JSON, for the codec. Raises ParseError, or InvalidParamsError for what JSON can't say."""
+    def read_request(self, data: bytes, *, limits: Limits = DEFAULT) -> dict[str, Json]:
+        """The request as JSON, for the codec.
+
+        Raises RequestTooLargeError, ParseError, or InvalidParamsError for a value that JSON does not have.
+        """
+        check_fields(data, self.request.DESCRIPTOR, limits)
         try:
             message = self.request.FromString(data)
         except DecodeError:

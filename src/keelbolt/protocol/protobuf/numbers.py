@@ -6,25 +6,18 @@ Ours continues a stream after the last number it has, by the metadata ``last-eve
 
 from __future__ import annotations
 
+from keelbolt.protocol.protobuf.varints import read_varint, write_varint
+
 FIELD = 1000
 _TAG = FIELD << 3  # a varint
 
 
 def numbered(message: bytes, seq: int | None) -> bytes:
     """The bytes of a message with its number."""
-    return message if seq is None else message + _TAG_BYTES + _varint(seq)
+    return message if seq is None else message + _TAG_BYTES + write_varint(seq)
 
 
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
-
-
-_TAG_BYTES = _varint(_TAG)
+_TAG_BYTES = write_varint(_TAG)
 
 
 def number_of(message: bytes) -> int | None:
@@ -32,15 +25,15 @@ def number_of(message: bytes) -> int | None:
     found, at = None, 0
     try:
         while at < len(message):
-            tag, at = _read(message, at)
+            tag, at = read_varint(message, at)
             match tag & 7:
                 case 0:
-                    value, at = _read(message, at)
+                    value, at = read_varint(message, at)
                     found = value if tag == _TAG else found
                 case 1:
                     at += 8
                 case 2:
-                    size, at = _read(message, at)
+                    size, at = read_varint(message, at)
                     at += size
                 case 5:
                     at += 4
@@ -49,14 +42,3 @@ def number_of(message: bytes) -> int | None:
     except IndexError:
         return None
     return found if at == len(message) else None
-
-
-def _read(message: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = message[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at
-        shift += 7

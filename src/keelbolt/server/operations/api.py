@@ -16,7 +16,7 @@ from keelbolt.server.cards import Cards
 from keelbolt.server.failures import explain, failure_headers
 from keelbolt.server.gate import Gate, query_of
 from keelbolt.server.health import Health
-from keelbolt.server.http import ClientGone, check_content_type, read_body, respond
+from keelbolt.server.http import ClientGone, check_content_type, parsed, read_body, respond
 from keelbolt.server.local import at_this_machine
 from keelbolt.server.operations.call import OPERATOR, OpsCall, acting
 from keelbolt.server.operations.files import FileOperations, send_file
@@ -101,7 +101,8 @@ class OperationsApi:
         if route.method == "POST":
             check_content_type(scope)
             text = await read_body(scope, receive, self._limits.body_bytes, self._limits.body_seconds)
-            body = strict_json.read(text, limits=self._limits) if text.strip() else {}
+            if text.strip():
+                body = await parsed(len(text), lambda: strict_json.read(text, limits=self._limits))
             if not isinstance(body, dict):
                 raise InvalidRequestError("the body is an object")
         operator = OPERATOR in principal.roles or (self._local and at_this_machine(scope))
