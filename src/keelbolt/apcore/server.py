@@ -67,6 +67,7 @@ class ApcoreServer(A2AServer):
         default_skill: str | None = None,
         approval_handler: object | None = None,
         allow_unapproved: bool = False,
+        allow_anonymous: bool | None = None,
         watch: str | os.PathLike[str] | None = None,
         retention: RetentionPolicy | None = None,
         settings: ServerSettings | None = None,
@@ -115,6 +116,7 @@ class ApcoreServer(A2AServer):
             retention=retention or (_ended_after(TTL_SECONDS) if self.kept in MEMORY else None),
             explorer=explorer,
             explorer_prefix=explorer_prefix,
+            allow_anonymous=allow_anonymous,
             settings=replace(
                 settings,
                 url=settings.url if url is None else url,

@@ -19,7 +19,7 @@ from keelbolt.tasks.storage import Storage
 def serve(
     registry_or_executor: object,
     *,
-    host: str = "0.0.0.0",  # noqa: S104 - an agent is there for others; 127.0.0.1 for this machine alone
+    host: str = "127.0.0.1",
     port: int = 8000,
     name: str | None = None,
     description: str | None = None,
@@ -40,6 +40,7 @@ def serve(
     default_skill: str | None = None,
     approval_handler: object | None = None,
     allow_unapproved: bool = False,
+    allow_anonymous: bool | None = None,
 ) -> None:
     """Serve modules as an A2A agent, until SIGTERM or SIGINT.
 
@@ -61,6 +62,7 @@ def serve(
     - ``approval_handler``: who approves calls of modules that require it, in the place of whom the executor has;
       `CallerApproves` asks the caller. Without anybody such calls are refused.
     - ``allow_unapproved``: run modules that require approval though no approval handler is there.
+    - ``allow_anonymous``: listen where other machines reach the agent though it has no ``auth``.
     """
     if log_level is not None:
         if log_level.lower() not in LEVELS:
@@ -86,6 +88,7 @@ def serve(
         default_skill=default_skill,
         approval_handler=approval_handler,
         allow_unapproved=allow_unapproved,
+        allow_anonymous=allow_anonymous,
     ).run(host=host, port=port)
 
 

@@ -57,6 +57,8 @@ def settings_of(given: Mapping[str, Any]) -> ServerSettings:
         grpc_url=given["grpc_url"],
         metrics=given["metrics"],
         cors_origins=given["cors_origins"] or None,
+        allow_anonymous=given["allow_anonymous"],
+        allowed_hosts=given["allowed_hosts"] or None,
         operators=given["operators"],
         explorer=given["explorer"],
         explorer_prefix=given["explorer_prefix"],
@@ -100,7 +102,7 @@ def _serve_worker(given: Mapping[str, Any]) -> None:
     )
     examples = [example for skill in server.agent_card.skills for example in skill.examples or ()]
     server.run(
-        host=given["host"] or "127.0.0.1",
+        host=given["host"],
         port=given["port"],
         processes=given["processes"],
         ready=lambda address: _tell(

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("keelbolt.apcore")
 
-EVERYWHERE = "0.0.0.0"  # noqa: S104 - as apcore agents are started in containers
 SHUTDOWN_SECONDS = 30.0
 MEMORY = ("memory", "memory:", "memory://")
 
@@ -37,7 +36,7 @@ def serve_modules(given: Mapping[str, Any]) -> None:
         raise WrongConfiguration(str(error)) from error
     try:
         server.run(
-            host=given["host"] or EVERYWHERE,
+            host=given["host"],
             port=given["port"],
             processes=given["processes"],
             ready=lambda address: _tell(address, server, AS_BEARER if given["auth_key"] else ""),

@@ -83,7 +83,27 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         metavar="URL",
         help=f"Where tasks are kept.  [default: {DEFAULT_STORAGE}]",
     ),
-    _option("--host", plain="HOST", help="0.0.0.0 lets other machines in.  [default: 127.0.0.1; of modules: 0.0.0.0]"),
+    _option(
+        "--host",
+        plain="HOST",
+        default="127.0.0.1",
+        show_default=True,
+        help="0.0.0.0: every address of this machine; needs --auth-key or --allow-anonymous.",
+    ),
+    _option(
+        "--allow-anonymous",
+        envvar="KEELBOLT_ALLOW_ANONYMOUS",
+        is_flag=True,
+        default=None,
+        help="Listen where other machines reach the agent, without authentication.",
+    ),
+    _option(
+        "--allowed-host",
+        "allowed_hosts",
+        multiple=True,
+        metavar="NAME",
+        help="Without authentication: a Host name to answer to, beside those of this machine and of --url; repeatable.",
+    ),
     _option(
         "--port",
         plain="PORT",

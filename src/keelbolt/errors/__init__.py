@@ -22,9 +22,11 @@
     ├── ProtocolError
     │   ├── ParseError               the request is not JSON
     │   ├── InvalidRequestError      JSON, but no request: no method, a batch, a wrong id
-    │   │   ├── RequestTooLargeError  too many bytes, levels or parts
+    │   │   ├── RequestTooLargeError  too many bytes, values, levels or items
     │   │   ├── HeadersTooLargeError  too many bytes before the body
     │   │   ├── RequestTimeoutError  the body did not come in time
+    │   │   ├── MisdirectedRequestError  the Host header names a host that the agent does not serve
+    │   │   ├── ForeignOriginError   a web page of another origin wants to change something
     │   │   └── UnsupportedMediaTypeError  the body is not said to be JSON
     │   ├── BusyError                not now: ``retry_after`` seconds later
     │   │   ├── RateLimitedError     this caller asks too often

@@ -50,6 +50,14 @@ class UnsupportedMediaTypeError(InvalidRequestError):
     """The body must be JSON, and its Content-Type must say so."""
 
 
+class MisdirectedRequestError(InvalidRequestError):
+    """This agent is not served under the name in the Host header; its operator can allow it (url, allowed_hosts)."""
+
+
+class ForeignOriginError(InvalidRequestError):
+    """A web page of another origin may not change anything here; the operator can allow its origin (cors_origins)."""
+
+
 class BusyError(ProtocolError):
     """Not now; try again later."""
 

@@ -73,6 +73,10 @@ TABLE: Mapping[type, Row] = MappingProxyType(
         errors.RequestTooLargeError: Row(-32600, 413, "RESOURCE_EXHAUSTED", "REQUEST_TOO_LARGE", "InvalidRequestError"),
         errors.HeadersTooLargeError: Row(-32600, 431, "RESOURCE_EXHAUSTED", "HEADERS_TOO_LARGE", "InvalidRequestError"),
         errors.RequestTimeoutError: Row(-32600, 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT", "InvalidRequestError"),
+        errors.MisdirectedRequestError: Row(
+            -32600, 421, "FAILED_PRECONDITION", "MISDIRECTED_REQUEST", "InvalidRequestError"
+        ),
+        errors.ForeignOriginError: Row(-32600, 403, "PERMISSION_DENIED", "FOREIGN_ORIGIN", "InvalidRequestError"),
         errors.UnsupportedMediaTypeError: Row(
             -32005, 415, "INVALID_ARGUMENT", "UNSUPPORTED_MEDIA_TYPE", "ContentTypeNotSupportedError"
         ),

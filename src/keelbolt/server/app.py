@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keelbolt.auth import Authenticator, Resolver
-from keelbolt.errors import AuthMisconfigured, KeelboltError, MethodNotFoundError
+from keelbolt.errors import AuthMisconfigured, KeelboltError, MethodNotFoundError, ProtocolError
 from keelbolt.explorer import Explorer
 from keelbolt.grpc.address import Address
 from keelbolt.observability.metrics import Metrics
@@ -27,6 +27,7 @@ from keelbolt.server.cors import Cors
 from keelbolt.server.dispatch import Dispatcher
 from keelbolt.server.gate import Gate
 from keelbolt.server.health import Health
+from keelbolt.server.hosts import HostCheck, is_loopback_name
 from keelbolt.server.http import respond
 from keelbolt.server.jsonrpc import JsonRpc
 from keelbolt.server.local import at_this_machine
@@ -83,6 +84,7 @@ class A2AServer:
         retention: RetentionPolicy | None = None,
         explorer: bool | None = None,
         explorer_prefix: str | None = None,
+        allow_anonymous: bool | None = None,
         settings: ServerSettings | None = None,
         task_settings: TaskSettings | None = None,
         tracing: bool | None = None,
@@ -104,6 +106,8 @@ class A2AServer:
             self.settings = replace(self.settings, explorer=explorer)
         if explorer_prefix is not None:
             self.settings = replace(self.settings, explorer_prefix=explorer_prefix)
+        if allow_anonymous is not None:
+            self.settings = replace(self.settings, allow_anonymous=allow_anonymous)
         self.task_settings = task_settings or TaskSettings.of()
         self._worker = worker
         self._storage = storage
@@ -191,6 +195,7 @@ class A2AServer:
 
     async def _listen(self, at: Address, routes: _Routes, stack: contextlib.AsyncExitStack) -> None:
         """Serve gRPC, for as long as the agent runs."""
+        self._check_exposure(at.host)
         from keelbolt.grpc.server import GrpcServer  # noqa: PLC0415 - an extra, and not to be loaded before a fork
 
         routes.grpc = await stack.enter_async_context(
@@ -204,6 +209,16 @@ class A2AServer:
             )
         )
         routes.cards.grpc_at = routes.grpc.at
+
+    def _check_exposure(self, host: str) -> None:
+        """Raise AuthMisconfigured if other machines would reach an agent that authenticates no caller."""
+        if self._resolver is not None or self.settings.allow_anonymous or is_loopback_name(host):
+            return
+        raise AuthMisconfigured(
+            f"other machines would reach this agent at {host or 'every address'}, and it authenticates no caller. "
+            "Set up authentication (auth=…, keelbolt serve --auth-key), listen at 127.0.0.1, or let every caller in "
+            "with allow_anonymous=True (--allow-anonymous)"
+        )
 
     def replace_card(self, build: Callable[[], AgentCardConfig]) -> None:
         """Show another card from now on. May be called in any thread, and often: asked for at once, it is built once.
@@ -329,6 +344,7 @@ class _Routes:
             dispatcher = WatchedDispatcher(self.service, self.cards, metrics=server.metrics, tracing=server.tracing)
         self.dispatcher = dispatcher
         self.metrics = MetricsPage(server.metrics, self.health) if server.metrics is not None else None
+        self._hosts = HostCheck(settings) if resolver is None else None
         self.explorer = Explorer(settings.explorer_prefix) if settings.explorer is not False else None
         self._explorer_for_all = settings.explorer is True or resolver is not None
         self.jsonrpc = JsonRpc(gate, dispatcher, self.streams)
@@ -345,6 +361,12 @@ class _Routes:
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
         method = scope["method"]
+        if self._hosts is not None:
+            try:
+                self._hosts.check(scope)
+            except ProtocolError as error:
+                await self.rest.fail(scope, send, error)
+                return
         if path == "/" and method == "POST":
             await self.jsonrpc(scope, receive, send)
         elif path in PATHS and method in ("GET", "HEAD"):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
-from urllib.parse import urlsplit
-
 from starlette.types import Scope
 
+from keelbolt.server.hosts import host_name, is_loopback, is_loopback_name
 from keelbolt.server.http import header, same_origin
 
 _PROXIES = (b"forwarded", b"via", b"x-forwarded", b"x-real-ip", b"x-client-ip", b"true-client-ip", b"x-envoy-", b"cf-")
@@ -23,11 +21,8 @@ def at_this_machine(scope: Scope) -> bool:
     if client is None or _passed_on(scope) or _of_another_page(scope):
         return False
     hosts = [value for name, value in scope["headers"] if name == b"host"]
-    try:
-        name = urlsplit(f"//{hosts[0].decode('latin-1')}").hostname or "" if len(hosts) == 1 else ""
-    except ValueError:
-        return False
-    return _loopback(client[0]) and (name == "localhost" or _loopback(name))
+    name = host_name(hosts[0].decode("latin-1")) if len(hosts) == 1 else ""
+    return is_loopback(client[0]) and is_loopback_name(name)
 
 
 def _passed_on(scope: Scope) -> bool:
@@ -41,10 +36,3 @@ def _of_another_page(scope: Scope) -> bool:
         return True
     elsewhere = header(scope, b"sec-fetch-site") in ("cross-site", "same-site")
     return elsewhere and header(scope, b"sec-fetch-mode") != "navigate"  # who follows a link to here comes here
-
-
-def _loopback(address: str) -> bool:
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return False

@@ -43,6 +43,7 @@ def serve(
     """Serve until SIGTERM or SIGINT."""
     if processes < 1:
         raise KeelboltError("processes is at least 1")
+    server._check_exposure(host)  # noqa: SLF001 - a part of it; gRPC is checked where it listens
     with contextlib.closing(_bind(host, port)) as bound, contextlib.ExitStack() as stack:
         shown = "localhost" if host in ("127.0.0.1", "::1", "0.0.0.0", "::") else host  # noqa: S104
         server.address = f"http://{shown}:{bound.getsockname()[1]}"

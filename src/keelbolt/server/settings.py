@@ -44,6 +44,8 @@ class ServerSettings:
     webhook_loopback: bool = False  # allow webhooks into this machine: for development
     webhook_secret: str = field(default="", repr=False)  # signs deliveries to webhooks, beside their own token
     webhook_give_up_seconds: float = 3 * 86400.0  # a webhook that failed for so long is told nothing more
+    allow_anonymous: bool = False  # without authentication, listen where other machines reach the agent
+    allowed_hosts: Sequence[str] = ()  # without authentication: Host names to answer to, beside loopback names and url
 
     def __post_init__(self) -> None:
         checked_prefix(self.explorer_prefix)

@@ -203,7 +203,7 @@ def test_section_4_2_1_a_log_level_that_is_none() -> None:
 
 def test_section_4_2_1_the_signature() -> None:
     designed = {
-        "host": "0.0.0.0",
+        "host": "127.0.0.1",
         "port": 8000,
         "name": None,
         "description": None,
@@ -221,7 +221,7 @@ def test_section_4_2_1_the_signature() -> None:
     }
     blocking, embedded = (inspect.signature(each).parameters for each in (serve, async_serve))
     assert {name: blocking[name].default for name in designed} == designed
-    assert set(blocking) - set(embedded) == {"host", "port", "log_level"}
+    assert set(blocking) - set(embedded) == {"host", "port", "log_level", "allow_anonymous"}
     assert all(each.default == blocking[name].default for name, each in embedded.items())
     assert set(inspect.signature(ApcoreServer).parameters) >= set(embedded)
 
@@ -263,7 +263,7 @@ async def test_section_4_2_2_async_serve_is_mounted_in_another_application() -> 
     outer = Starlette(lifespan=server_of(inner).lifespan, routes=[Mount("/agent", inner)])
     async with outer.router.lifespan_context(outer):
         transport = httpx2.ASGITransport(outer)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://host.example") as client:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             card = (await client.get("/agent/.well-known/agent-card.json")).json()
             message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"data": {"text": "hi"}}]}
             body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}

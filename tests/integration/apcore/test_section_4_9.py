@@ -92,7 +92,7 @@ def test_section_4_9_what_nobody_said() -> None:
     with nothing_runs() as started:
         assert run("serve", "--extensions-dir", "mods").exit_code == 0
     server, place = started.only()
-    assert (place["host"], place["port"]) == ("0.0.0.0", 8000)
+    assert (place["host"], place["port"]) == ("127.0.0.1", 8000)
     assert server.agent_card.name == "apcore-agent"
     assert not server.agent_card.capabilities.push_notifications
     assert server._resolver is None

@@ -17,7 +17,7 @@ PATH = "/.well-known/agent-card.json"
 
 
 async def card(*headers: tuple[str, str], path: str = PATH, method: str = "GET", **settings: Any) -> Reply:
-    async with agent(settings=ServerSettings.of({}, **settings)) as server:
+    async with agent(settings=ServerSettings.of({}, allowed_hosts=["*"], **settings)) as server:
         return await ask(server.app, method, path, headers=headers)
 
 
@@ -87,7 +87,7 @@ async def test_a_host_that_is_none_does_not_get_into_the_card(host: str) -> None
 
 
 async def test_made_up_hosts_do_not_fill_the_memory() -> None:
-    async with agent() as server:
+    async with agent(settings=ServerSettings.of({}, allowed_hosts=["*"])) as server:
         for i in range(200):
             reply = await ask(server.app, "GET", PATH, headers=[("host", f"h{i}.example")])
             assert reply.json["url"] == f"http://h{i}.example"

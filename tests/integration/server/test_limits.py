@@ -124,7 +124,7 @@ async def test_what_is_not_json_is_415(entry: Entry, kind: str) -> None:
 async def test_a_page_of_another_origin_can_not_leave_out_the_type() -> None:
     """Browsers ask before they send JSON to another origin, and do not ask before they send bytes without a type."""
     body = rpc("ListTasks", {})
-    async with agent() as app:
+    async with agent(cors_origins=("https://page.example", "null")) as app:
         for headers, status in (
             ([], 200),
             ([("origin", "https://page.example"), ("host", "localhost:8000")], 415),
@@ -174,7 +174,7 @@ def limited(**settings: Any) -> A2AServer:
     return A2AServer(worker=echo, agent_card=CARD, settings=ServerSettings(**settings))
 
 
-HEAD = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+HEAD = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
 async def test_a_connection_that_dawdles_is_closed() -> None:
@@ -185,7 +185,7 @@ async def test_a_connection_that_dawdles_is_closed() -> None:
             talked(port),
             talked(port, HEAD),
             talked(port, HEAD, *[b"x: y\r\n"] * 200, pause=0.05),
-            talked(port, b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n", *[b"\r\n"] * 200, pause=0.05),
+            talked(port, b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n", *[b"\r\n"] * 200, pause=0.05),
         )
         assert time.monotonic() - begin < 9
         assert silent == b""
@@ -226,7 +226,7 @@ async def test_others_are_served_while_many_dawdle() -> None:
         dawdling += [asyncio.create_task(talked(port, HEAD + b"content-length: 9\r\n\r\n{")) for _ in range(100)]
         await asyncio.sleep(0.2)
         begin = time.monotonic()
-        request = b"GET /tasks HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        request = b"GET /tasks HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
         replies = [await talked(port, request) for _ in range(20)]
         assert time.monotonic() - begin < 2
         assert all(reply.startswith(b"HTTP/1.1 200 ") for reply in replies)

@@ -97,7 +97,7 @@ async def test_a_client_that_only_watches_cancels_nothing() -> None:
 
 async def preflight(server: A2AServer, origin: str, headers: str = "content-type") -> Reply:
     asked = [
-        ("host", "agent.example"),
+        ("host", "localhost"),
         ("origin", origin),
         ("access-control-request-method", "POST"),
         ("access-control-request-headers", headers),

@@ -228,7 +228,8 @@ async def test_a_reader_that_stalls_holds_up_nobody() -> None:
         await asyncio.get_running_loop().sock_connect(slow, ("127.0.0.1", port))
         reader, writer = await asyncio.open_connection(sock=slow, limit=4096)
         body = json.dumps(rpc("SendStreamingMessage", sending(f"count {count}"))).encode()
-        head = f"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head += f"Content-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
         await writer.drain()
         done = (await client.post("/", json=rpc("SendMessage", sending(f"count {count}")))).json()["result"]["task"]

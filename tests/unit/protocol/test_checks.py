@@ -49,4 +49,4 @@ def test_a_call_that_is_too_large_keeps_its_id() -> None:
     body = b'{"jsonrpc":"2.0","id":7,"method":"SendMessage","params":{"message":{"parts":[0,0,0,0]}}}'
     with pytest.raises(RequestTooLargeError) as caught:
         parse(body, limits=LIMITS)
-    assert caught.value.request_id == b"7"  # type: ignore[attr-defined]
+    assert caught.value.request_id == b"7"
