@@ -20,7 +20,7 @@ FAMILY = Collection(DIRECTORY)
 
 def whose(context: ServerCallContext) -> str:
     """The partition of the caller: of its user name, and of the tenant that it asks for, which nobody vouches for."""
-    return Principal(owner=context.user.user_name, tenant=context.tenant, asked_tenant=True).partition
+    return Principal(owner=context.user.user_name, asked_tenant=context.tenant).partition
 
 
 class Directory:

@@ -20,12 +20,12 @@ _HEAD_CHARACTERS = 120  # of a name that is too long, kept before its digest so 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is calling, and for whom: what a caller may see is what its ``tenant`` and ``owner`` own, nothing else.
+    """The caller. It sees what its ``tenant`` and ``owner`` own, and nothing else.
 
-    ``owner`` is empty for anonymous callers, ``tenant`` where there is only one. ``claims`` are whatever else the
-    authenticator vouches for; no repr shows them, since they may be personal. ``type`` is the kind of caller
-    (``"user"``, ``"service"``), empty when unsaid. ``asked_tenant``: the tenant is the caller's own word, which divides
-    what the caller has and leads nowhere else.
+    ``owner`` is empty for anonymous callers. ``tenant`` is the one that the authenticator vouches for; it can be
+    trusted. ``asked_tenant`` is the one that the request names, while the authenticator vouches for none: it divides
+    the caller's own data and grants nothing. ``claims`` are the other claims that the authenticator vouches for; repr
+    does not show them, because they may be personal. ``type`` is the kind of caller (``"user"``, ``"service"``).
     """
 
     owner: str = ""
@@ -33,10 +33,10 @@ class Principal:
     roles: frozenset[str] = frozenset()
     claims: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
     type: str = ""
-    asked_tenant: bool = False
+    asked_tenant: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("owner", "tenant", "type"):
+        for name in ("owner", "tenant", "type", "asked_tenant"):
             if not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name} of a Principal must be a string")
         if isinstance(self.roles, str):  # a string is an iterable of characters, and no set of roles
@@ -44,6 +44,8 @@ class Principal:
         roles = frozenset(self.roles)
         if not all(isinstance(role, str) for role in roles):
             raise TypeError("roles of a Principal must be strings")
+        if self.tenant and self.asked_tenant:
+            raise ValueError("a Principal whose tenant is vouched for asks for no other")
         object.__setattr__(self, "roles", roles)
         object.__setattr__(self, "claims", MappingProxyType(dict(self.claims)))
 
@@ -70,19 +72,17 @@ class Principal:
         """The storage partition of what this principal owns: a different one for every pair of tenant and owner.
 
         ``alice``, ``acme/alice``, ``acme/`` for the anonymous callers of a tenant and ``~anonymous`` for those of none;
-        ``alice//acme`` and ``~anonymous//acme`` where the caller says the tenant and nobody vouches for it.
+        ``alice//acme`` and ``~anonymous//acme`` where the request names the tenant and no authenticator vouches for it.
         Other characters than ASCII letters, digits and usual punctuation are percent-encoded; a name that gets too long
         ends in its SHA-256. The name depends on nothing but tenant and owner, so it is the same in every process.
         """
-        if not self.tenant and not self.owner:
-            return _ANONYMOUS_PARTITION
-        tenant, owner = _escape(self.tenant), _escape(self.owner)
-        if not tenant:
-            name = owner
+        owner = _escape(self.owner)
+        if self.tenant:
+            name = f"{_escape(self.tenant)}/{owner}"
         elif self.asked_tenant:
-            name = f"{owner or _ANONYMOUS_PARTITION}//{tenant}"
+            name = f"{owner or _ANONYMOUS_PARTITION}//{_escape(self.asked_tenant)}"
         else:
-            name = f"{tenant}/{owner}"
+            name = owner or _ANONYMOUS_PARTITION
         if len(name) <= MAX_PARTITION_BYTES:
             return name
         return f"{name[:_HEAD_CHARACTERS]}~{hashlib.sha256(name.encode()).hexdigest()}"
@@ -95,7 +95,7 @@ class Principal:
             "roles": sorted(self.roles),
             "claims": dict(self.claims),
             "type": self.type,
-            **({"askedTenant": True} if self.asked_tenant else {}),
+            **({"askedTenant": self.asked_tenant} if self.asked_tenant else {}),
         }
 
     @classmethod
@@ -107,7 +107,7 @@ class Principal:
             roles=frozenset(stored.get("roles", ())),
             claims=stored.get("claims", {}),
             type=stored.get("type", ""),
-            asked_tenant=stored.get("askedTenant", False),
+            asked_tenant=stored.get("askedTenant", ""),
         )
 
 

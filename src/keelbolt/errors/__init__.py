@@ -33,6 +33,7 @@
     │   │   ├── TooManyStreamsError  too many streams are open
     │   │   └── StoppingError        the agent stops; the stream can be continued
     │   ├── MethodNotFoundError      no operation has this name
+    │   ├── TenantNotFoundError      the request names a tenant that is not the caller's
     │   ├── InvalidParamsError       a field is missing, wrong or unreadable; ``violations`` names it
     │   │   ├── SkillRequiredError   the message chooses no skill, and there are several
     │   │   └── SkillInputError      the message holds no input that the skill takes

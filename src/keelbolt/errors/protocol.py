@@ -84,6 +84,10 @@ class MethodNotFoundError(ProtocolError):
     """There is no such method."""
 
 
+class TenantNotFoundError(ProtocolError):
+    """This caller has no such tenant."""
+
+
 class InvalidParamsError(ProtocolError):
     """The parameters are not valid."""
 

@@ -84,6 +84,7 @@ TABLE: Mapping[type, Row] = MappingProxyType(
         errors.TooManyStreamsError: Row(-32603, 503, "UNAVAILABLE", "TOO_MANY_STREAMS", "InternalError"),
         errors.StoppingError: Row(-32603, 503, "UNAVAILABLE", "STOPPING", "InternalError"),
         errors.MethodNotFoundError: Row(-32601, 404, "NOT_FOUND", "METHOD_NOT_FOUND", "MethodNotFoundError"),
+        errors.TenantNotFoundError: Row(-32600, 404, "NOT_FOUND", "TENANT_NOT_FOUND", "InvalidRequestError"),
         errors.SkillNotFoundError: Row(-32601, 404, "NOT_FOUND", "SKILL_NOT_FOUND", "ModuleNotFoundError"),
         errors.InvalidParamsError: _PARAMS,
         errors.SkillRequiredError: _PARAMS,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
-from keelbolt.errors import InvalidTaskRequest
+from keelbolt.errors import TenantNotFoundError
 from keelbolt.protocol.versions import Version
 
 
@@ -22,15 +22,16 @@ class Caller:
     trace: dict[str, str] | None = None  # the headers of the trace that the request belongs to
 
     def in_tenant(self, tenant: str | None) -> Caller:
-        """The caller within the tenant that the request names. A caller whose tenant is known has no other; of one that
-        has none, it is a word that divides what is its own.
+        """Return the caller within the tenant that the request names. Raises TenantNotFoundError.
+
+        A caller whose tenant is vouched for has no other. For other callers the name divides their own data.
         """
-        mine = self.principal.tenant
-        if not tenant or tenant == mine:
+        vouched = self.principal.tenant
+        if not tenant or tenant == vouched:
             return self
-        if mine:
-            raise InvalidTaskRequest("this caller has no such tenant")
-        return replace(self, principal=replace(self.principal, tenant=tenant, asked_tenant=True))
+        if vouched:
+            raise TenantNotFoundError
+        return replace(self, principal=replace(self.principal, asked_tenant=tenant))
 
 
 NOBODY = Caller()

@@ -24,8 +24,7 @@ async def wake_task(tasks: TaskManager, gate: StoredGate) -> bool:
     if not gate.settled or not isinstance(about, Mapping) or "taskId" not in about:
         return False
     task_id = about["taskId"]
-    asked = bool(about.get("askedTenant", False))
-    owner = Principal(owner=about.get("owner", ""), tenant=about.get("tenant", ""), asked_tenant=asked)
+    owner = Principal.from_json(about)
     words = hashlib.sha256(gate.token.encode()).hexdigest()
     message = Message(
         message_id=f"gate-{words[:32]}", role=Role.user, parts=[Part(data={WAKE: gate.token})], task_id=task_id

@@ -11,6 +11,7 @@ from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks import TaskContext
 from keelbolt.tasks.settings import TaskSettings
+from keelbolt.tasks.worker import AnyWorker
 
 
 async def act(ctx: TaskContext) -> None:
@@ -57,6 +58,7 @@ def agent(
     extensions: tuple[ExtensionConfig, ...] = (),
     task_settings: TaskSettings | None = None,
     settings: ServerSettings | None = None,
+    worker: AnyWorker = act,
     **more: Any,
 ) -> A2AServer:
     """An agent with everything."""
@@ -69,7 +71,7 @@ def agent(
     )
     other = card.model_copy(update={"description": "Does as told, for you"})
     return A2AServer(
-        worker=act,
+        worker=worker,
         agent_card=card,
         storage=storage,
         extended_card=(lambda _caller: other) if extended else None,

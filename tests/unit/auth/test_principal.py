@@ -28,8 +28,8 @@ NAMES = st.text(max_size=30) | st.text(alphabet="/%~a", max_size=6) | st.text(al
         (Principal(tenant="acme"), "acme/"),
         (Principal("a/b c"), "a%2Fb%20c"),
         (Principal("é"), "%C3%A9"),
-        (Principal("alice", "acme", asked_tenant=True), "alice//acme"),
-        (Principal(tenant="acme", asked_tenant=True), "~anonymous//acme"),
+        (Principal("alice", asked_tenant="acme"), "alice//acme"),
+        (Principal(asked_tenant="acme"), "~anonymous//acme"),
         (ANONYMOUS, "~anonymous"),
         (Principal("~anonymous"), "%7Eanonymous"),
         (Principal("\ud800\0"), "%ED%A0%80%00"),
@@ -52,11 +52,11 @@ def test_a_tenant_that_is_only_asked_for_leads_to_nobody_else(
     tenant: str, owner: str, tenant2: str, owner2: str
 ) -> None:
     """Whoever names a tenant that nobody vouches for gets a place of its own, never one that is vouched for."""
-    asked, vouched = Principal(owner or "x", tenant or "t", asked_tenant=True), Principal(owner2, tenant2)
+    asked, vouched = Principal(owner or "x", asked_tenant=tenant or "t"), Principal(owner2, tenant2)
     check_partition(asked.partition)
     assert asked.partition != vouched.partition
-    other = Principal(owner2 or "x", tenant2 or "t", asked_tenant=True)
-    same = (asked.tenant, asked.owner) == (other.tenant, other.owner)
+    other = Principal(owner2 or "x", asked_tenant=tenant2 or "t")
+    same = (asked.asked_tenant, asked.owner) == (other.asked_tenant, other.owner)
     assert (asked.partition == other.partition) == same
     assert Principal.from_json(asked.to_json()) == asked
 

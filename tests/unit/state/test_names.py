@@ -42,5 +42,5 @@ def test_no_caller_of_a_server_has_the_partition_of_a_state(tenant: str, owner: 
     check_partition(partition_of(tenant))
     assert partition_of(tenant) not in {
         Principal(owner=owner, tenant=whose).partition,
-        Principal(owner=owner, tenant=whose, asked_tenant=True).partition,
+        Principal(owner=owner, asked_tenant=whose).partition,
     }

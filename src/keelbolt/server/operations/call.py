@@ -67,8 +67,8 @@ def acting(caller: Principal, query: Mapping[str, str], *, operator: bool, needs
             return caller
         if caller.tenant:
             raise MethodNotFoundError("there is nothing at this path")
-        return replace(caller, tenant=asked, asked_tenant=True)
-    wanted = Principal(owner=owner or "", tenant=asked or tenant or "", asked_tenant=bool(asked))
+        return replace(caller, asked_tenant=asked)
+    wanted = Principal(owner=owner or "", tenant=tenant or "", asked_tenant=asked or "")
     if wanted.partition != caller.partition and not operator:
         raise MethodNotFoundError("there is nothing at this path")
     return wanted
