@@ -1,18 +1,83 @@
-"""Connections of uvicorn that end when a client dawdles: uvicorn itself waits for headers as long as they take."""
+"""Connections of uvicorn with limits: on their number, on the time of headers, and on answers that are not read."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import resource
+import time
+from collections import Counter
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from keelbolt.server.hosts import is_loopback
 from keelbolt.server.settings import ServerSettings
 
+logger = logging.getLogger("keelbolt.server")
+
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 LINGER_SECONDS = 5.0  # a client still sends what was refused: hang up at once, and it would not see the answer
+LOG_SECONDS = 10.0  # refused connections are logged at most this often
+RESERVED_FILES = 256  # file descriptors for the storage, webhooks and logs
+
+
+class OpenConnections:
+    """Counts the connections of this process, in total and for each address.
+
+    Loopback addresses have no limit of their own: a proxy on this machine uses one address for all its clients. The
+    same holds for every address with ``trust_proxy``.
+    """
+
+    def __init__(self, total: int, each: int, *, trust_proxy: bool = False) -> None:
+        self._total = total
+        self._each = 0 if trust_proxy else each
+        self._open: Counter[str] = Counter()
+        self._count = self._refused = 0
+        self._logged = -LOG_SECONDS
+
+    def enter(self, address: str) -> bool:
+        """Count one more connection, or return False where a limit is reached."""
+        full = self._total and self._count >= self._total
+        if full or (self._each and self._open[address] >= self._each and not is_loopback(address)):
+            self._log(address, full=bool(full))
+            return False
+        self._count += 1
+        self._open[address] += 1
+        return True
+
+    def leave(self, address: str) -> None:
+        self._count -= 1
+        self._open[address] -= 1
+        if not self._open[address]:
+            del self._open[address]
+
+    def _log(self, address: str, *, full: bool) -> None:
+        self._refused += 1
+        if time.monotonic() - self._logged < LOG_SECONDS:
+            return
+        self._logged = time.monotonic()
+        limit = (
+            f"{self._total} connections (connections)" if full else f"{self._each} of one address (connections_each)"
+        )
+        logger.warning("refused %d connections, the last one of %s: the limit is %s", self._refused, address, limit)
+        self._refused = 0
+
+
+def most_connections(wanted: int) -> int:
+    """Return how many connections this process can have, after raising its limit of open files as far as needed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + RESERVED_FILES if wanted else hard
+    if needed > soft or needed == resource.RLIM_INFINITY:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    most = wanted if soft == resource.RLIM_INFINITY else max(1, soft - RESERVED_FILES)
+    if most < wanted:
+        logger.warning("at most %d connections, not %d: this process may open %d files (ulimit -n)", most, wanted, soft)
+    return min(most, wanted) if wanted else most
 
 
 class Connection(HttpToolsProtocol):
@@ -20,20 +85,58 @@ class Connection(HttpToolsProtocol):
 
     header_bytes = 65_536
     header_seconds = 15.0
+    write_seconds = 30.0
+    opened = OpenConnections(0, 0)
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._deadline: asyncio.TimerHandle | None = None
         self._in_headers = self._in_body = False
         self._header_bytes = 0
+        self._address: str | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+        self._unsent = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        address = self.client[0] if self.client else ""
+        if not self.opened.enter(address):
+            self._refuse(_TOO_MANY)
+            return
+        self._address = address
         self._wait_for_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._over()
+        self._sent()
+        if self._address is not None:
+            self.opened.leave(self._address)
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unsent = self.transport.get_write_buffer_size()
+        self._stalled = self.loop.call_later(self.write_seconds, self._check_progress)
+
+    def resume_writing(self) -> None:
+        self._sent()
+        super().resume_writing()
+
+    def _check_progress(self) -> None:
+        """Drop the connection if its client has read nothing since the last check."""
+        left = self.transport.get_write_buffer_size()
+        if left < self._unsent:
+            self._unsent = left
+            self._stalled = self.loop.call_later(self.write_seconds, self._check_progress)
+            return
+        self._stalled = None
+        logger.info("dropped a connection of %s: its client read nothing for %g s", self._address, self.write_seconds)
+        self.transport.abort()
+
+    def _sent(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -93,6 +196,12 @@ class Connection(HttpToolsProtocol):
 
 
 def connections(settings: ServerSettings) -> type[Connection]:
-    """Connections with the limits of these settings."""
-    limits = {"header_bytes": settings.header_bytes, "header_seconds": settings.header_seconds}
+    """Return a class of connections with the limits of these settings."""
+    total = most_connections(settings.connections)
+    limits = {
+        "header_bytes": settings.header_bytes,
+        "header_seconds": settings.header_seconds,
+        "write_seconds": settings.write_seconds,
+        "opened": OpenConnections(total, settings.connections_each, trust_proxy=settings.trust_proxy),
+    }
     return type("Connection", (Connection,), limits)

@@ -1,0 +1,113 @@
+"""Clients that open many connections, or do not read, cost a bounded amount and are logged."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import resource
+import socket
+
+import pytest
+
+from keelbolt.server.connections import RESERVED_FILES, OpenConnections, most_connections
+from keelbolt.server.settings import ServerSettings
+from tests.integration.server.actor import agent
+from tests.integration.server.loopback import served
+
+HELLO = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+async def answered(port: int) -> tuple[bytes, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(HELLO)
+    async with asyncio.timeout(20):
+        return await reader.readline(), writer
+
+
+async def test_more_connections_than_allowed_are_refused_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with served(agent(settings=ServerSettings.of({}, connections=5))) as port:
+        found = [await answered(port) for _ in range(8)]
+        lines = [line for line, _ in found]
+        assert lines == [b"HTTP/1.1 200 OK\r\n"] * 5 + [b"HTTP/1.1 503 Service Unavailable\r\n"] * 3
+        found[0][1].close()
+        await found[0][1].wait_closed()
+        async with asyncio.timeout(20):  # until the agent has noticed
+            while (again := await answered(port))[0] != b"HTTP/1.1 200 OK\r\n":
+                again[1].close()
+        for _, writer in (*found, again):
+            writer.close()
+    (record,) = [record for record in caplog.records if "refused" in record.message]
+    assert "the limit is 5 connections" in record.message
+
+
+def test_one_address_has_its_share(caplog: pytest.LogCaptureFixture) -> None:
+    opened = OpenConnections(100, 2)
+    assert [opened.enter("192.0.2.1") for _ in range(4)] == [True, True, False, False]
+    assert opened.enter("192.0.2.2")
+    opened.leave("192.0.2.1")
+    assert opened.enter("192.0.2.1")
+    assert all(opened.enter("127.0.0.1") for _ in range(10))  # a proxy may be there
+    assert [record.message for record in caplog.records] == [
+        "refused 1 connections, the last one of 192.0.2.1: the limit is 2 of one address (connections_each)"
+    ]
+    behind_proxy = OpenConnections(100, 2, trust_proxy=True)
+    assert all(behind_proxy.enter("192.0.2.1") for _ in range(10))
+
+
+def test_an_address_that_left_is_forgotten() -> None:
+    opened = OpenConnections(0, 2)
+    for number in range(1000):
+        assert opened.enter(f"192.0.2.{number}")
+        opened.leave(f"192.0.2.{number}")
+    assert not opened._open
+
+
+def test_the_limit_of_open_files_is_raised_or_obeyed(caplog: pytest.LogCaptureFixture) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1024), hard))
+        wanted = min(2000, hard - RESERVED_FILES if hard != resource.RLIM_INFINITY else 2000)
+        assert most_connections(wanted) == wanted
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= wanted + RESERVED_FILES
+        if hard != resource.RLIM_INFINITY:
+            assert most_connections(hard) == hard - RESERVED_FILES
+            assert "ulimit -n" in caplog.text
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_an_answer_that_is_not_read_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    """A reader that is slow is served to the end; one that reads nothing loses its connection."""
+    caplog.set_level(logging.INFO, "keelbolt.server")
+    text = "x" * 8_000_000
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": f"echo {text}"}]}
+    body = json.dumps({"message": message}).encode()
+    head = b"POST /message:send HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    request = head + b"content-length: %d\r\n\r\n" % len(body) + body
+
+    async def connected() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        small = socket.socket()
+        small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        small.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(small, ("127.0.0.1", port))
+        reader, writer = await asyncio.open_connection(sock=small, limit=4096)
+        writer.write(request)
+        await writer.drain()
+        return reader, writer
+
+    async with served(agent(settings=ServerSettings.of({}, write_seconds=1.0))) as port, asyncio.timeout(120):
+        _, deaf_writer = await connected()
+        slow, slow_writer = await connected()
+        got = 0
+        while data := await slow.read(2_000_000):
+            got += len(data)
+            if got >= 2 * len(text):  # the message and its echo
+                break
+            await asyncio.sleep(0.001)
+        assert got >= 2 * len(text)
+        while "read nothing" not in caplog.text:
+            await asyncio.sleep(0.05)
+        assert caplog.text.count("read nothing") == 1
+        for writer in (deaf_writer, slow_writer):
+            writer.close()
