@@ -60,9 +60,7 @@ class OpenConnections:
         if time.monotonic() - self._logged < LOG_SECONDS:
             return
         self._logged = time.monotonic()
-        limit = (
-            f"{self._total} connections (connections)" if full else f"{self._each} of one address (connections_each)"
-        )
+        limit = f"{self._total} (connections)" if full else f"{self._each} of one address (connections_each)"
         logger.warning("refused %d connections, the last one of %s: the limit is %s", self._refused, address, limit)
         self._refused = 0
 
