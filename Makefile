@@ -37,7 +37,8 @@ format: $(STAMP) ## Bring the code into the house style
 	$(BIN)/ruff format
 
 bench: $(STAMP) ## Measure everything (ARGS="--quick" for a first look)
-	@for name in storage copy tasks server grpc client webhooks apcore state turns explorer; do $(BIN)/keelbolt bench $$name $(ARGS) || exit 1; done
+	@for name in compare storage copy tasks server grpc client webhooks apcore state turns explorer; do \
+		$(BIN)/python -m benchmarks $$name $(ARGS) || exit 1; done
 
 clean: ## Remove everything that can be made again
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-*.json

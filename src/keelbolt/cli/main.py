@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from keelbolt.cli.agents import cancel, card, get, send, stream
-from keelbolt.cli.bench import bench
 from keelbolt.cli.conformance import conformance
 from keelbolt.cli.dead import dead
 from keelbolt.cli.failure import Failure
@@ -72,5 +71,4 @@ main.add_command(tasks)
 main.add_command(dead)
 main.add_command(webhooks)
 main.add_command(turns)
-main.add_command(bench)
 main.add_command(conformance)
