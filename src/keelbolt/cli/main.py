@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from keelbolt import __version__
 from keelbolt.cli.agents import cancel, card, get, send, stream
 from keelbolt.cli.conformance import conformance
 from keelbolt.cli.dead import dead
@@ -36,7 +37,7 @@ class Root(click.Group):
 
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="keelbolt", prog_name="keelbolt", message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name="keelbolt", message="%(prog)s %(version)s")
 def main() -> None:
     """Keelbolt keeps what AI agents must not lose.
 
