@@ -19,11 +19,11 @@ demo: $(STAMP) ## Show the kernel at work: processes write and tail one file, on
 	@$(BIN)/python examples/kernel_demo.py $(ARGS)
 
 test: $(STAMP) ## Run all tests, the short version of the faults among them (ARGS="-k name" chooses, JOBS=0 in one process)
-	@sh tests/tools.sh
+	@sh tests/tools.sh $(VENV)
 	$(BIN)/pytest --numprocesses=$(JOBS) --dist=loadfile --durations=20 $(ARGS)
 
 faults: $(STAMP) ## Run the faults in full: kills, power loss, full disk, wrong clocks
-	@sh tests/tools.sh
+	@sh tests/tools.sh $(VENV)
 	$(BIN)/pytest tests/faults --full $(ARGS)
 
 lint: $(STAMP) ## Check style, types and layers
