@@ -19,11 +19,11 @@ demo: $(STAMP) ## Show the kernel at work: processes write and tail one file, on
 	@$(BIN)/python examples/kernel_demo.py $(ARGS)
 
 test: $(STAMP) ## Run all tests, the short version of the faults among them (ARGS="-k name" chooses, JOBS=0 in one process)
-	@sh tests/tools.sh
+	@sh tests/tools.sh $(VENV)
 	$(BIN)/pytest --numprocesses=$(JOBS) --dist=loadfile --durations=20 $(ARGS)
 
 faults: $(STAMP) ## Run the faults in full: kills, power loss, full disk, wrong clocks
-	@sh tests/tools.sh
+	@sh tests/tools.sh $(VENV)
 	$(BIN)/pytest tests/faults --full $(ARGS)
 
 lint: $(STAMP) ## Check style, types and layers
@@ -37,7 +37,8 @@ format: $(STAMP) ## Bring the code into the house style
 	$(BIN)/ruff format
 
 bench: $(STAMP) ## Measure everything (ARGS="--quick" for a first look)
-	@for name in storage copy tasks server grpc client webhooks apcore state turns explorer; do $(BIN)/keelbolt bench $$name $(ARGS) || exit 1; done
+	@for name in compare storage copy tasks server grpc client webhooks apcore state turns explorer; do \
+		$(BIN)/python -m benchmarks $$name $(ARGS) || exit 1; done
 
 clean: ## Remove everything that can be made again
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-*.json

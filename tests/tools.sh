@@ -1,11 +1,12 @@
 #!/bin/sh
 # Installs what some tests need, when it may: Debian tools, an old SDK, and a package without its 900 MB of
-# dependencies. Without them those tests are skipped, with the reason.
-sh "$(dirname "$0")/old_sdk.sh" .venv/a2a-0.3
+# dependencies. Without them those tests are skipped, with the reason. The argument is the virtual environment.
+venv="${1:-.venv}"
+sh "$(dirname "$0")/old_sdk.sh" "$venv/a2a-0.3"
 
 # What it needs of its dependencies is among ours.
-.venv/bin/python -c 'import penguiflow' 2>/dev/null \
-    || .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'penguiflow==3.11.2' \
+"$venv/bin/python" -c 'import penguiflow' 2>/dev/null \
+    || "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps 'penguiflow==3.11.2' \
     || echo "could not install penguiflow; the tests that need it are skipped" >&2
 
 missing=""

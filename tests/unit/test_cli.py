@@ -7,7 +7,7 @@ import json
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -224,29 +224,3 @@ def test_conformance_of_a_state_store() -> None:
     result = keelbolt("conformance", "state-store", name, "--only", "pauses", "--checklist")
     assert "- [x] load_planner_state consumes the token" in result.stdout
     assert keelbolt("conformance", "state-store", "keelbolt.state:StateStore").exit_code == 2
-
-
-# -------------------------------------------------------------------------------------------------------------- bench
-
-
-def test_bench_prints_a_table_and_writes_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The figures themselves are measured by `make bench`; here only the printing is run."""
-    from keelbolt.bench import storage as measured
-    from keelbolt.bench.report import Report
-
-    async def run(url: str | None, *, quick: bool, progress: Callable[[str], None]) -> Report:
-        progress(f"{url} {quick}")
-        report = Report()
-        report.at_least("commits, batched against single", 7.25, "×", 5.0)
-        report.at_most("wake-up, median", 2.5, "ms", 2.0)
-        report.note("commits", 12345.678, "per second")
-        return report
-
-    monkeypatch.setattr(measured, "run", run)
-    file = tmp_path / "figures.json"
-    result = keelbolt("bench", "storage", "--quick", "--json", str(file))
-    assert result.exit_code == 0
-    assert "7.25" in result.stdout
-    assert "12,346" in result.stdout
-    assert "1 of 2 targets met" in result.stdout
-    assert [figure["met"] for figure in json.loads(file.read_text())["figures"]] == [True, False, None]

@@ -86,9 +86,14 @@ def test_every_named_query_can_be_prepared(tmp_path: Path) -> None:
         for name, sql in queries_of(PACKAGE).items():
             columns = {"load_dedupes": 2, "load_blobs": 2}.get(name, 3)
             text = sql.format(keys=f"({', '.join('?' * columns)})") if "{keys}" in sql else sql
-            marks = max([text.count("?"), *map(int, re.findall(r"\?(\d)", text))])
-            numbered = max(map(int, re.findall(r"\?(\d)", text)), default=0)
-            connection.execute(f"EXPLAIN {text}", (None,) * (numbered or marks)).fetchall()
+            connection.execute(f"EXPLAIN {text}", (None,) * text.count("?")).fetchall()
+
+
+def test_no_query_has_numbered_marks() -> None:
+    """Python 3.14 takes ?1 for a name, and refuses a sequence of values for it."""
+    for file in Path(schema.__file__).parent.glob("*.sql"):
+        text = re.sub(r"^--.*$", "", file.read_text(), flags=re.MULTILINE)
+        assert re.findall(r"\?\d", text) == [], file.name
 
 
 # -------------------------------------------------------------------------------------------------------- on a file

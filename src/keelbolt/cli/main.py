@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from keelbolt import __version__
 from keelbolt.cli.agents import cancel, card, get, send, stream
-from keelbolt.cli.bench import bench
 from keelbolt.cli.conformance import conformance
 from keelbolt.cli.dead import dead
 from keelbolt.cli.failure import Failure
@@ -37,7 +37,7 @@ class Root(click.Group):
 
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="keelbolt", prog_name="keelbolt", message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name="keelbolt", message="%(prog)s %(version)s")
 def main() -> None:
     """Keelbolt keeps what AI agents must not lose.
 
@@ -72,5 +72,4 @@ main.add_command(tasks)
 main.add_command(dead)
 main.add_command(webhooks)
 main.add_command(turns)
-main.add_command(bench)
 main.add_command(conformance)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.apcore import MOST
 from keelbolt.apcore import ApcoreServer, InMemoryTaskStore
-from keelbolt.bench.apcore import MOST
 from keelbolt.client import A2AClient
 from keelbolt.server.settings import ServerSettings
 from tests.integration.apcore.calling import task_of
@@ -20,7 +20,7 @@ from tests.integration.apcore.test_section_5 import answer
 from tests.integration.apcore.test_section_7 import data, said
 from tests.integration.server.asgi import ask, call
 
-BUDGET_MS = 5.0  # of the design, for protocol and storage; measured by `keelbolt bench apcore`
+BUDGET_MS = 5.0  # of the design, for protocol and storage; measured by `python -m benchmarks apcore`
 
 
 async def test_section_11_1_readers_of_the_card_do_not_wait_for_a_change() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.integration.server.actor import agent
 from tests.integration.server.serving import served
 
 HERE = Path(__file__)
-PYTHON = HERE.parents[3] / ".venv/a2a-0.3/bin/python"
+PYTHON = Path(sys.prefix) / "a2a-0.3/bin/python"  # made by tests/tools.sh
 
 
 @pytest.mark.parametrize("transport", ["JSONRPC", "HTTP+JSON"])

@@ -277,7 +277,7 @@ class Book:
         self._many("delete_holding", [holding for holding, held in holdings.items() if not held])
         grace = now + int(STAGED_SECONDS * MICROSECONDS)
         blobs = {(partition, digest): None for partition, digest, _ in holdings}
-        self._many("settle_blob", [(*blob, grace) for blob in blobs])
+        self._many("settle_blob", [(grace, *blob) for blob in blobs])
 
     def save_fence(self) -> None:
         if self.ledger.last_fence != self._saved_fence:

@@ -1,4 +1,5 @@
--- Named statements. {keys} becomes a list of rows of ? marks, as many as there are keys.
+-- Named statements. {keys} becomes a list of rows of ? marks, as many as there are keys. Marks have no numbers: Python 3.14
+-- takes ?1 for a name.
 
 -- load_records
 WITH wanted (partition, collection, key) AS (VALUES {keys})
@@ -113,9 +114,9 @@ UPDATE blob SET expires_at = max(expires_at, ?) WHERE partition = ? AND digest =
 -- settle_blob
 -- Held: no expiry. Let go by its last holder: the grace begins.
 UPDATE blob SET expires_at = CASE
-    WHEN EXISTS (SELECT 1 FROM holding WHERE holding.partition = ?1 AND holding.digest = ?2) THEN NULL
-    ELSE max(ifnull(expires_at, 0), ?3) END
-WHERE partition = ?1 AND digest = ?2
+    WHEN EXISTS (SELECT 1 FROM holding WHERE holding.partition = blob.partition AND holding.digest = blob.digest) THEN NULL
+    ELSE max(ifnull(expires_at, 0), ?) END
+WHERE partition = ? AND digest = ?
 
 -- get_record
 SELECT version, fields, head_crc, body_crc, body, expires_at FROM record
@@ -166,8 +167,8 @@ INSERT INTO worker (id, lease_until) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SE
 
 -- begin_lease
 -- Whoever claims by Enqueue is alive, whether or not it has sent a heartbeat.
-INSERT INTO worker (id, lease_until) VALUES (?1, ?2)
-ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until WHERE lease_until <= ?3
+INSERT INTO worker (id, lease_until) VALUES (?, ?)
+ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until WHERE lease_until <= ?
 
 -- expired_workers
 SELECT id FROM worker WHERE lease_until <= ?

@@ -294,13 +294,14 @@ def _put_blobs(turn: Turn, rows: Sequence[BlobRow]) -> None:
 
 
 def _put_chunks(turn: Turn, rows: Sequence[ChunkRow]) -> None:
-    values = [(*row[:3], hashlib.sha256(row.data).digest(), row.data) for row in rows]
+    values = [(row.number, hashlib.sha256(row.data).digest(), row.data, row.partition, row.digest) for row in rows]
     turn.connection.executemany(TRANSFER["put_chunk"], values)
     turn.book.rows += sum(len(row.data) // 4096 + 2 for row in rows)
 
 
 def _put_holdings(turn: Turn, rows: Sequence[HoldingRow]) -> None:
-    turn.connection.executemany(TRANSFER["put_holding"], rows)
+    values = [(row.holder, row.partition, row.digest) for row in rows]
+    turn.connection.executemany(TRANSFER["put_holding"], values)
 
 
 _PUT: dict[Table, Callable[[Turn, Any], None]] = {

@@ -58,7 +58,7 @@ SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_atte
 FROM work WHERE partition = ? AND queue = ? AND key = ?
 
 -- find_blob
-SELECT id, partition, digest, size, expires_at FROM blob WHERE partition = ?1 AND digest = ?3 AND ?2 = ''
+SELECT id, partition, digest, size, expires_at FROM blob WHERE partition = ? AND ? = '' AND digest = ?
 
 -- stream_entries
 SELECT e.stream, e.seq, s.partition, s.log, s.name, e.at, e.kind, e.data, d.name, e.crc
@@ -96,11 +96,11 @@ ON CONFLICT (partition, digest) WHERE digest IS NOT NULL DO UPDATE SET expires_a
 
 -- put_chunk
 INSERT OR REPLACE INTO blob_chunk (blob, number, sha256, data)
-SELECT id, ?3, ?4, ?5 FROM blob WHERE partition = ?1 AND digest = ?2
+SELECT id, ?, ?, ? FROM blob WHERE partition = ? AND digest = ?
 
 -- put_holding
 INSERT OR IGNORE INTO holding (partition, digest, holder)
-SELECT partition, digest, ?3 FROM blob WHERE partition = ?1 AND digest = ?2
+SELECT partition, digest, ? FROM blob WHERE partition = ? AND digest = ?
 
 -- delete_entry
 DELETE FROM entry WHERE stream = ? AND seq = ?

@@ -1,0 +1,61 @@
+"""The registry that the apcore benchmark measures, and its applications: ours, and apcore-a2a if installed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from starlette.types import ASGIApp
+
+from keelbolt.apcore import ApcoreServer
+from keelbolt.apcore.library import Config, Executor, Registry
+
+SKILL = "text.echo"
+INPUT = {"text": "Hello", "count": 3}
+
+
+class Text(BaseModel):
+    """What the module takes and gives."""
+
+    text: str
+    count: int = 1
+
+
+class Echo:
+    """A module that does nothing, so that everything else is measured."""
+
+    input_schema = Text
+    output_schema = Text
+    description = "Says it again"
+
+    async def execute(self, inputs: dict[str, Any], _context: Any) -> dict[str, Any]:
+        return {"text": inputs["text"], "count": inputs.get("count", 1)}
+
+
+def executor() -> Executor:
+    registry = Registry()
+    registry.register(SKILL, Echo())
+    return Executor(registry, config=Config(data={"executor": {"default_timeout": 0, "global_timeout": 0}}))
+
+
+def application(kind: str, url: str) -> ASGIApp:
+    """The application of this kind: ``modules`` (ours) or ``apcore-a2a``."""
+    if kind == "modules":
+        return ApcoreServer(executor(), storage=url).app
+    from apcore_a2a import async_serve  # type: ignore[import-not-found]
+
+    sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - it logs every call there
+    app: ASGIApp = asyncio.run(async_serve(executor(), name="Echo", version="1.0.0", url="http://localhost"))
+    return app
+
+
+def call(message_id: str, *, text_only: bool = False) -> bytes:
+    """A call of the module over JSON-RPC. In apcore-a2a integers of a data part are refused; in a text they are not."""
+    part: dict[str, Any] = {"text": json.dumps(INPUT)} if text_only else {"data": INPUT}
+    said = {"messageId": message_id, "role": "ROLE_USER", "parts": [part], "metadata": {"skillId": SKILL}}
+    return json.dumps({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": said}}).encode()

@@ -1,0 +1,78 @@
+"""Programs of this package, each in its own process, whatever the working directory is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+# A child finds `benchmarks` by PYTHONPATH. Its working directory stays the caller's: SQLite URLs may be relative to it.
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+
+
+def program(name: str, *arguments: str) -> list[str]:
+    """The command that runs ``benchmarks.NAME``; start it with ENVIRONMENT."""
+    return [sys.executable, "-m", f"benchmarks.{name}", *arguments]
+
+
+class Served:
+    """A process that serves HTTP on loopback."""
+
+    def __init__(self, pid: int, port: int) -> None:
+        self.pid = pid
+        self.port = port
+
+    def rss(self) -> int:
+        """Bytes of resident memory."""
+        fields = Path(f"/proc/{self.pid}/statm").read_text().split()
+        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def cpu_seconds(self) -> float:
+        """CPU time that the process has used, all threads together."""
+        if sys.platform != "linux":
+            return _seconds(subprocess.check_output(["/bin/ps", "-o", "cputime=", "-p", str(self.pid)], text=True))
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _seconds(clock: str) -> float:
+    """Seconds of the time that ps prints: [[days-]hours:]minutes:seconds."""
+    days, _, rest = clock.strip().rpartition("-")
+    total = 0.0
+    for part in rest.split(":"):
+        total = total * 60 + float(part)
+    return total + int(days or 0) * 86_400
+
+
+@contextlib.asynccontextmanager
+async def started(name: str, *arguments: str) -> AsyncIterator[Served]:
+    """The server ``benchmarks.NAME``, which prints its port; killed at the end."""
+    process = await asyncio.create_subprocess_exec(
+        *program(name, *arguments), env=ENVIRONMENT, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(60):
+            line = await process.stdout.readline()
+            if not line:
+                raise RuntimeError(f"benchmarks.{name} {' '.join(arguments)} ended before it served")
+            port = int(line)
+            while True:  # some programs print the port before they listen
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                except ConnectionRefusedError:
+                    await asyncio.sleep(0.02)
+                    continue
+                writer.close()
+                break
+        yield Served(process.pid, port)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
