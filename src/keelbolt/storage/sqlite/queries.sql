@@ -169,6 +169,13 @@ INSERT INTO worker (id, lease_until) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SE
 INSERT INTO worker (id, lease_until) VALUES (?1, ?2)
 ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until WHERE lease_until <= ?3
 
+-- end_lease
+-- The worker's process died.
+UPDATE worker SET lease_until = ?2 WHERE id = ?1 AND lease_until > ?2
+
+-- queues_held_by
+SELECT DISTINCT queue FROM work WHERE state = 'held' AND holder = ?
+
 -- expired_workers
 SELECT id FROM worker WHERE lease_until <= ?
 
