@@ -39,8 +39,8 @@ async def act(ctx: TaskContext) -> None:
             await asyncio.sleep(float(rest))
             await ctx.complete("at last")
         case "steps":
-            for number in range(int(rest)):
-                await ctx.step(f"step {number}", asyncio.sleep, 0.5)
+            for step in range(int(rest)):
+                await ctx.step(f"step {step}", asyncio.sleep, 0.5)
             await ctx.complete()
         case "direct":
             await ctx.reply_directly(rest)
