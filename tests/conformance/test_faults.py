@@ -9,8 +9,8 @@ import pytest
 from keelbolt.conformance import expect
 from keelbolt.conformance import suite as laws
 from keelbolt.conformance.laws import hints
-from keelbolt.conformance.storage import all_laws, validate
-from tests.conformance.broken import FAULTS, Fault
+from keelbolt.conformance.storage import Subject, all_laws, validate
+from tests.conformance.broken import FAULTS, Fault, locks
 from tests.conformance.broken.alone import ALONE
 from tests.conformance.broken.kept import Kept, kept
 
@@ -42,6 +42,14 @@ async def test_every_shared_law_can_fail(monkeypatch: pytest.MonkeyPatch) -> Non
     names = [law.name for law in all_laws() if law.needs == "shared"]
     reports = await asyncio.gather(*(validate(ALONE, only=[name]) for name in names))
     assert [report.failed[0].law.name for report in reports if report.failed] == names
+
+
+@pytest.mark.parametrize(("subject", "caught_by"), locks.FAULTS, ids=lambda each: getattr(each, "name", ""))
+async def test_a_fault_of_locks_is_caught(subject: Subject, caught_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that misses the death of a process, or takes the living for dead, is caught."""
+    monkeypatch.setattr(laws, "LAW_SECONDS", 30.0)
+    report = await validate(subject, only=[caught_by])
+    assert [finding.law.name for finding in report.failed] == [caught_by], str(report)
 
 
 async def test_the_engine_that_keeps_is_whole_without_a_fault() -> None:

@@ -7,5 +7,7 @@ from keelbolt.conformance.storage import ByUrl, Subject
 
 URL = "sqlite:///{directory}/laws.db"
 
-test_durable = storage_laws(Subject("SQLite, durable", ByUrl(URL), persistent=True, shared=True))
-test_relaxed = storage_laws(Subject("SQLite, relaxed", ByUrl(URL, "relaxed"), persistent=True, shared=True))
+test_durable = storage_laws(Subject("SQLite, durable", ByUrl(URL), persistent=True, shared=True, prompt=True))
+test_relaxed = storage_laws(
+    Subject("SQLite, relaxed", ByUrl(URL, "relaxed"), persistent=True, shared=True, prompt=True)
+)

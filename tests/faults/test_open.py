@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import random
 import time
 from pathlib import Path
@@ -17,6 +19,7 @@ from tests.faults.processes import Children
 
 PROCESSES = 8
 COMMITS = 20
+OPENINGS = 200
 
 
 @pytest.mark.timeout(600)
@@ -47,3 +50,26 @@ async def test_a_race_to_make_the_schema(tmp_path: Path, children: Children, fig
             assert (await kernel.stats()).engine["schema"] == migrations_of("keelbolt.storage.sqlite")[-1].number
             assert [problem async for problem in kernel.check()] == []
     figures("opening a new file at once", rounds=rounds, processes=rounds * PROCESSES, failed=0, s_slowest=slowest)
+
+
+@pytest.mark.timeout(600)
+async def test_opening_beside_writers_and_checkpoints(
+    tmp_path: Path, children: Children, figures: Figures, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Opening while other processes write and checkpoint never takes the log for damaged: 200 times."""
+    path = str(tmp_path / "busy.db")
+    async with SQLiteKernel(path):
+        pass
+    writers = [children.start("checkpointer", path, f"w{number}") for number in range(2)]
+    for writer in writers:
+        assert await asyncio.to_thread(writer.line) == "ready"
+    began = time.monotonic()
+    with caplog.at_level(logging.WARNING, logger="keelbolt.storage"):
+        for _ in range(OPENINGS):
+            async with SQLiteKernel(path, readers=1) as kernel:
+                assert kernel._lost_frames == 0
+    assert [record.getMessage() for record in caplog.records] == []
+    figures("opening beside two writers", openings=OPENINGS, s_each=(time.monotonic() - began) / OPENINGS)
+    for writer in writers:
+        assert writer.alive
+        writer.kill()

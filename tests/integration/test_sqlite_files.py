@@ -159,7 +159,14 @@ async def test_everything_is_there_after_reopening(path: Path) -> None:
         (held,) = await kernel.claim("jobs", "w")
         stats = await kernel.stats()
     beside = {found.name.removeprefix("file.db") for found in path.parent.iterdir()}
-    assert beside <= {"", "-lock", "-turn", "-hints", "-reserve"}  # the write-ahead log is gone: all is in the file
+    assert beside <= {
+        "",
+        "-lock",
+        "-turn",
+        "-hints",
+        "-workers",
+        "-reserve",
+    }  # the write-ahead log is gone: all is in the file
 
     async with kernel_of(path, clock=clock) as kernel:
         assert await keys(kernel, Query("note")) == [f"k{number:03}" for number in range(30)]

@@ -32,7 +32,6 @@ AUTHENTICATES = ("authenticate", "security_schemes")
 HANDLES = ("request_approval", "check_approval")
 MEMORY = ("memory", "memory:", "memory://")
 TTL_SECONDS = 3600.0  # of ended tasks, where they are kept in memory
-CANCEL_SECONDS = 2.0  # a module that does not heed its cancel token is stopped after so long
 
 
 class ApcoreServer(A2AServer):
@@ -105,7 +104,6 @@ class ApcoreServer(A2AServer):
             authenticated=auth is not None,
         )
         settings, task_settings = settings or ServerSettings.of(), task_settings or TaskSettings.of()
-        usual = task_settings.cancel_seconds == TaskSettings().cancel_seconds
         super().__init__(
             worker=worker,
             admission=worker.admission,
@@ -128,7 +126,6 @@ class ApcoreServer(A2AServer):
             task_settings=replace(
                 task_settings,
                 drain_seconds=float(shutdown_timeout),
-                cancel_seconds=CANCEL_SECONDS if usual else task_settings.cancel_seconds,
                 no_progress_seconds=max(task_settings.no_progress_seconds, execution_timeout * 2.0),
             ),
             grpc_port=grpc_port,

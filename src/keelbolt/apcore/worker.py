@@ -129,7 +129,8 @@ class ApcoreWorker(Worker):
             return
         started = time.monotonic()
         try:
-            async with asyncio.timeout(self._timeout + GRACE_SECONDS if self._timeout > 0 else None):
+            # A module gets the cancel by its token, and cancel_seconds to heed it.
+            async with ctx.shielded(), asyncio.timeout(self._timeout + GRACE_SECONDS if self._timeout > 0 else None):
                 parts = await self._run(ctx, call)
         except ApprovalPendingError as error:
             await self._wait(ctx, call, error)

@@ -11,6 +11,7 @@ import base64
 import json
 import os
 import pickle
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -211,6 +212,10 @@ class Child:
     def go(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
+
+    def stop(self) -> None:
+        """Stop it with SIGSTOP: it lives, and does nothing."""
+        self._process.send_signal(signal.SIGSTOP)
 
     async def kill(self) -> None:
         self._process.kill()

@@ -15,7 +15,7 @@ from keelbolt.conformance.suite import new_place
 from keelbolt.errors import InvalidValue
 from keelbolt.storage.contract import Durability, Family, Kernel
 
-Capability = Literal["base", "persistent", "shared"]
+Capability = Literal["base", "persistent", "shared", "prompt"]
 
 
 class Make(Protocol):
@@ -30,17 +30,19 @@ class Subject:
 
     ``persistent``: a kernel made anew at the same place finds the data of the one before. ``shared``: kernels of
     several processes work at one place at the same time; then ``make`` must be importable by a new process (a function
-    of a module, or an object that can be pickled). ``discard`` removes what a place left outside of its directory.
+    of a module, or an object that can be pickled). ``prompt``: it is shared, and the leases of a process end when that
+    process dies. ``discard`` removes what a place left outside of its directory.
     """
 
     name: str
     make: Make
     persistent: bool = False
     shared: bool = False
+    prompt: bool = False
     discard: Callable[[Place], Awaitable[None]] | None = None
 
     def can(self, capability: Capability) -> bool:
-        return {"base": True, "persistent": self.persistent, "shared": self.shared}[capability]
+        return capability == "base" or bool(getattr(self, capability))
 
     def lacks(self, capability: str) -> str:
         return f"{self.name} is not declared {capability}"

@@ -107,7 +107,7 @@ class Handlers:
         last = b"{}"
         async with aclosing(events):
             async for json, seq in events:
-                if json:  # else a beat: gRPC has its own
+                if json:
                     await context.write(numbered(method.write_answer(json), seq))
                     last = json
         if self._streams.closing and not _over(last):

@@ -330,7 +330,9 @@ class _Routes:
         self.cards.address = server.address
         self.grpc: GrpcServer | None = None
         self.service = AgentService(engine, self.cards.config, settings, server._admission)  # noqa: SLF001
-        self.streams = Streams(settings.streams, settings.streams_each)
+        self.streams = Streams(
+            settings.streams, settings.streams_each, heartbeat_seconds=settings.heartbeat_stream_seconds
+        )
         self.health = Health(engine, self.streams)
         self.gate = gate = Gate(
             self.cards.config,

@@ -82,7 +82,7 @@ class Dispatcher:
     async def events(
         self, request: Request, caller: Caller, codec: Codec
     ) -> AsyncGenerator[tuple[bytes, int | None], None]:
-        """The events of a stream, each with the seq that it can be continued after; an empty one is a beat."""
+        """The events of a stream, each with the seq that it can be continued after; an empty one only opens it."""
         sends = isinstance(request, SendMessageRequest)
         operation = Operation.send_streaming_message if sends else Operation.subscribe_to_task
         logger.debug("%s in A2A %s", operation, caller.version)
@@ -96,7 +96,7 @@ class Dispatcher:
         try:
             splice = None
             async for item in items:
-                if item.kind == "beat":
+                if item.kind == "opened":
                     yield b"", None
                 elif item.kind == "task":
                     yield codec.sent_task(item.json), item.seq

@@ -64,16 +64,17 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An event of a stream: a task (JSON in 1.0), a stored status or artifact, or a beat."""
+    """An event of a stream: a task (JSON in 1.0), a stored status or artifact, or nothing yet."""
 
-    kind: str  # task, status, artifact, beat
+    kind: str  # task, status, artifact, opened
     json: bytes
     seq: int | None = None
     task_id: str = ""
     context_id: str = ""
 
 
-BEAT = Item("beat", b"")
+OPENED = Item("opened", b"")
+"""The stream is accepted, and its first event may take long."""
 
 
 class AgentService:
@@ -215,6 +216,7 @@ class AgentService:
         self._check_streaming()
         task = await self.tasks.load(request.id, caller.principal)
         if caller.after is not None and caller.after <= task.version:
+            yield OPENED
             async with contextlib.aclosing(self._events(task, caller.after, ends_at)) as events:
                 async for item in events:
                     yield item
@@ -231,12 +233,7 @@ class AgentService:
     async def _events(self, task: StoredTask, after: int, ends_at: Collection[TaskState]) -> AsyncGenerator[Item, None]:
         endings = tuple([_BEGINNING % state.encode() for state in ends_at])
         ids = task.record.task_id, task.record.context_id
-        follow = self.engine.events.follow(
-            task.partition,
-            ids[0],
-            after=after,
-            beat_seconds=self.settings.heartbeat_stream_seconds,
-        )
+        follow = self.engine.events.follow(task.partition, ids[0], after=after)
         async with contextlib.aclosing(follow) as events:
             async for event in events:
                 if isinstance(event, Snapshot):  # what the caller asked for was trimmed: it gets what there is
@@ -247,8 +244,6 @@ class AgentService:
                     yield Item(_kind(event), event.data, event.seq, *ids)
                     if event.data.startswith(endings):
                         return
-                elif event.kind == "beat":
-                    yield BEAT
 
     def _check_streaming(self) -> None:
         if not self.card.capabilities.streaming:

@@ -29,7 +29,7 @@ class ServerSettings:
     header_bytes: int = 65_536  # path, query and headers together
     header_seconds: float = 15.0  # until all headers are here
     blocking_seconds: float = 0.0  # a blocking send is answered after so long at the latest; 0: when the turn is over
-    heartbeat_stream_seconds: float = 15.0
+    heartbeat_stream_seconds: float = 4.0  # the official SDK clients give up after 5 s of silence
     streams: int = 10_000  # open at once in this process; more are answered with 503
     streams_each: int = 1_000  # of them, those of one owner; 0: all. Callers without a name share the whole
     requests_per_second: float = 0.0  # of one principal; 0: as many as it likes

@@ -17,16 +17,18 @@ from keelbolt.server.http import Header, until_gone
 RETRY_MILLISECONDS = 1000
 
 Events = AsyncGenerator[tuple[bytes, int | None], None]
+"""The events of a stream with their seqs. An empty one only opens the stream."""
 
 
 class Streams:
-    """The open streams of this process."""
+    """The open streams of this process. A stream on which nothing was sent for ``heartbeat_seconds`` gets a comment."""
 
-    def __init__(self, limit: int, each: int = 0) -> None:
+    def __init__(self, limit: int, each: int = 0, *, heartbeat_seconds: float) -> None:
         self.limit = limit
         self.each = each  # of one owner; 0: all of them
         self.open = 0
         self.closing = False
+        self._heartbeat_seconds = heartbeat_seconds
         self._owners: Counter[str] = Counter()
 
     @contextlib.contextmanager
@@ -58,7 +60,7 @@ class Streams:
         headers: Iterable[Header] = (),
         who: Principal = ANONYMOUS,
     ) -> None:
-        """Send a stream. What goes wrong before its first event is raised; later, it becomes the last event."""
+        """Send a stream. An error before its first event is raised; later, it becomes the last event."""
         async with contextlib.aclosing(events):
             with self.one(who):
                 gone = asyncio.ensure_future(until_gone(receive))
@@ -66,33 +68,62 @@ class Streams:
                     first = await anext(events, None)
                     await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *headers]})
                     if first is not None:
-                        await _while_there(gone, self._send(send, events, first, gone, frame, failed))
+                        body = _Body(send)
+                        beating = asyncio.create_task(body.beat(self._heartbeat_seconds))
+                        try:
+                            await _while_there(gone, _send(body, events, first, gone, frame, failed))
+                        finally:
+                            beating.cancel()
+                            await asyncio.wait([beating])
                     last = retry(RETRY_MILLISECONDS) if self.closing else b""
                     await send({"type": "http.response.body", "body": last})
                 finally:
                     gone.cancel()
 
-    async def _send(
-        self,
-        send: Send,
-        events: Events,
-        first: tuple[bytes, int | None],
-        gone: asyncio.Future[None],
-        frame: Callable[[bytes], bytes],
-        failed: Callable[[Exception], bytes],
-    ) -> None:
-        data, seq = first
-        while not gone.done():
-            body = event(frame(data), seq=seq) if data else HEARTBEAT
-            await send({"type": "http.response.body", "body": body, "more_body": True})
-            try:
-                data, seq = await anext(events)
-            except StopAsyncIteration:
-                return
-            except Exception as error:  # noqa: BLE001 - the client is told, in the words of its binding
-                body = event(failed(error))
-                await send({"type": "http.response.body", "body": body, "more_body": True})
-                return
+
+class _Body:
+    """The body of one response: events, and heartbeats between them."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._sending = asyncio.Lock()
+        self._clock = asyncio.get_running_loop().time
+        self._sent_at = self._clock()
+
+    async def write(self, body: bytes) -> None:
+        async with self._sending:
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+            self._sent_at = self._clock()
+
+    async def beat(self, seconds: float) -> None:
+        """Send a comment whenever nothing was sent for so long."""
+        with contextlib.suppress(Exception):  # the connection failed: the next event finds that out too
+            while True:
+                left = self._sent_at + seconds - self._clock()
+                if left > 0:
+                    await asyncio.sleep(left)
+                else:
+                    await self.write(HEARTBEAT)
+
+
+async def _send(
+    body: _Body,
+    events: Events,
+    first: tuple[bytes, int | None],
+    gone: asyncio.Future[None],
+    frame: Callable[[bytes], bytes],
+    failed: Callable[[Exception], bytes],
+) -> None:
+    data, seq = first
+    while not gone.done():
+        await body.write(event(frame(data), seq=seq) if data else HEARTBEAT)
+        try:
+            data, seq = await anext(events)
+        except StopAsyncIteration:
+            return
+        except Exception as error:  # noqa: BLE001 - the client gets it in the form of its binding
+            await body.write(event(failed(error)))
+            return
 
 
 _HEADERS: tuple[Header, ...] = (

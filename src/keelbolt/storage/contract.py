@@ -26,9 +26,10 @@ skipped.
 
 **Work.** An item has at most one holder. Each claim gives it a fence greater than all before it; what carries an older
 fence is refused. A lease belongs to a worker incarnation, runs by the engine's own clock and is renewed by one
-heartbeat; when it ends, all its items can be claimed by others. Claims serve items of expired leases first, then the
-lanes in turn; within a lane the larger priority, then the longer wait (an engine that keeps its queues per partition
-serves the partitions of a lane in turn).
+heartbeat; when it ends, all its items can be claimed by others. While the worker's process lives, it does not end
+before its time; an engine that notices the death of a process ends it at once. Claims serve items of expired leases
+first, then the lanes in turn; within a lane the larger priority, then the longer wait (an engine that keeps its queues
+per partition serves the partitions of a lane in turn).
 
 **Blobs.** A blob is there from staging until its last holder let go and its grace is over. Reading checks its bytes.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
-from keelbolt.errors import CommitRefused, InvalidAgentResponseError, LeaseLost, TurnEnded
+from keelbolt.errors import CommitRefused, InvalidAgentResponseError, InvalidValue, LeaseLost, TurnEnded
 from keelbolt.protocol.modes import accepts
 from keelbolt.protocol.types import Artifact, Message, Part, TaskState, encode
 from keelbolt.storage import new_id
@@ -168,8 +170,26 @@ class TaskContext:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the client wants the task no more. Heed it soon: clean up, and return."""
+        """Whether the client canceled the task. A worker sees it in `shielded` blocks and while it cleans up."""
         return self._run.cancel_requested
+
+    @contextlib.asynccontextmanager
+    async def shielded(self, seconds: float | None = None) -> AsyncIterator[None]:
+        """A block that a cancel does not stop, and in which all methods work, for up to so many seconds after it.
+
+        Use it for what must not be cut in half, and to clean up after a cancel. None: ``cancel_seconds`` of the
+        engine. One block extends the time that a canceled worker has; further ones after the cancel do not.
+        """
+        run = self._run
+        seconds = run.settings.cancel_seconds if seconds is None else seconds
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
+            raise InvalidValue(f"a shield lasts a number of seconds that is not negative, not {seconds!r}")
+        run.enter_shield(seconds)
+        try:
+            yield
+        finally:
+            run.leave_shield()
+        await asyncio.sleep(0)  # a cancel that waited is raised here
 
     @property
     def cancel_metadata(self) -> dict[str, Any]:
@@ -413,6 +433,8 @@ class TaskContext:
         current = self._run.journal.task.record.turn.number
         if self._run.ended or self._run.ending or current != self._turn.number:
             raise TurnEnded
+        if self._run.cancel_requested and not self._run.shielded:
+            raise asyncio.CancelledError("the task was canceled")
 
     def _say(self, text: str | None, data: Any = None) -> bytes:
         parts = [] if text is None else [text_part(text)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from keelbolt.errors import KeelboltError, LeaseLost
 from keelbolt.storage import LogTopic, Watch
-from keelbolt.tasks.families import INBOX
+from keelbolt.tasks.families import INBOX, QUEUE
 from keelbolt.tasks.inbox import Steering, noted, steering
 from keelbolt.tasks.notes import OtherNote
 
@@ -32,6 +32,7 @@ class Ear:
         self._poll: asyncio.TimerHandle | None = None
         self._draining: asyncio.Task[None] | None = None
         self._poked = False
+        self._unsure = False  # whether the task is still held
         self._noting = asyncio.Lock()
         # A run that begins the turn anew hears again what came to the turn before.
         again = [steering(OtherNote("steer", body)) for body in run.journal.task.view.steered]
@@ -56,6 +57,7 @@ class Ear:
 
     def _check(self) -> None:
         self._run.check_progress()
+        self._unsure = True
         self.poke()
         self._poll = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check)
 
@@ -70,12 +72,22 @@ class Ear:
             while self._poked and not self._run.ended:
                 self._poked = False
                 await self.drain()
+            if self._unsure:
+                self._unsure = False
+                await self._check_claim()
         except LeaseLost:
             self._run.stop("lost")
         except KeelboltError as error:
             logger.warning("the inbox of task %s: %s", self._run.journal.claim.key, error)
         finally:
             self._draining = None
+
+    async def _check_claim(self) -> None:
+        """Stop a worker whose task was ended, erased or taken over by others: it may not write for long."""
+        run, claim = self._run, self._run.journal.claim
+        item = await run.store.kernel.work(run.partition, QUEUE, claim.key)
+        if not (run.ended or run.ending) and (item is None or item.fence != claim.fence):
+            run.stop("lost")
 
     async def drained(self) -> None:
         """Return when what is being noted right now has taken effect."""

@@ -7,11 +7,13 @@ is interrupted is finished by the next one in the same partition.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 
 from pydantic_core import from_json, to_json
 
 from keelbolt.errors import CommitRefused, StorageBusy
+from keelbolt.protocol.types import timestamp
 from keelbolt.storage import Delete, Drop, Enqueue, Head, Operation, Put, Query, Remove
 from keelbolt.tasks.families import (
     CONTEXTS,
@@ -28,6 +30,8 @@ from keelbolt.tasks.families import (
     WEBHOOKS,
 )
 from keelbolt.tasks.files import drop_files, has_files
+from keelbolt.tasks.lifecycle import Cancel, apply
+from keelbolt.tasks.notes import append_notes
 from keelbolt.tasks.sends import send_key
 from keelbolt.tasks.store import StoredTask, TaskStore
 
@@ -51,9 +55,25 @@ async def erase_task(store: TaskStore, partition: str, task_id: str, *, version:
         try:
             await _remove(store, task)
         except (CommitRefused, LookupError):  # it was written meanwhile: look again
+            if version is None and not task.view.state.terminal:
+                await _end(store, task)
             continue
         return True
     raise StorageBusy("the task is written all the time; cancel it first, then erase it")
+
+
+async def _end(store: TaskStore, task: StoredTask) -> None:
+    """Cancel a task that its worker writes all the time: without its work item, the worker can write no more."""
+    record, now = task.record, store.clock.wall()
+    decision = apply(record.task_id, task.view.state, Cancel(), now=timestamp(now))
+    record.stand(decision, now, task.view.metadata)
+    with contextlib.suppress(CommitRefused):
+        await store.kernel.commit(
+            task.partition,
+            record.replace(),
+            Remove(QUEUE, record.task_id),
+            append_notes(record.task_id, decision.notes),
+        )
 
 
 async def erase_context(store: TaskStore, partition: str, context_id: str) -> int:

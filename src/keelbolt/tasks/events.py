@@ -38,9 +38,6 @@ class Snapshot:
 
 Followed = Snapshot | Entry
 
-BEAT = Entry(0, "beat", b"", 0)
-"""Nothing happened for a while: a reader may tell its client that it is still there."""
-
 
 class Feed:
     """The newest entries of one task, for all its readers in this process."""
@@ -58,6 +55,8 @@ class Feed:
 
     def publish(self, entries: Sequence[Entry]) -> None:
         """Take in committed entries; what is known already, or would leave a hole, is left to the tail."""
+        if not entries:
+            return
         for entry in entries:
             if entry.seq == self.head + 1:
                 self._ring.append(entry)
@@ -81,14 +80,17 @@ class Feed:
             return None
         return [entry for entry in self._ring if entry.seq > seq]
 
-    async def more(self, seq: int, seconds: float | None = None) -> bool:
-        """Return when there is something after this seq, or the feed was woken; False: the time is over."""
+    async def more(self, seq: int) -> None:
+        """Return when there is something after this seq, or the feed was woken."""
         if self.head > seq:
-            return True
+            return
         future = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
-        done, _ = await asyncio.wait((future,), timeout=seconds)
-        return bool(done)
+        try:
+            await future
+        finally:
+            if not future.done():
+                self._waiting.remove(future)
 
 
 class Events:
@@ -111,14 +113,11 @@ class Events:
         for feed in self._feeds.values():
             feed.wake()
 
-    async def follow(
-        self, partition: str, task_id: str, *, after: int | None = None, beat_seconds: float | None = None
-    ) -> AsyncGenerator[Followed, None]:
+    async def follow(self, partition: str, task_id: str, *, after: int | None = None) -> AsyncGenerator[Followed, None]:
         """A snapshot (unless ``after`` is given), then every entry up to the one that ends the task.
 
         ``after`` is the last seq that the reader has. If the entries after it were trimmed, a snapshot with ``gap``
-        comes first. With ``beat_seconds``, BEAT comes whenever nothing else came for so long. Raises TaskNotFoundError,
-        also when the task is erased meanwhile.
+        comes first. Raises TaskNotFoundError, also when the task is erased meanwhile.
         """
         task = await self.store.load(partition, task_id)
         seq = after
@@ -155,8 +154,7 @@ class Events:
                         raise TaskNotFoundError(task_id)
                     if self.closing:
                         return
-                    if not await feed.more(seq, beat_seconds):
-                        yield BEAT
+                    await feed.more(seq)
         finally:
             await self._leave(feed)
 

@@ -10,7 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageBusy, TaskError, TaskTerminalStateError
+from keelbolt.errors import (
+    CommitRefused,
+    KeelboltError,
+    LeaseLost,
+    StorageBusy,
+    TaskError,
+    TaskNotFoundError,
+    TaskTerminalStateError,
+)
 from keelbolt.protocol.types import timestamp
 from keelbolt.storage import Append, Claim, Entry, Head, Operation, Receipt
 from keelbolt.tasks.events import Events
@@ -244,8 +252,12 @@ class Journal:
             raise _Overtaken from None
 
     async def _reload(self) -> None:
-        self.unsure = True  # also if this fails: nobody may believe what was meant to be
-        self.task = await self.store.load(self.task.partition, self.task.record.task_id)
+        self.unsure = True  # also if this fails: what was meant to be may not be so
+        try:
+            self.task = await self.store.load(self.task.partition, self.task.record.task_id)
+        except TaskNotFoundError:  # it was erased meanwhile
+            self._error = LeaseLost()
+            raise self._error from None
         self.unsure = False
 
 

@@ -37,6 +37,9 @@ from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.sends import Send
 from keelbolt.tasks.store import StoredTask
 
+ANSWER_SECONDS = 2.8  # the official SDK clients give up after 5 s
+HEARD_SECONDS = 0.5  # until a process that runs the task has noted a cancel and written the end
+
 
 class TaskManager(Intake):
     """The operations of the engine."""
@@ -104,12 +107,13 @@ class TaskManager(Intake):
         reason: str = "",
         metadata: Mapping[str, Any] | None = None,
         words: str = "",
-        seconds: float = 5.0,
+        seconds: float = ANSWER_SECONDS,
     ) -> StoredTask:
         """Cancel the task, wherever it runs. Waits up to ``seconds`` for a worker that must stop first.
 
         ``metadata`` is for that worker, which sees it as ``ctx.cancel_metadata``; ``words`` are what the status says.
-        Raises TaskNotCancelableError when the task ended otherwise before.
+        A worker whose process does not react within ``cancel_seconds`` loses the task. Raises TaskNotCancelableError
+        when the task ended otherwise before.
         """
         partition = principal.partition
         for _ in range(RETRIES):
@@ -128,13 +132,31 @@ class TaskManager(Intake):
                 continue
         else:
             raise StorageBusy("the task changes all the time; cancel it again")
-        ended = await self.settled(Sent(task, self._local(partition, task_id)), seconds=seconds)
+        ended = await self._stopped(task, words, seconds)
         if ended.view.state.terminal and ended.view.state is not TaskState.canceled:
             raise TaskNotCancelableError(task_id, ended.view.state)
         return ended
 
+    async def _stopped(self, task: StoredTask, words: str, seconds: float) -> StoredTask:
+        """The task when its worker stopped, or as it is after so many seconds."""
+        partition, task_id = task.partition, task.record.task_id
+        sent = Sent(task, self._local(partition, task_id))
+        grace = self.settings.cancel_seconds + HEARD_SECONDS
+        ended = await self.settled(sent, seconds=min(seconds, grace))
+        if seconds < grace or ended.view.state.terminal:
+            return ended
+        for _ in range(RETRIES):
+            if ended.view.cancel is not None or ended.view.state.terminal:
+                return await self.settled(sent, seconds=seconds - grace)  # its worker noted the cancel, and ends it
+            try:
+                # Its process hangs, or died. Without its work item, all that it may still write is refused.
+                return await self._cancel_idle(ended, "", "", words)
+            except CommitRefused:
+                ended = await self.store.load(partition, task_id)
+        return ended
+
     async def _cancel_idle(self, task: StoredTask, source: str, reason: str, words: str) -> StoredTask:
-        """Nobody works on it: end it here."""
+        """No process works on it: end it here."""
         record, view = task.record, task.view
         now = self.store.clock.wall()
         said = agent_message(record.task_id, record.context_id, text_part(words)) if words else None

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("keelbolt.tasks")
 
-STUBBORN_SECONDS = 5.0  # so long after it was stopped, a worker that goes on is overruled
+STUBBORN_SECONDS = 5.0  # so long after it was stopped, a worker that goes on is overruled; of a cancel: cancel_seconds
+LAST_SECONDS = 0.25  # what a worker gets that is stopped after its grace is used up
 AGAIN_SECONDS = 1.0  # a task that the store could not take is tried again after so long
 YIELDING = (TaskState.completed, TaskState.input_required, TaskState.auth_required)
 
@@ -52,7 +53,12 @@ class Run:
         self._next: Turn | None = None
         self._stop: Stop | None = None
         self._task: asyncio.Task[None] | None = None
-        self._deadline: asyncio.TimerHandle | None = None  # of a worker that was asked, or told, to stop
+        self._deadline: asyncio.TimerHandle | None = None  # of a worker that was stopped, or will be
+        self._cancelled_at = 0.0
+        self._shields = 0  # how many shielded blocks the worker is in
+        self._shield_seconds = 0.0  # of the outermost
+        self._shield_used = False  # one block extends the grace of a cancel
+        self.shielded = False
         self._outcome: StoredTask | None = None
         self.ear = Ear(self)
         self._begun = False
@@ -113,7 +119,7 @@ class Run:
         except Unwind:
             pass
         except asyncio.CancelledError as error:
-            if self._task is None or self._task.cancelling():
+            if self._task is None or self._task.cancelling() or self._stop is not None:
                 await self._stopped()
             else:  # nobody stopped it: something that it waited for was cancelled
                 await self._raised(error)
@@ -130,6 +136,10 @@ class Run:
             raise self.journal.broken from error
         if isinstance(error, StorageUnavailable):
             raise error
+        if self.cancel_requested:
+            logger.warning("the worker failed in the canceled task %s", self.journal.claim.key, exc_info=error)
+            await self._end_quietly(self._canceled())
+            return
         logger.error("the worker failed in task %s", self.journal.claim.key, exc_info=error)
         await self._end_quietly(self._failed("The agent failed while it worked on this task."))
 
@@ -350,10 +360,13 @@ class Run:
             self._settle()  # it goes on elsewhere, whatever this handler does
         elif self.ending:
             self._stop_after = why
+        elif self.shielded and why == "cancel":
+            self._stop_after = why
+            self._alarm(self._shield_seconds, self._end_shield)
         elif not self.ended:
             self._stop = why
             self._task.cancel(why)
-            self._alarm(STUBBORN_SECONDS, self._overrule)
+            self._alarm(self._grace_left() if why == "cancel" else STUBBORN_SECONDS, self._overrule)
         if self._stop == why and not self._begun:  # a task that is cancelled before its first step never takes one
             self._close()
 
@@ -369,7 +382,7 @@ class Run:
         """The handler was stopped and goes on regardless: its end is written without it."""
         if self.ended or self._task is None or self._task.done():
             return
-        logger.error("the worker of task %s does not stop; the task goes on without it", self.journal.claim.key)
+        logger.warning("the worker of task %s does not stop; the task goes on without it", self.journal.claim.key)
         self._overruling = asyncio.create_task(self._end_without_worker())
 
     async def _end_without_worker(self) -> None:
@@ -407,7 +420,41 @@ class Run:
             self.stop("interrupt")
 
     def request_cancel(self) -> None:
-        """Ask the worker to stop; stop it if it does not heed that."""
+        """Stop the worker; in a shielded block, at the end of the block."""
         if not self.cancel_requested:
             self.cancel_requested = True
-            self._alarm(self.settings.cancel_seconds, lambda: self.stop("cancel"))
+            self._cancelled_at = asyncio.get_running_loop().time()
+            self._shield_used = self.shielded
+            self.stop("cancel")
+
+    def _grace_left(self) -> float:
+        """How long a canceled worker may still run before the task is canceled without it."""
+        over = self._cancelled_at + self.settings.cancel_seconds
+        return max(over - asyncio.get_running_loop().time(), LAST_SECONDS)
+
+    def enter_shield(self, seconds: float) -> None:
+        """The worker begins a block that a cancel stops only after so many seconds."""
+        self._shields += 1
+        if self._shields > 1 or self.ended:
+            return
+        self._shield_seconds = seconds
+        self.shielded = not (self.cancel_requested and self._shield_used)
+        if self.shielded and self.cancel_requested:  # it cleans up
+            self._shield_used = True
+            self._alarm(max(seconds, self._grace_left()), self._overrule)
+
+    def leave_shield(self) -> None:
+        self._shields -= 1
+        if self._shields == 0:
+            self._end_shield()
+
+    def _end_shield(self) -> None:
+        """What waited for the end of the shielded block stops the worker now."""
+        if not self.shielded:
+            return
+        self.shielded = False
+        if self._stop_after is not None:
+            why, self._stop_after = self._stop_after, None
+            self.stop(why)
+        elif self._stop == "cancel":
+            self._alarm(self._grace_left(), self._overrule)

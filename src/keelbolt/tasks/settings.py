@@ -23,7 +23,7 @@ class TaskSettings:
     lease_seconds: float = 15.0  # after so long without a heartbeat, others take over
     heartbeat_seconds: float = 5.0
     max_attempts: int = 5  # a task whose process died so often is failed and dead-lettered
-    cancel_seconds: float = 10.0  # a worker that does not heed is_cancelled is stopped after so long
+    cancel_seconds: float = 2.0  # so long after a cancel the task is canceled, whatever its worker does
     no_progress_seconds: float = 1800.0  # a worker that wrote nothing for so long is stopped
     drain_seconds: float = 10.0  # at shut-down, running tasks get so long before they are handed over
     sleep_hold_seconds: float = 1.0  # a ctx.sleep longer than this frees its slot

@@ -194,7 +194,8 @@ class TurnWorker(Worker, Dependency):
         heeding = asyncio.create_task(_heed(task, under.controller))
         try:
             events: set[asyncio.Future[Any]] = {turning, pumping, gate}
-            await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
+            async with task.shielded():  # a cancel aborts the turn, which then ends by itself
+                await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
             if pumping.done():
                 pumping.result()  # it ends by itself only by failing
             if not turning.done():

@@ -36,6 +36,13 @@ async def act(ctx: TaskContext) -> None:
             while not Path(rest).exists():  # noqa: ASYNC110 - another process makes it
                 await asyncio.sleep(0.01)
             await ctx.complete("there it is")
+        case "quiet":
+            await asyncio.sleep(float(rest))
+            await ctx.complete("at last")
+        case "steps":
+            for step in range(int(rest)):
+                await ctx.step(f"step {step}", asyncio.sleep, 0.5)
+            await ctx.complete()
         case "direct":
             await ctx.reply_directly(rest)
         case "fail":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,6 +22,8 @@ CLIENT: Any = import_module("a2a.client")
 ERRORS: Any = import_module("a2a.client.errors")
 PB: Any = import_module("a2a.grpc.a2a_pb2")
 JSON: Any = import_module("google.protobuf.json_format")
+
+SILENCE = os.environ.get("SILENCE_SECONDS", "7")  # longer than the 5 s that the SDK waits for a byte
 
 RESPONSES = {
     "message/send": "SendMessageResponse",
@@ -154,6 +157,13 @@ class Scenarios:
         same("".join(part.root.text for part in task.artifacts[0].parts), "".join(f"{i} " for i in range(20)))
         same([update.final for _, update in events if isinstance(update, T.TaskStatusUpdateEvent)][:-1].count(True), 0)
 
+    async def quiet_stream(self) -> None:
+        """A client with the time-outs of the SDK follows a task that is silent for longer than them."""
+        await self.http.aclose()
+        self.http = httpx.AsyncClient(transport=self.recorder)
+        events = [event async for event in (await self.client()).send_message(self.message(f"quiet {SILENCE}"))]
+        same(events[-1][0].status.state, T.TaskState.completed)
+
     async def stream_until_input(self) -> None:
         """The stream ends, with `final`, when the agent asks."""
         client = await self.client()
@@ -242,6 +252,7 @@ SCENARIOS: tuple[Callable[[Scenarios], Awaitable[None]], ...] = (
     Scenarios.send_and_get,
     Scenarios.direct_message,
     Scenarios.stream,
+    Scenarios.quiet_stream,
     Scenarios.stream_until_input,
     Scenarios.files_and_data,
     Scenarios.cancel,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import AsyncIterator
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +21,7 @@ CLIENT: Any = import_module("a2a.client")
 ERRORS: Any = import_module("a2a.utils.errors")
 
 BINDINGS = ("JSONRPC", "HTTP+JSON")
+SILENCE = os.environ.get("SILENCE_SECONDS", "7")  # longer than the 5 s that the SDK waits for a byte
 
 
 class Sdk:
@@ -82,6 +84,20 @@ async def test_a_direct_message(binding: str) -> None:
         event = await sdk.send("direct hello")
         assert event.WhichOneof("payload") == "message"
         assert event.message.parts[0].text == "hello"
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_a_quiet_stream(binding: str) -> None:
+    """A client with the time-outs of the SDK follows a task that is silent for longer than them."""
+    async with served(agent()) as url:
+        config = CLIENT.ClientConfig(supported_protocol_bindings=[binding])
+        client = await CLIENT.ClientFactory(config).create_from_url(url)
+        request = PB.SendMessageRequest(
+            message=PB.Message(message_id="m", role=PB.ROLE_USER, parts=[PB.Part(text=f"quiet {SILENCE}")])
+        )
+        events = [event async for event in client.send_message(request)]
+        assert events[-1].status_update.status.state == PB.TASK_STATE_COMPLETED
+        await client.close()
 
 
 @pytest.mark.parametrize("binding", BINDINGS)

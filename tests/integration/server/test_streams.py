@@ -72,6 +72,32 @@ async def test_a_quiet_stream_beats(tmp_path: Path) -> None:
         assert (beats >= 3, data) == (True, 4)
 
 
+@pytest.mark.parametrize("text", ["quiet 3", "steps 6"])
+async def test_heartbeats_are_measured_from_the_last_byte_sent(text: str) -> None:
+    """Neither the poll of the log nor entries that clients don't get restart the timer."""
+    async with talking(agent(settings=ServerSettings.of({}, heartbeat_stream_seconds=1.2))) as client:
+        asked = rpc("SendStreamingMessage", sending(text))
+        async with client.stream("POST", "/", json=asked, timeout=2.5) as response:
+            lines = [line async for line in response.aiter_lines()]
+        assert sum(line.startswith(":") for line in lines) == 2
+        assert "TASK_STATE_COMPLETED" in lines[-2] + lines[-1]
+
+
+@pytest.mark.parametrize("path", ["/tasks/{}:subscribe", "/v1/tasks/{}:subscribe", "/keelbolt/v1/tasks/{}/events"])
+async def test_a_resumed_stream_opens_and_beats_while_nothing_is_new(path: str) -> None:
+    """A reader that has everything gets the head of the response at once, and heartbeats."""
+    settings = ServerSettings.of({}, heartbeat_stream_seconds=1.2, operators="loopback")
+    async with talking(agent(settings=settings)) as client:
+        asked = {**sending("quiet 4"), "configuration": {"returnImmediately": True}}
+        task_id = (await client.post("/", json=rpc("SendMessage", asked))).json()["result"]["task"]["id"]
+        headers = {"Last-Event-ID": "4"}
+        async with client.stream("GET", path.format(task_id), headers=headers, timeout=2.0) as response:
+            assert response.status_code == 200, await response.aread()
+            lines = [line async for line in response.aiter_lines()]
+        assert sum(line.startswith(":") for line in lines) >= 3
+        assert sum(line.startswith("data:") for line in lines) == 2
+
+
 async def test_readers_of_one_task_see_the_same(tmp_path: Path) -> None:
     """Three readers, one of whom leaves early: the others get every event, in one order."""
     server = agent()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
 
 import pytest
 
-from keelbolt.errors import KeelboltError, TaskNotCancelableError, TaskTerminalStateError, TurnEnded
+from keelbolt.errors import InvalidValue, TaskNotCancelableError, TaskTerminalStateError, TurnEnded
 from keelbolt.protocol.types import TaskState
 from keelbolt.tasks import TaskContext, TaskEngine
-from keelbolt.tasks import run as run_module
 from keelbolt.tasks import runner as runner_module
+from keelbolt.tasks.families import QUEUE
 from tests.integration.tasks.stage import Stage, answer, ask, at_most, bodies, log, message, one_end, state_of, until
 
 
@@ -21,7 +22,16 @@ async def heeds(ctx: TaskContext) -> None:
     if ctx.user_text == "ask":
         await ctx.request_input("what?")
         return
-    await until(lambda: ctx.is_cancelled)
+    async with ctx.shielded(30):
+        await until(lambda: ctx.is_cancelled)
+
+
+async def writes(ctx: TaskContext) -> None:
+    """Catches all that stops it, and goes on to write."""
+    for number in range(1000):
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.02)
+        await ctx.send_status(f"{number}")
 
 
 async def sleeps(ctx: TaskContext) -> None:
@@ -57,11 +67,11 @@ async def test_a_paused_task(stage: Stage) -> None:
     assert await one_end(engine, task.id) is TaskState.canceled
 
 
-@pytest.mark.parametrize("worker", [heeds, sleeps])
+@pytest.mark.parametrize("worker", [heeds, sleeps, writes])
 async def test_a_working_task(stage: Stage, worker: object) -> None:
-    """A worker that heeds is_cancelled stops by itself, one that does not is stopped; also from another process."""
+    """A worker in a shielded block stops by itself, any other is stopped; also from another process."""
     assert callable(worker)
-    engine = await stage.engine(worker, cancel_seconds=0.1)
+    engine = await stage.engine(worker)
     other = await stage.engine()
     for canceller in (engine, other):
         sent = await engine.tasks.send(message())
@@ -74,9 +84,8 @@ async def test_a_working_task(stage: Stage, worker: object) -> None:
         assert (steered["kind"], steered["reason"]) == ("cancel", "changed my mind")
 
 
-async def test_a_worker_that_swallows_the_stop(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_swallows_the_stop(stage: Stage) -> None:
     """A worker that can't be stopped is overruled: the task is canceled without it, and what it says later is void."""
-    monkeypatch.setattr(run_module, "STUBBORN_SECONDS", 0.1)
     release = asyncio.Event()
     heard: list[object] = []
 
@@ -85,33 +94,137 @@ async def test_a_worker_that_swallows_the_stop(stage: Stage, monkeypatch: pytest
             await release.wait()
         except asyncio.CancelledError:
             heard.append("stop")
+        for _ in range(2):
+            try:
+                await ctx.complete("after all")
+            except (TurnEnded, asyncio.CancelledError) as error:
+                heard.append(type(error))
             await asyncio.wait_for(release.wait(), 5.0)
-        try:
-            await ctx.complete("after all")
-        except TurnEnded as error:
-            heard.append(type(error))
 
-    engine = await stage.engine(stubborn, cancel_seconds=0.05, concurrency=1)
+    engine = await stage.engine(stubborn, cancel_seconds=0.3, concurrency=1)
     sent = await engine.tasks.send(message())
     assert (await engine.tasks.cancel(sent.task.record.task_id)).view.state is TaskState.canceled
-    assert heard == ["stop"]
+    assert heard == ["stop", asyncio.CancelledError]
     runner = engine.runner
     assert runner is not None
     await until(lambda: runner.free == 1)  # its slot is free again
     release.set()
-    await until(lambda: len(heard) == 2)
-    assert heard == ["stop", TurnEnded]
+    await until(lambda: len(heard) == 3)
+    assert heard == ["stop", asyncio.CancelledError, TurnEnded]
     assert await one_end(engine, sent.task.record.task_id) is TaskState.canceled
 
 
 async def test_it_answers_in_time(stage: Stage) -> None:
-    """Cancel waits as long as it was told; the task is canceled when its worker stops."""
-    engine = await stage.engine(sleeps, cancel_seconds=0.4)
+    """Cancel waits for so many seconds; the task is canceled when its worker leaves its shielded block."""
+    release = asyncio.Event()
+
+    async def careful(ctx: TaskContext) -> None:
+        async with ctx.shielded(30):
+            await until(lambda: ctx.is_cancelled)
+            await release.wait()
+
+    engine = await stage.engine(careful, cancel_seconds=0.1)
     sent = await engine.tasks.send(message())
-    with at_most(0.35):
+    with at_most(3.0):
         task = await engine.tasks.cancel(sent.task.record.task_id, seconds=0.05)
     assert task.view.state is TaskState.working
+    release.set()
     assert (await answer(engine, sent)).status.state is TaskState.canceled
+
+
+@pytest.mark.parametrize("inside", [True, False])
+async def test_a_shield_gives_time_to_clean_up(stage: Stage, inside: bool) -> None:
+    """In a shielded block a cancel does not stop the worker, and its writes count, for as long as the block may take;
+    the cancel takes effect at its end. So it is in a block that begins after the cancel.
+    """
+    began, after = asyncio.Event(), []
+
+    async def clean_up(ctx: TaskContext) -> None:
+        async with ctx.shielded(30), ctx.shielded(0):
+            began.set()
+            await until(lambda: ctx.is_cancelled)
+            await asyncio.sleep(0.5)
+            await ctx.send_status("the reservation is undone")
+        after.append("block")
+
+    async def worker(ctx: TaskContext) -> None:
+        if inside:
+            await clean_up(ctx)
+            return
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await clean_up(ctx)
+
+    engine = await stage.engine(worker, cancel_seconds=0.1)
+    sent = await engine.tasks.send(message())
+    await began.wait()
+    task = await engine.tasks.cancel(sent.task.record.task_id)
+    assert task.view.state is TaskState.canceled
+    assert after == ([] if inside else ["block"])
+    assert b"undone" in b"".join(entry.data for entry in await log(engine, task.record.task_id))
+    assert await one_end(engine, task.record.task_id) is TaskState.canceled
+
+
+async def test_a_shield_ends(stage: Stage) -> None:
+    """A worker that takes longer than it said is stopped; a second block does not give it more time."""
+    heard: list[object] = []
+
+    async def greedy(ctx: TaskContext) -> None:
+        for _ in range(3):
+            try:
+                async with ctx.shielded(0.3):
+                    await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                heard.append("stopped")
+        await asyncio.sleep(60)
+
+    engine = await stage.engine(greedy, cancel_seconds=0.1)
+    sent = await engine.tasks.send(message())
+    with at_most(10.0):
+        assert (await engine.tasks.cancel(sent.task.record.task_id, seconds=20)).view.state is TaskState.canceled
+    assert heard == ["stopped"]
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), "1", True])
+async def test_a_shield_lasts_a_number_of_seconds(stage: Stage, seconds: float) -> None:
+    async def worker(ctx: TaskContext) -> None:
+        with pytest.raises(InvalidValue):
+            async with ctx.shielded(seconds):
+                pass
+        await ctx.complete()
+
+    engine = await stage.engine(worker)
+    assert (await answer(engine, await engine.tasks.send(message()))).status.state is TaskState.completed
+
+
+async def test_a_worker_that_fails_while_it_stops(stage: Stage) -> None:
+    """The task is canceled, not failed."""
+
+    async def worker(ctx: TaskContext) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise ValueError("no luck")
+
+    engine = await stage.engine(worker)
+    sent = await engine.tasks.send(message())
+    assert (await engine.tasks.cancel(sent.task.record.task_id)).view.state is TaskState.canceled
+    assert await one_end(engine, sent.task.record.task_id) is TaskState.canceled
+
+
+async def test_a_process_that_does_not_react_loses_the_task(stage: Stage) -> None:
+    """It hangs, or died a moment ago: the task is canceled all the same, and its work item is gone."""
+    engine = await stage.engine(sleeps)
+    sent = await engine.tasks.send(message())
+    task_id = sent.task.record.task_id
+    await stage.crash(engine, expire=False)
+    front = await stage.engine(cancel_seconds=0.2)
+    with at_most(10.0):
+        assert (await front.tasks.cancel(task_id)).view.state is TaskState.canceled
+    assert await front.kernel.work(sent.task.partition, QUEUE, task_id) is None
+    assert await one_end(front, task_id) is TaskState.canceled
 
 
 async def test_twice(stage: Stage) -> None:
@@ -183,7 +296,7 @@ async def race(stage: Stage, rounds: int) -> Counter[str]:
         await asyncio.sleep(chance.random() * 2 * lead)
         try:
             await ctx.complete("done")
-        except KeelboltError as error:
+        except BaseException as error:
             losers[ctx.task_id] = type(error).__name__
             raise
 
@@ -199,6 +312,7 @@ async def race(stage: Stage, rounds: int) -> Counter[str]:
         sent = await engine.tasks.send(message(message_id=f"race-{number}"))
         task_id = sent.task.record.task_id
         gate.set()
+        await asyncio.sleep(0.005)
         try:
             canceled = await canceller.tasks.cancel(task_id, seconds=20.0)
         except TaskNotCancelableError:

@@ -663,13 +663,16 @@ async def test_a_fast_producer_waits(stage: Stage) -> None:
 
 
 async def test_is_cancelled(stage: Stage) -> None:
-    """A worker that heeds it cleans up and returns: the task is canceled."""
-    cleaned = []
+    """A worker that is stopped cleans up: the task is canceled."""
+    cleaned: list[str] = []
 
     async def worker(ctx: TaskContext) -> None:
         assert not ctx.is_cancelled
-        await until(lambda: ctx.is_cancelled)
-        cleaned.append(ctx.task_id)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            assert ctx.is_cancelled
+            cleaned.append(ctx.task_id)
 
     engine = await stage.engine(worker)
     sent = await engine.tasks.send(message())
@@ -682,11 +685,12 @@ async def test_is_cancelled(stage: Stage) -> None:
 
 
 async def test_a_cancelled_worker_may_say_its_own_end(stage: Stage) -> None:
-    """What a worker says when it heeds the cancel counts: here it fails, with its reason."""
+    """What a worker writes in a shielded block counts: here it fails, with its reason."""
 
     async def worker(ctx: TaskContext) -> None:
-        await until(lambda: ctx.is_cancelled)
-        await ctx.fail("cancelled by the user")
+        async with ctx.shielded(10):
+            await until(lambda: ctx.is_cancelled)
+            await ctx.fail("cancelled by the user")
 
     engine = await stage.engine(worker)
     sent = await engine.tasks.send(message())
@@ -704,8 +708,9 @@ async def test_a_cancelled_worker_can_not_pause(stage: Stage) -> None:
     """Nobody answers a task that was cancelled: asking for input then is its end."""
 
     async def worker(ctx: TaskContext) -> None:
-        await until(lambda: ctx.is_cancelled)
-        await ctx.request_input("really?")
+        async with ctx.shielded(10):
+            await until(lambda: ctx.is_cancelled)
+            await ctx.request_input("really?")
 
     engine = await stage.engine(worker)
     sent = await engine.tasks.send(message())

@@ -21,7 +21,7 @@ def test_defaults() -> None:
 def test_arguments_before_environment() -> None:
     environment = {"KEELBOLT_CONCURRENCY": "7", "KEELBOLT_MAX_ATTEMPTS": "3", "OTHER": "x"}
     settings = TaskSettings.of(environment, concurrency=2, cancel_seconds=None)
-    assert (settings.concurrency, settings.max_attempts, settings.cancel_seconds) == (2, 3, 10.0)
+    assert (settings.concurrency, settings.max_attempts, settings.cancel_seconds) == (2, 3, 2.0)
 
 
 def test_the_environment_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

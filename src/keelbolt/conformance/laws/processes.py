@@ -184,17 +184,50 @@ async def a_killed_process_keeps_what_it_was_told(place: Place) -> None:
 
 @place_law(needs="shared")
 async def the_work_of_a_killed_process_is_taken_over(place: Place) -> None:
-    """After kill -9 of its holder an item can be claimed when the lease ends, not before, with a greater fence."""
+    """After kill -9 of its holder an item can be claimed when the lease ends at the latest, with a greater fence."""
     async with place.open() as kernel:
         await kernel.commit(P, Enqueue("runs", "a"))
         async with start(place, child.hold, worker="w", lease_seconds=1.5) as holder:
             key, fence = await holder.answer()
             await holder.kill()
-        equal(list(await kernel.claim("runs", "v")), [], "what can be claimed while the lease runs")
         await asyncio.sleep(1.6)
         (claim,) = await kernel.claim("runs", "v")
         equal((claim.key, claim.attempt), (key, 2), "the item that was taken over")
         expect(claim.fence > fence, f"the fence {claim.fence} is not greater than {fence}")
+
+
+@place_law(needs="shared")
+async def the_work_of_a_living_process_is_not_taken_over(place: Place) -> None:
+    """While the lease runs, no process claims an item of another one that lives, also when it was stopped."""
+    async with place.open() as kernel:
+        await kernel.commit(P, Enqueue("runs", "a"))
+        async with start(place, child.hold, worker="w", lease_seconds=600) as holder:
+            await holder.answer()
+            await holder.ready()
+            equal(list(await kernel.claim("runs", "v")), [], "what can be claimed beside a living process")
+            holder.stop()
+            equal(list(await kernel.claim("runs", "v")), [], "what can be claimed beside a stopped process")
+            item = await kernel.work(P, "runs", "a")
+            equal(item.holder if item is not None else None, "w", "the holder of the item")
+
+
+@place_law(needs="prompt")
+async def the_work_of_a_killed_process_is_taken_over_at_once(place: Place) -> None:
+    """After kill -9 of its holder an item can be claimed at once, whatever its lease; watches of its queue wake."""
+    async with place.open() as kernel:
+        await kernel.commit(P, Enqueue("runs", "a"))
+        with kernel.watch(QueueTopic("runs")) as watch:
+            async with start(place, child.hold, worker="w", lease_seconds=600) as holder:
+                key, fence = await holder.answer()
+                await holder.ready()
+                while await watch.wait(0.5):
+                    pass
+                await holder.kill()
+            equal(await watch.wait(20.0), True, "whether the queue's watch was woken")
+        claims = await kernel.claim("runs", "v")
+        equal([(claim.key, claim.attempt) for claim in claims], [(key, 2)], "what was taken over")
+        expect(claims[0].fence > fence, f"the fence {claims[0].fence} is not greater than {fence}")
+        equal(list(await kernel.claim("runs", "u")), [], "what a third worker can claim")
 
 
 @place_law(needs="shared")

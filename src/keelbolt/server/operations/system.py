@@ -23,7 +23,6 @@ from keelbolt.tasks.pushes import push_ids
 from keelbolt.tasks.runner import Runner
 
 WATCH_SECONDS = 1.0
-BEAT_SECONDS = 15.0
 QUEUES = (QUEUE, WEBHOOKS)
 
 
@@ -98,17 +97,13 @@ class SystemOperations:
         return dict(found)
 
     async def watch_system(self, _call: OpsCall) -> AsyncGenerator[tuple[bytes, int | None], None]:
-        told, quiet = b"", 0.0
+        sent = b""
         while not self._engine.events.closing:
             counts = await self._counts()
-            if counts != told:
+            if counts != sent:
                 yield counts, None
-                told, quiet = counts, 0.0
-            elif quiet >= BEAT_SECONDS:
-                yield b"", None
-                quiet = 0.0
+                sent = counts
             await asyncio.sleep(WATCH_SECONDS)
-            quiet += WATCH_SECONDS
 
     async def _counts(self) -> bytes:
         """Counting takes a while on a large store: all who watch share it, and it takes a twentieth of the time."""

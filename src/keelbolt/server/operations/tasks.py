@@ -208,17 +208,12 @@ class TaskOperations:
             after = call.number("after", 0, low=0, high=2**53)
         await self._partition(call)  # what is not there is told before the stream begins
         yield b"", None
-        beat = self._service.settings.heartbeat_stream_seconds
-        events = self._service.engine.events.follow(
-            call.principal.partition, call.task_id, after=after, beat_seconds=beat
-        )
+        events = self._service.engine.events.follow(call.principal.partition, call.task_id, after=after)
         try:
             async for event in events:
                 if isinstance(event, Snapshot):
                     json = await self._store.task_json(event.task)
                     yield b'{"snapshot":%b,"seq":%d}' % (json, event.seq), event.seq
-                elif event.kind == "beat":
-                    yield b"", None
                 else:
                     yield entry_json(event), event.seq
         finally:
@@ -227,18 +222,11 @@ class TaskOperations:
     async def watch_tasks(self, call: OpsCall) -> Frames:
         """A reader that can't keep up is let go, and comes back."""
         async with self._watching.reader(call.principal.partition) as reader:
-            quiet = 0.0
             yield b"", None
             while not self._service.engine.events.closing and not (reader.lost and reader.news.empty()):
                 record = await reader.next(WATCH_SECONDS)
                 if record is not None:
-                    quiet = 0.0
                     yield await self._summaries.json(call.principal.partition, record), None
-                    continue
-                quiet += WATCH_SECONDS
-                if quiet >= self._service.settings.heartbeat_stream_seconds:
-                    yield b"", None
-                    quiet = 0.0
 
 
 def entry_json(entry: Entry) -> bytes:

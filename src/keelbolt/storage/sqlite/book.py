@@ -22,6 +22,7 @@ from keelbolt.storage.marks import Mark
 from keelbolt.storage.sqlite.catalog import load_catalog
 from keelbolt.storage.sqlite.checksums import body_is_sound, damaged, entry_crc, head_crc, work_crc, work_is_sound
 from keelbolt.storage.sqlite.connection import SQL, Connection, rows_of_marks
+from keelbolt.storage.sqlite.worker_locks import WorkerLocks
 from keelbolt.storage.wanted import wanted_by
 
 KNOWN_KEYS = 20_000  # records and streams remembered between batches
@@ -29,8 +30,9 @@ LOAD_ROWS = 128  # keys per statement
 
 
 class Book:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, locks: WorkerLocks | None = None) -> None:
         self.connection = connection
+        self.locks = locks
         self.ledger = Ledger()
         self.catalog = Catalog()
         self.mark: Mark | None = None
@@ -269,6 +271,9 @@ class Book:
         self._many("delete_work", deletes)
         self._many("put_work", puts)
         until = now + int(LEASE_SECONDS * MICROSECONDS)
+        if self.locks is not None:
+            for worker in self.ledger.workers:
+                self.locks.hold(worker)
         self._many("begin_lease", [(worker, until, now) for worker in self.ledger.workers])
 
     def _save_holdings(self, now: int) -> None:

@@ -37,6 +37,7 @@ from keelbolt.storage.sqlite.poll import POLL_SECONDS, Poll
 from keelbolt.storage.sqlite.readers import ReadByWriter, Readers, ReaderThreads, only, read_log, read_records, scan
 from keelbolt.storage.sqlite.schema import cannot_open, check_file, engine_offset, known_boot, prepare_file
 from keelbolt.storage.sqlite.transfer import FileTransfer
+from keelbolt.storage.sqlite.worker_locks import Dead, WorkerLocks
 from keelbolt.storage.sqlite.writer import BATCH_COMMITS, Probe, Turn, Writer
 from keelbolt.storage.transfer.ports import Transfer
 from keelbolt.storage.work import Claim, WorkItem, WorkState
@@ -100,6 +101,7 @@ class SQLiteKernel(Front):
         self._probe = probe
         self._wants_reserve = reserve
         self._batch = batch
+        self._locks = WorkerLocks(f"{path}-workers") if shared else None
         self._offset = 0
         self._lost_frames = 0
 
@@ -130,7 +132,11 @@ class SQLiteKernel(Front):
             if self._shared
             else ReadByWriter(self._writer)
         )
-        self._poll = Poll(self._connect, self._path, self.board, self._writer.give_up_waiting) if self._shared else None
+        self._poll = (
+            Poll(self._connect, self._path, self.board, self._locks, self._writer.give_up_waiting)
+            if self._locks is not None
+            else None
+        )
 
     def _open_file(self) -> None:
         if self._shared:
@@ -161,7 +167,7 @@ class SQLiteKernel(Front):
             with self._lock.held() if self._lock is not None else contextlib.nullcontext():
                 connection.execute("BEGIN IMMEDIATE")
                 self._offset = engine_offset(connection, self.clock)
-                self._book = Book(connection)
+                self._book = Book(connection, self._locks)
                 self._book.begin()
                 connection.execute("COMMIT")
             self._catalog = self._book.catalog
@@ -195,6 +201,8 @@ class SQLiteKernel(Front):
         self._book.connection.close()
         if self._lock is not None:
             self._lock.close()
+        if self._locks is not None:
+            self._locks.close()
 
     async def _flush(self) -> None:
         await self._writer.run(_nothing, relief=True)
@@ -346,9 +354,11 @@ class SQLiteKernel(Front):
     # ------------------------------------------------------------------------------------------------------- work
 
     async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:
-        claims: list[Claim] = await self._writer.run(
-            lambda turn: queues.claim(turn, queue, worker, limit, lease_seconds)
-        )
+        claims: list[Claim]
+        dead: Dead
+        claims, dead = await self._writer.run(lambda turn: queues.claim(turn, queue, worker, limit, lease_seconds))
+        if self._locks is not None and dead.files:
+            self._locks.remove(dead.files)
         return claims
 
     async def _heartbeat(self, worker: str, lease_seconds: float) -> None:
@@ -356,6 +366,8 @@ class SQLiteKernel(Front):
 
     async def _retire(self, worker: str) -> int:
         freed: int = await self._writer.run(lambda turn: queues.retire(turn, worker), relief=True)
+        if self._locks is not None:
+            self._locks.release(worker)
         return freed
 
     async def _work(self, partition: str, queue: str, key: str) -> WorkItem | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import struct
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,7 +19,10 @@ from keelbolt.storage.sqlite.place import WriteLock
 from keelbolt.storage.sqlite.readers import only
 from keelbolt.storage.work import WorkState
 
+logger = logging.getLogger("keelbolt.storage")
+
 PAGE_ROWS = 500
+CHECKPOINT_SECONDS = 2.0  # how long opening waits for another connection's checkpoint
 WAL_HEADER_BYTES = 32
 WAL_FRAME_BYTES = 24  # before each page
 
@@ -227,8 +232,24 @@ def lost_frames(connection: Connection, lock: WriteLock, *, rebooted: bool) -> i
         last, salt = _last_commit(lock.wal, page_size)
         if last == 0 or lock.distrusts(salt):
             return 0
-        (_, known, _) = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        return max(last - int(known), 0)
+        known = _known_frames(connection)
+        return max(last - known, 0) if known is not None else 0
+
+
+def _known_frames(connection: Connection) -> int | None:
+    """The number of frames that SQLite reads from the log; None while another connection runs a checkpoint.
+
+    While another connection runs a checkpoint, SQLite returns (1, -1, -1) without waiting.
+    """
+    deadline = time.monotonic() + CHECKPOINT_SECONDS
+    while True:
+        _, known, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        if known >= 0:
+            return int(known)
+        if time.monotonic() > deadline:
+            logger.warning("the write-ahead log was not checked: another process did not end its checkpoint in time")
+            return None
+        time.sleep(0.002)
 
 
 def _last_commit(wal: Path, page_size: int) -> tuple[int, bytes]:

@@ -8,17 +8,22 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from keelbolt.storage.hints import Board, LogTopic, Topic
+from keelbolt.storage.hints import Board, LogTopic, QueueTopic, Topic
 from keelbolt.storage.sqlite.connection import SQL, Connect, Connection
 from keelbolt.storage.sqlite.readers import only
+from keelbolt.storage.sqlite.worker_locks import WorkerLocks
 
 POLL_SECONDS = 0.25
 
 
 class Poll:
-    """Looks at the file now and then, in a thread and with a connection of its own, and wakes the watches."""
+    """Looks at the file now and then, in a thread and with a connection of its own, and wakes the watches.
 
-    def __init__(self, connect: Connect, path: str, board: Board, also: Callable[[], None]) -> None:
+    When the process of a worker died, it wakes the watches of all queues: the next claim ends the worker's lease.
+    """
+
+    def __init__(self, connect: Connect, path: str, board: Board, locks: WorkerLocks, also: Callable[[], None]) -> None:
+        self._locks = locks
         self._connect = connect
         self._path = path
         self._board = board
@@ -58,6 +63,9 @@ class Poll:
             if head == -1 or heads.get(topic, 0) != head:
                 changed.append(topic)
             heads[topic] = head
+        queues = [topic for topic in topics if isinstance(topic, QueueTopic)]
+        if queues and self._locks.dead().workers:
+            changed += queues
         for gone in set(heads) - set(topics):
             del heads[gone]
         return changed

@@ -170,6 +170,13 @@ INSERT INTO worker (id, lease_until) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SE
 INSERT INTO worker (id, lease_until) VALUES (?, ?)
 ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until WHERE lease_until <= ?
 
+-- end_lease
+-- The worker's process died.
+UPDATE worker SET lease_until = ?2 WHERE id = ?1 AND lease_until > ?2
+
+-- queues_held_by
+SELECT DISTINCT queue FROM work WHERE state = 'held' AND holder = ?
+
 -- expired_workers
 SELECT id FROM worker WHERE lease_until <= ?
 

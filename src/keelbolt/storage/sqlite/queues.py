@@ -12,6 +12,7 @@ from keelbolt.storage.judge import MICROSECONDS
 from keelbolt.storage.ledger import claimed
 from keelbolt.storage.sqlite.book import work_row, work_values
 from keelbolt.storage.sqlite.connection import SQL
+from keelbolt.storage.sqlite.worker_locks import Dead
 from keelbolt.storage.sqlite.writer import Turn
 from keelbolt.storage.work import Claim
 
@@ -19,18 +20,36 @@ PROMOTED = 1000  # items that leave the waiting room in one claim
 
 
 def renew(turn: Turn, worker: str, lease_seconds: float) -> None:
+    if turn.book.locks is not None:
+        turn.book.locks.hold(worker)
     until = turn.now + int(lease_seconds * MICROSECONDS)
     turn.connection.execute(SQL["renew_lease"], (worker, until))
 
 
-def claim(turn: Turn, queue: str, worker: str, limit: int, lease_seconds: float) -> list[Claim]:
-    """Expired leases first, so that a backlog never starves an orphan; then the lanes in turn."""
+def claim(turn: Turn, queue: str, worker: str, limit: int, lease_seconds: float) -> tuple[list[Claim], Dead]:
+    """Expired leases first, so that a backlog never starves an orphan; then the lanes in turn.
+
+    Also returns the dead workers whose leases this ended; their lock files are to be removed after the commit.
+    """
+    dead = _end_leases_of_the_dead(turn)
     renew(turn, worker, lease_seconds)
     claims = [_hold(turn, row, worker) for row in _expired(turn, queue, limit)]
     if len(claims) < limit:
         for row in _ready(turn, queue, limit - len(claims)):
             claims.append(_hold(turn, row, worker))  # noqa: PERF401 - each one must be held before the next is looked for
-    return claims
+    return claims, dead
+
+
+def _end_leases_of_the_dead(turn: Turn) -> Dead:
+    """A worker whose lock is free will not renew its lease. Its lock is looked at within the transaction: a worker that
+    begins anew under the same name locks first, and renews afterwards.
+    """
+    dead = turn.book.locks.dead() if turn.book.locks is not None else Dead()
+    for worker in dead.workers:
+        turn.connection.execute(SQL["end_lease"], (worker, turn.now))
+        for (queue,) in turn.connection.execute(SQL["queues_held_by"], (worker,)).fetchall():
+            turn.topics.add(QueueTopic(queue))
+    return dead
 
 
 def _expired(turn: Turn, queue: str, limit: int) -> list[Any]:
@@ -101,4 +120,7 @@ def sweep(turn: Turn, limit: int) -> Swept:
             turn.touch("blob", (partition, "", digest))
     workers = connection.execute(SQL["idle_workers"], (turn.now, limit)).fetchall()
     connection.executemany(SQL["delete_worker"], workers)
+    if turn.book.locks is not None:
+        for (worker,) in workers:
+            turn.book.locks.release(worker)
     return Swept(len(records), len(blobs), len(workers))

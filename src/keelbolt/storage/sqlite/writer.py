@@ -222,12 +222,13 @@ class Writer:
                 self._checkpoint()
 
     def _checkpoint(self) -> None:
-        """Move the write-ahead log into the file, while the callers who were just answered make up their minds."""
+        """Move the write-ahead log into the file, while callers that just got their results prepare the next commit."""
         rows, self._book.rows = self._book.rows, 0
         try:
             _, pages, _ = self._book.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            # How many rows fill a page depends on them; the log of this round tells.
-            self._rows_due = min(max(rows * WAL_PAGES // max(pages, 1), WAL_PAGES // 10), WAL_PAGES * 10)
+            if pages >= 0:  # -1: another process runs a checkpoint right now
+                # How many rows fill a page depends on them; the log of this round tells.
+                self._rows_due = min(max(rows * WAL_PAGES // max(pages, 1), WAL_PAGES // 10), WAL_PAGES * 10)
         except sqlite3.Error as error:
             translated = translate(error)
             if isinstance(translated, StorageBroken):  # what the disk has lost, no second try brings back

@@ -33,11 +33,12 @@ from keelbolt.storage import (
     Operation,
     Put,
     Receipt,
+    Remove,
     Replace,
     new_id,
 )
 from keelbolt.tasks.erase import erase_context, erase_task
-from keelbolt.tasks.families import CONTEXTS, EVENTS, FAMILIES, SENDS, TASKS
+from keelbolt.tasks.families import CONTEXTS, EVENTS, FAMILIES, QUEUE, SENDS, TASKS
 from keelbolt.tasks.listing import list_tasks
 from keelbolt.tasks.notes import MessageNote, Note, StatusNote, append_notes
 from keelbolt.tasks.pushes import nudges
@@ -205,6 +206,8 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
                 raise TaskTerminalStateError(task_id, record.state)
             change.write(record, notes, now)
             operations.append(record.replace())
+            if record.state.terminal:  # a worker that runs it loses it with this commit: nothing follows the end
+                operations.append(Remove(QUEUE, task_id))
         operations += nudges(self.partition, record, notes)
         try:
             receipt = await self._commit([*operations, append_notes(task_id, notes)])
