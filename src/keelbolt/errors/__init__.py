@@ -52,7 +52,8 @@
     │   ├── ContentTypeNotSupportedError  the agent does not take parts of this media type
     │   ├── InvalidAgentResponseError  the worker answered with something that can't be sent
     │   ├── InvalidTaskRequest       a wrong argument: message, query, page token, state, length
-    │   │   ├── MessageReused        the same message id with another body
+    │   │   ├── MessageReused        the same message id with another body (repeated_send="same")
+    │   │   ├── IdempotencyKeyReused  the same Idempotency-Key with another message
     │   │   └── WebhookAddressError  a webhook into a private network, or not by https
     │   ├── TurnEnded                the worker has ended its turn already
     │   ├── LeaseLost                another process has the task; nothing that this one writes is taken

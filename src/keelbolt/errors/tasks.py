@@ -90,6 +90,10 @@ class MessageReused(InvalidTaskRequest):
     """A message with this id was sent before, with another body; give each new message an id of its own."""
 
 
+class IdempotencyKeyReused(InvalidTaskRequest):
+    """This Idempotency-Key was sent before with another message; use a new random key for each message."""
+
+
 class WebhookAddressError(InvalidTaskRequest):
     """A webhook must be reachable by https at a public address; this one is private, local or reserved."""
 

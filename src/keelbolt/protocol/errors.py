@@ -86,6 +86,9 @@ TABLE: Mapping[type, Row] = MappingProxyType(
         errors.SkillInputError: _PARAMS,
         errors.InvalidTaskRequest: _PARAMS,
         errors.ContextMismatchError: _PARAMS,
+        errors.IdempotencyKeyReused: Row(
+            -32050, 409, "ALREADY_EXISTS", "IDEMPOTENCY_KEY_REUSED", "IdempotencyKeyReusedError"
+        ),
         errors.CredentialsMissing: Row(-32600, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", "InvalidRequestError"),
         errors.AuthenticationFailed: Row(-32600, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", "InvalidRequestError"),
         errors.ConcurrencyError: Row(-32603, 409, "ABORTED", "ABORTED", "InternalError"),
@@ -98,7 +101,7 @@ QUIET: Mapping[type, Row] = MappingProxyType(
 )
 """What has a status of its own, but whose words are for the operator."""
 
-_INTERNAL_MESSAGE = "Internal error. It was logged; the request can be repeated with the same message id."
+_INTERNAL_MESSAGE = "Internal error. It was logged; the request can be repeated with the same Idempotency-Key."
 _UNAVAILABLE_MESSAGE = "The agent can't work at the moment; try again later."
 
 

@@ -20,6 +20,7 @@ class Caller:
     version: Version = Version.v1_0
     request: dict[str, Any] = field(default_factory=dict)
     trace: dict[str, str] | None = None  # the headers of the trace that the request belongs to
+    key: str | None = None  # Idempotency-Key
 
     def in_tenant(self, tenant: str | None) -> Caller:
         """The caller within the tenant that the request names. A caller whose tenant is known has no other; of one that

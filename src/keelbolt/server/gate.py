@@ -57,7 +57,8 @@ class Gate:
         active = extensions.activate(asked, self._declared) if self._declared else ()
         after = header(scope, b"last-event-id") or query.get("afterSeq")
         trace = _trace(scope) if self._tracing else None
-        return Caller(principal, active, _seq(after), version, trace=trace)
+        key = header(scope, b"idempotency-key")
+        return Caller(principal, active, _seq(after), version, trace=trace, key=key)
 
 
 def resumed(caller: Caller, params: Mapping[str, Any]) -> Caller:

@@ -132,6 +132,7 @@ class AgentService:
             _beside(request, caller),
             metadata,
             push=push,
+            key=caller.key,
         )
         message = request.message
         if config is None or task_id is None:
@@ -149,7 +150,7 @@ class AgentService:
         try:
             return await admission.admit(request, caller, self.tasks)
         except ProtocolError:
-            if not await self.tasks.knows(request.message, caller.principal):
+            if not await self.tasks.knows(request.message, caller.principal, key=caller.key):
                 raise
             return Admitted()
 

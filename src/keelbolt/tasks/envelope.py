@@ -49,6 +49,7 @@ class Envelope:
     metadata: Mapping[str, Any] = field(default_factory=dict)  # of the task that the message makes
     before: Sequence[Note] = ()  # what the log of the task that the message makes begins with
     push: NewPush | None = None  # a push config that the task is made with
+    key: str | None = None  # the Idempotency-Key of the request
 
     @property
     def lane(self) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from keelbolt.auth.principal import Principal
 from keelbolt.errors import (
     CommitRefused,
     ContextMismatchError,
@@ -61,9 +62,9 @@ class Intake:
         ``task_id`` names that task where the message does not: a repeat is known by what its client wrote.
         """
         text = checked_message(message)
+        send = self.send_of(message, text, envelope.principal, envelope.key)
         if task_id is not None and message.task_id is None:
             message = message.model_copy(update={"task_id": task_id})
-        send = Send(message.message_id, text, once=self.settings.repeated_send == "same")
         partition = envelope.principal.partition
         try:
             if message.task_id is None:
@@ -71,6 +72,10 @@ class Intake:
             return await self._continue(partition, message, send, envelope)
         except TooLarge as error:
             raise InvalidTaskRequest("the message is too large; send large files by URL") from error
+
+    def send_of(self, message: Message, text: bytes, principal: Principal, key: str | None = None) -> Send:
+        """The message as a send, with the keys by which a repeat of it is known."""
+        return Send.of(message, text, principal, repeated=self.settings.repeated_send, key=key)
 
     async def _create(
         self, partition: str, message: Message, send: Send, envelope: Envelope, ids: tuple[str, str] | None = None

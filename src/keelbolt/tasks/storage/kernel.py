@@ -11,7 +11,7 @@ from hashlib import sha256
 from types import TracebackType
 from typing import Any, Generic, Self, cast
 
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.errors import (
@@ -143,11 +143,11 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         submitted = StatusNote.of(TaskState.submitted, timestamp(now))
         notes: list[Note] = [MessageNote(text), submitted]
         record = TaskRecord(
-            task_id, context_id, submitted.state, submitted.status, now, now, Turn(1, message.message_id), key=key
+            task_id, context_id, submitted.state, submitted.status, now, now, Turn(1, message.message_id)
         )
         operations: list[Operation] = [record.insert(), append_notes(task_id, notes)]
         if key is not None:
-            operations.append(Insert(SENDS, key, to_json({"task": task_id})))
+            operations.append(Insert(SENDS, key, b"{}", {"task": task_id}))
         try:
             await self._commit(operations)
         except CommitRefused as refusal:
@@ -160,7 +160,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
 
     async def _with_key(self, key: str) -> StoredTask | None:
         found = await self.kernel.get(self.partition, SENDS, key)
-        return await self._store.find(self.partition, from_json(found.body)["task"]) if found is not None else None
+        return await self._store.find(self.partition, str(found.fields["task"])) if found is not None else None
 
     # --------------------------------------------------------------------------------------------------------- update
 
@@ -290,7 +290,7 @@ def _check_context(context_id: str) -> None:
 
 
 def _key(context_id: str, idempotency_key: str) -> str:
-    """Where an idempotency key is kept: beside the ids of sent messages, none of which begins with two tildes."""
+    """Where an idempotency key is kept: beside the keys of sends, none of which begins with a tilde."""
     if not isinstance(idempotency_key, str):
         raise InvalidTaskRequest("an idempotency key is a string")
     text = f"{len(context_id)}:{context_id}{idempotency_key}"
