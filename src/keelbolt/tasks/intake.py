@@ -22,6 +22,7 @@ from keelbolt.storage import Claim, Enqueue, FieldIn, Head, Operation, new_id
 from keelbolt.tasks.envelope import ALONE, Envelope, Sent
 from keelbolt.tasks.events import Events
 from keelbolt.tasks.families import EVENTS, INBOX, QUEUE, SENDS, TASKS, lane_of
+from keelbolt.tasks.ids import check_context_id
 from keelbolt.tasks.inbox import post
 from keelbolt.tasks.journal import Journal
 from keelbolt.tasks.lifecycle import Answer, Start, apply
@@ -38,7 +39,6 @@ from keelbolt.tasks.view import TaskView
 
 RETRIES = 50
 MAX_WAITING = 100  # messages that wait for a running task
-MAX_CONTEXT_ID = 1000  # characters
 RUNNING = (TaskState.submitted.name, TaskState.working.name)
 
 
@@ -264,9 +264,8 @@ def checked_message(message: Message) -> bytes:
         raise InvalidTaskRequest("a message that is sent has the role user")
     if not message.parts:
         raise InvalidTaskRequest("a message has at least one part")
-    context_id = message.context_id or ""
-    if len(context_id) > MAX_CONTEXT_ID or "\0" in context_id:
-        raise InvalidTaskRequest(f"a context id has at most {MAX_CONTEXT_ID} characters, and no NUL among them")
+    if message.context_id:
+        check_context_id(message.context_id)
     try:
         return encode(message)
     except ValueError as error:

@@ -14,6 +14,7 @@ from keelbolt.errors import InvalidName, InvalidTaskRequest, LogTrimmed, Storage
 from keelbolt.protocol.types import Task, TaskState
 from keelbolt.storage import Clock, Delete, Kernel, Operation, Put
 from keelbolt.tasks.families import EVENTS, SEGMENTS, SNAPSHOTS, TASKS
+from keelbolt.tasks.ids import is_task_id
 from keelbolt.tasks.notes import read_note
 from keelbolt.tasks.record import TaskRecord
 from keelbolt.tasks.view import SNAPSHOT_ENTRIES, Spool, TaskView, step_key
@@ -73,7 +74,7 @@ class TaskStore:
         """The task; raises TaskNotFoundError."""
         if not isinstance(task_id, str) or not task_id:
             raise InvalidTaskRequest("a task id is a string that is not empty")
-        found = await self.find(partition, task_id) if len(task_id) <= 200 and task_id.isprintable() else None
+        found = await self.find(partition, task_id) if is_task_id(task_id) else None
         if found is None:
             raise TaskNotFoundError(task_id)
         return found
