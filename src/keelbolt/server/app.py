@@ -322,6 +322,7 @@ class _Routes:
             resolver=resolver,
             rates=Rates(settings.requests_per_second, settings.request_burst),
             header_bytes=settings.header_bytes,
+            protocols=settings.versions,
             tracing=server.tracing is not None,
         )
         dispatcher = Dispatcher(self.service, self.cards)

@@ -139,7 +139,8 @@ class Cards:
                 to_v10(self._schemes),
                 requirements_v03(self._schemes, optional=self._optional),
             )
-        return build_card(config, self._interfaces(base), security=security)
+        card = build_card(config, self._interfaces(base), security=security)
+        return card_v1(card) if self._settings.versions == (Version.v1_0,) else card
 
     def _signed(self, card: dict[str, Any]) -> dict[str, Any]:
         if self._key is not None:
@@ -150,7 +151,7 @@ class Cards:
         grpc = self._grpc(base)
         calls = base + "/" if urlsplit(base).path else base  # below a mount, only the path with its slash is ours
         found: list[Interface] = []
-        for version in (Version.v1_0, Version.v0_3):
+        for version in self._settings.versions:
             ours = [Interface(calls, "JSONRPC", version), Interface(base, "HTTP+JSON", version)] if base else []
             if grpc:
                 ours.append(Interface(grpc, "GRPC", version))
