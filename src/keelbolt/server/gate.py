@@ -68,7 +68,7 @@ class Gate:
         after = header(scope, b"last-event-id") or query.get("afterSeq")
         trace = _trace(scope) if self._tracing else None
         key = header(scope, b"idempotency-key")
-        return Caller(principal, active, _seq(after), version, trace=trace, key=key)
+        return Caller(principal, active, _seq(after), version, trace=trace, key=key, headers=scope["headers"])
 
 
 def resumed(caller: Caller, params: Mapping[str, Any]) -> Caller:

@@ -133,6 +133,7 @@ class AgentService:
             metadata,
             push=push,
             key=caller.key,
+            request=caller.request,
         )
         message = request.message
         if config is None or task_id is None:
@@ -299,7 +300,7 @@ class AgentService:
 
 def _beside(request: SendMessageRequest, caller: Caller) -> dict[str, Any]:
     """What the worker is told about the request, beside its message. It is kept with the turn."""
-    told = dict(caller.request)
+    told = dict(caller.stored)
     if metadata := _bounded(request.metadata):
         told[REQUEST_METADATA] = metadata
     if caller.extensions:

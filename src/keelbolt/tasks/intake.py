@@ -103,9 +103,11 @@ class Intake:
             if envelope.push is not None:
                 operations += [envelope.push.put(task_id), nudge(partition, task_id, envelope.push.config_id)]
             task.view.apply(notes)
+            self._keep_request(partition, task_id, message, envelope)
             try:
                 receipt = await self.kernel.commit(partition, *operations)
             except CommitRefused as refusal:
+                self._drop_request(partition, task_id, message)
                 if getattr(refusal.check, "collection", None) != SENDS:
                     raise
                 return await self._repeated(partition, send)
@@ -146,6 +148,15 @@ class Intake:
         self.runner.told(task)
         return self.runner.run(Journal(self.store, self.events, task, claim), message)
 
+    def _keep_request(self, partition: str, task_id: str, message: Message, envelope: Envelope) -> None:
+        """Before the commit: the turn may begin in this process before the sender continues."""
+        if envelope.request and self.runner is not None:
+            self.runner.requests.put((partition, task_id, message.message_id), envelope.request)
+
+    def _drop_request(self, partition: str, task_id: str, message: Message) -> None:
+        if self.runner is not None:
+            self.runner.requests.take((partition, task_id, message.message_id))
+
     async def _repeated(self, partition: str, send: Send) -> Sent:
         task_id = await send.reached(self.kernel, partition)
         if task_id is None:
@@ -180,6 +191,7 @@ class Intake:
                     return await self._answer(task, message, send, envelope, here=here)
                 return await self._double_text(task, message, send, envelope)
             except CommitRefused as refusal:
+                self._drop_request(partition, message.task_id, message)
                 # The task moved on, or the same message came at the same time: look again. If somebody else still
                 # holds its work item (a nudge that came late), that one, or whoever follows it, begins the turn.
                 here = here and refusal.reason != "held"
@@ -211,6 +223,7 @@ class Intake:
                 append_notes(record.task_id, notes),
                 *nudges(task.partition, record, notes),
             ]
+            self._keep_request(task.partition, record.task_id, message, envelope)
             try:
                 receipt = await self.kernel.commit(task.partition, *operations)
             except asyncio.CancelledError:
@@ -239,6 +252,7 @@ class Intake:
             "source": envelope.principal.owner,
             **envelope.turn(0, message.message_id).json(),
         }
+        self._keep_request(task.partition, record.task_id, message, envelope)
         await self._post(
             task, "message", body, FieldIn(TASKS, record.task_id, "state", RUNNING), *send.insert(record.task_id)
         )
