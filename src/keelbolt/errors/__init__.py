@@ -47,6 +47,7 @@
     │   ├── TaskNotCancelableError   the task is over; there is nothing to cancel
     │   ├── ContextMismatchError     the message names another context than its task's
     │   ├── ConcurrencyError         the task or context changed since it was read (also a StorageError)
+    │   │   └── TaskGenerationMismatchError  the task has another generation than the message requires
     │   ├── UnsupportedOperationError  not possible here, or not in this state
     │   │   └── IllegalTransition    no arrow leads from this state to that one
     │   ├── ContentTypeNotSupportedError  the agent does not take parts of this media type

@@ -91,6 +91,9 @@ TABLE: Mapping[type, Row] = MappingProxyType(
         ),
         errors.CredentialsMissing: Row(-32600, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", "InvalidRequestError"),
         errors.AuthenticationFailed: Row(-32600, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", "InvalidRequestError"),
+        errors.TaskGenerationMismatchError: Row(
+            -32010, 409, "ABORTED", "TASK_GENERATION_MISMATCH", "TaskGenerationMismatchError"
+        ),
         errors.ConcurrencyError: Row(-32603, 409, "ABORTED", "ABORTED", "InternalError"),
     }
 )
@@ -142,6 +145,8 @@ def _metadata(error: BaseException) -> dict[str, str]:
     found = {"taskId": task_id[:MAX_METADATA_CHARACTERS]} if isinstance(task_id, str) and task_id else {}
     if (data := _data(error)) is not None:
         found["type"] = data["type"]
+    if isinstance(error, errors.TaskGenerationMismatchError):
+        found |= {"expectedGeneration": str(error.expected), "currentGeneration": str(error.found)}
     return found
 
 

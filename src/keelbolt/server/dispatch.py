@@ -25,6 +25,7 @@ from keelbolt.protocol.requests import (
 )
 from keelbolt.protocol.types import PAUSED, TaskState
 from keelbolt.protocol.versions import Version
+from keelbolt.server import generation
 from keelbolt.server.caller import Caller
 from keelbolt.server.cards import Cards
 from keelbolt.server.middleware import Middleware, entered
@@ -106,6 +107,8 @@ class Dispatcher:
                 items = self.service.stream(request, caller, ends_at)
             else:
                 items = self.service.subscribe(cast("SubscribeToTaskRequest", request), caller, ends_at)
+            if generation.in_use(caller):
+                items = generation.numbered(self.service.engine, items, caller)
             stack.push_async_callback(items.aclose)
             splice = None
             async for item in items:

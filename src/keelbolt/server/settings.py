@@ -31,6 +31,8 @@ class ServerSettings:
     header_bytes: int = 65_536  # path, query and headers together
     header_seconds: float = 15.0  # until all headers are here
     blocking_seconds: float = 0.0  # a blocking send is answered after so long at the latest; 0: when the turn is over
+    generation: bool = False  # declare the generation extension in the card
+    long_poll_seconds: float = 20.0  # a GetTask that waits for a newer generation is answered after so long
     heartbeat_stream_seconds: float = 15.0
     streams: int = 10_000  # open at once in this process; more are answered with 503
     streams_each: int = 1_000  # of them, those of one owner; 0: all. Callers without a name share the whole

@@ -54,6 +54,7 @@ class Envelope:
     push: NewPush | None = None  # a push config that the task is made with
     key: str | None = None  # the Idempotency-Key of the request
     request: Mapping[str, Any] = field(default_factory=dict)
+    generation: int | None = None  # that the task must have which the message continues
 
     @property
     def lane(self) -> str:

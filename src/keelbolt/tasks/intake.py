@@ -13,6 +13,7 @@ from keelbolt.errors import (
     ContextMismatchError,
     InvalidTaskRequest,
     StorageBusy,
+    TaskGenerationMismatchError,
     TaskNotAcceptingMessagesError,
     TaskTerminalStateError,
     TooLarge,
@@ -184,6 +185,10 @@ class Intake:
             if message.context_id is not None and message.context_id != task.record.context_id:
                 raise ContextMismatchError(message.task_id, message.context_id)
             state = task.view.state
+            if envelope.generation is not None and envelope.generation != task.view.generation:
+                raise TaskGenerationMismatchError(
+                    message.task_id, expected=envelope.generation, found=task.view.generation
+                )
             try:
                 if state.terminal:
                     raise TaskTerminalStateError(message.task_id, state)
@@ -253,9 +258,10 @@ class Intake:
             **envelope.turn(0, message.message_id).json(),
         }
         self._keep_request(task.partition, record.task_id, message, envelope)
-        await self._post(
-            task, "message", body, FieldIn(TASKS, record.task_id, "state", RUNNING), *send.insert(record.task_id)
-        )
+        checks: list[Operation] = [FieldIn(TASKS, record.task_id, "state", RUNNING)]
+        if envelope.generation is not None:
+            checks.append(Head(EVENTS, record.task_id, task.view.head))
+        await self._post(task, "message", body, *checks, *send.insert(record.task_id))
         return Sent(task, self._local(task.partition, record.task_id))
 
     async def _post(self, task: StoredTask, kind: str, body: dict[str, Any], *operations: Operation) -> None:
