@@ -145,7 +145,7 @@ def _metadata(error: BaseException) -> dict[str, str]:
     found = {"taskId": task_id[:MAX_METADATA_CHARACTERS]} if isinstance(task_id, str) and task_id else {}
     if (data := _data(error)) is not None:
         found["type"] = data["type"]
-    if isinstance(error, errors.TaskGenerationMismatchError):
+    if isinstance(error, errors.TaskGenerationMismatchError) and getattr(error, "expected", None) is not None:
         found |= {"expectedGeneration": str(error.expected), "currentGeneration": str(error.found)}
     return found
 
