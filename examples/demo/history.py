@@ -68,7 +68,9 @@ async def write_history(url: str) -> None:
 async def say(engine: TaskEngine, message_id: str, skill: str, said: Any, answer: str) -> None:
     part = Part(text=said) if isinstance(said, str) else Part(data=said)
     message = Message(message_id=message_id, role=Role.user, parts=[part], metadata={SKILL: skill})
-    task = await engine.tasks.settled(await engine.tasks.send(message, Envelope(metadata={SKILL: skill})))
+    task = await engine.tasks.settled(
+        await engine.tasks.send(message, Envelope(metadata={SKILL: skill}, key=message_id))
+    )
     if answer and task.view.state is TaskState.input_required:
         message = Message(
             message_id=f"{message_id}-answer",
@@ -77,7 +79,7 @@ async def say(engine: TaskEngine, message_id: str, skill: str, said: Any, answer
             task_id=task.record.task_id,
             context_id=task.record.context_id,
         )
-        await engine.tasks.settled(await engine.tasks.send(message))
+        await engine.tasks.settled(await engine.tasks.send(message, Envelope(key=message.message_id)))
 
 
 async def keep_session(store: StateStore) -> None:

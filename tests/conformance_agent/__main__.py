@@ -9,10 +9,8 @@ from keelbolt.auth import TokenAuthenticator
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, ExtensionConfig, ProviderConfig, SkillConfig
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
-from keelbolt.tasks.settings import TaskSettings
 from tests.conformance_agent.behaviour import Conforming
 
-BLOCKING_SECONDS = 1.0  # a task that lasts longer is answered as it is: the kit of 0.3 wants to see one at work
 REQUIRED_EXTENSION = "urn:a2a:tck:required-extension"
 
 
@@ -39,7 +37,7 @@ def server(
 ) -> A2AServer:
     """The agent; its extended card says one word more."""
     extended = config.model_copy(update={"description": config.description + ", and tells you so"})
-    settings = ServerSettings.of(webhook_loopback=True, blocking_seconds=BLOCKING_SECONDS)
+    settings = ServerSettings.of(webhook_loopback=True)  # the kits receive webhooks on the same machine
     return A2AServer(
         worker=Conforming(),
         agent_card=config,
@@ -48,7 +46,6 @@ def server(
         extended_card=lambda _caller: extended,
         settings=settings,
         grpc_port=grpc_port,
-        task_settings=TaskSettings.of(repeated_send="new"),  # the kits send different messages with the same id
     )
 
 

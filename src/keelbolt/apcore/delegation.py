@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 from pydantic_core import from_json
@@ -61,8 +62,8 @@ class Agent:
 
         When the turn is repeated, the answer is there already.
 
-        If the process died while the other agent worked, the message is sent again to an agent that knows a message by
-        its id (a Keelbolt agent does), and the user is asked otherwise; ``in_doubt`` decides it differently.
+        If the process died while the other agent worked, the message is sent again with the same Idempotency-Key to an
+        agent that knows repeats (a Keelbolt agent does). Otherwise the user is asked. ``in_doubt`` changes this.
         """
         ctx = self._delegator.ctx
         name, message_id = self._delegator.name(self._url)
@@ -70,9 +71,13 @@ class Agent:
         async with A2AClient(self._url, **{**self._options, "headers": self._headers()}) as client:
             policy = in_doubt or ("retry" if await _knows_repeats(client) else "ask")
 
+            key = sha256(message_id.encode()).hexdigest()
+
             async def call() -> Any:
                 said = [Part(data=dict(message))] if isinstance(message, Mapping) else message
-                answer = await client.send_message(said, metadata=beside, context_id=context_id, message_id=message_id)
+                answer = await client.send_message(
+                    said, metadata=beside, context_id=context_id, message_id=message_id, idempotency_key=key
+                )
                 return {"task" if isinstance(answer, Task) else "message": from_json(encode(answer))}
 
             found = await ctx.step(name, call, in_doubt=policy)

@@ -28,6 +28,7 @@ from keelbolt.errors import (
     TaskTerminalStateError,
 )
 from keelbolt.protocol.types import Message, Task, TaskState, TaskStatus
+from keelbolt.tasks.ids import is_task_id
 from keelbolt.tasks.mirrored import OWNER, partition_of
 from keelbolt.tasks.queries import ListTasksQuery, ListTasksResult, moment
 from keelbolt.tasks.storage import ArtifactWrite, Storage
@@ -58,13 +59,13 @@ class TaskStoreStorage(Storage[Any]):
     async def load_task(
         self, task_id: str, history_length: int | None = None, *, include_artifacts: bool = True
     ) -> Task | None:
-        found = await self.store.get(task_id) if _is_id(task_id) else None
+        found = await self.store.get(task_id) if is_task_id(task_id) else None
         if found is None:
             return None
         return _cut(task_of(found), history_length, include_artifacts=include_artifacts)
 
     async def get_version(self, task_id: str) -> int | None:
-        found = await self.store.get(task_id) if _is_id(task_id) else None
+        found = await self.store.get(task_id) if is_task_id(task_id) else None
         return None if found is None else version_of(found)
 
     async def list_tasks(self, query: ListTasksQuery) -> ListTasksResult:
@@ -141,7 +142,7 @@ class TaskStoreStorage(Storage[Any]):
             if value is not None:
                 json_of(value, "what is to be written")
         async with self._lock(task_id):
-            found = await self.store.get(task_id) if _is_id(task_id) else None
+            found = await self.store.get(task_id) if is_task_id(task_id) else None
             if found is None:
                 raise TaskNotFoundError(str(task_id))
             version = version_of(found)
@@ -200,7 +201,7 @@ class TaskStoreStorage(Storage[Any]):
     # ------------------------------------------------------------------------------------------------------- deleting
 
     async def delete_task(self, task_id: str) -> bool:
-        if not _is_id(task_id):
+        if not is_task_id(task_id):
             return False
         async with self._lock(task_id):
             await self.store.delete_push_config(task_id)
@@ -217,10 +218,6 @@ class TaskStoreStorage(Storage[Any]):
         except Exception as error:  # noqa: BLE001 - whatever a store of somebody else raises
             return {"status": "unavailable", "reason": f"{type(error).__name__}: {error}"}
         return {"status": "ok"}
-
-
-def _is_id(task_id: str) -> bool:
-    return isinstance(task_id, str) and 0 < len(task_id) <= 200 and task_id.isprintable()
 
 
 def _status(state: TaskState, message: Message | None) -> TaskStatus:

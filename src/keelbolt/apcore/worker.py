@@ -51,7 +51,6 @@ from keelbolt.errors import (
     SkillNotFoundError,
     StepFailed,
 )
-from keelbolt.observability.tracing import carried
 from keelbolt.protocol.errors import describe
 from keelbolt.protocol.types import Part
 from keelbolt.tasks.context import TaskContext
@@ -202,7 +201,7 @@ class ApcoreWorker(Worker):
 
     def _context(self, ctx: TaskContext) -> Context[Any]:
         """What a module is told about its call: for whom, until when, in which trace, and of which task."""
-        headers = carried(ctx.request_context)
+        headers = ctx.trace
         identity = identity_of(ctx.principal)
         context: Context[Any] = Context.create(
             identity=identity,

@@ -78,7 +78,8 @@ def calls_agent(command: F) -> F:
 _messages = (
     click.option("--task", "task_id", help="Go on with this task."),
     click.option("--context", "context_id", help="Belong to this conversation."),
-    click.option("--message-id", help="The message's own id; one that is sent again with the same id is one task."),
+    click.option("--message-id", help="The message's own id (default: a new one)."),
+    click.option("--idempotency-key", metavar="KEY", help="A send that is repeated with this key is one task."),
     click.option("--skill", metavar="ID", help="Of an agent of modules: which of its skills is meant."),
 )
 

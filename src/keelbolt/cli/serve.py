@@ -48,6 +48,11 @@ def serve(ctx: click.Context, /, **given: Any) -> None:
         _serve_worker(given)
 
 
+def listed(text: str | None) -> tuple[str, ...] | None:
+    """The items of a list with commas; None: it was not given."""
+    return None if text is None else tuple(item.strip() for item in text.split(",") if item.strip())
+
+
 def settings_of(given: Mapping[str, Any]) -> ServerSettings:
     """What both kinds of agents are served with."""
     from keelbolt.server.settings import ServerSettings
@@ -55,6 +60,7 @@ def settings_of(given: Mapping[str, Any]) -> ServerSettings:
     return ServerSettings.of(
         url=given["public_url"],
         grpc_url=given["grpc_url"],
+        protocols=listed(given["protocols"]),
         metrics=given["metrics"],
         cors_origins=given["cors_origins"] or None,
         allow_anonymous=given["allow_anonymous"],

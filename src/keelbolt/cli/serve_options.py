@@ -201,6 +201,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         type=click.Choice(["none", "loopback"]),
         help="Who sees everybody's tasks under /keelbolt/v1/; loopback: who sits at this machine.  [default: none]",
     ),
+    _option("--protocols", metavar="LIST", help="The versions of A2A, with commas.  [default: 1.0,0.3]"),
     _option("--metrics", is_flag=True, default=None, help="Serve /metrics."),
     _option(
         "--cors", "cors_origins", multiple=True, metavar="ORIGIN", help="A page of this origin may call the agent."

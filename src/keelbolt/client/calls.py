@@ -136,7 +136,12 @@ class Calls:
         return RestTransport(self._http, endpoint)
 
     async def call(
-        self, operation: Operation, make: Callable[[Endpoint], Request], *, seconds: float | None = None
+        self,
+        operation: Operation,
+        make: Callable[[Endpoint], Request],
+        *,
+        seconds: float | None = None,
+        key: str | None = None,
     ) -> Any:
         """The answer. What may be asked again is, for a while, when the agent can't be reached."""
         again = operation in READS
@@ -144,7 +149,7 @@ class Calls:
         while True:
             transports = await self.transports()
             try:
-                return await self._any(transports, operation, make, seconds)
+                return await self._any(transports, operation, make, seconds, key)
             except (A2AConnectionError, BusyError) as error:
                 if not self._repeats(error, again=again or (operation is Operation.send_message and self._resumes)):
                     raise
@@ -166,11 +171,13 @@ class Calls:
         operation: Operation,
         make: Callable[[Endpoint], Request],
         seconds: float | None,
+        key: str | None,
     ) -> Any:
         failed: list[Failed] = []
         for transport in untried(transports, failed):
             try:
-                answer = await transport.call(operation, make(transport.endpoint), Options(seconds, self._asked))
+                options = Options(seconds, self._asked, key=key)
+                answer = await transport.call(operation, make(transport.endpoint), options)
             except KeelboltError as error:
                 if not elsewhere(error):
                     raise self._seen(error) from error.__cause__

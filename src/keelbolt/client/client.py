@@ -16,7 +16,7 @@ from keelbolt.client.card_fetcher import AgentCardFetcher, Keys
 from keelbolt.client.credentials import AuthLike, Credentials
 from keelbolt.client.endpoints import HTTP_JSON, JSONRPC, Endpoint
 from keelbolt.client.events import Event
-from keelbolt.client.messages import Said, message_of
+from keelbolt.client.messages import Said, message_of, new_id
 from keelbolt.client.pages import TaskList
 from keelbolt.client.streams import Stream
 from keelbolt.client.transport import Frame, Hints, Options
@@ -190,6 +190,7 @@ class A2AClient:
         context_id: str | None = None,
         task_id: str | None = None,
         message_id: str | None = None,
+        idempotency_key: str | None = None,
         return_immediately: bool = False,
         history_length: int | None = None,
         accepted_output_modes: Sequence[str] = (),
@@ -198,8 +199,9 @@ class A2AClient:
     ) -> Task | Message:
         """Send a message and wait for the answer, or, with ``return_immediately``, for the task that was made of it.
 
-        Where the agent can tell a repeat by its message id (a Keelbolt agent can), the message is sent again when the
-        connection breaks; elsewhere only when nothing of it was sent.
+        Every attempt of this call carries the same ``Idempotency-Key`` (by default a random one). Where the agent knows
+        repeats (a Keelbolt agent does), the message is sent again when the connection breaks; elsewhere only when
+        nothing of it was sent.
         """
         request = _sending(
             message_of(message, message_id=message_id, context_id=context_id, task_id=task_id),
@@ -209,7 +211,8 @@ class A2AClient:
             accepted_output_modes=accepted_output_modes,
             push_config=push_config,
         )
-        answer = await self._opened().call(Operation.send_message, self._for(request), seconds=timeout)
+        key = idempotency_key or new_id()
+        answer = await self._opened().call(Operation.send_message, self._for(request), seconds=timeout, key=key)
         return cast("Task | Message", answer)
 
     async def stream_message(
@@ -220,6 +223,7 @@ class A2AClient:
         context_id: str | None = None,
         task_id: str | None = None,
         message_id: str | None = None,
+        idempotency_key: str | None = None,
         history_length: int | None = None,
         accepted_output_modes: Sequence[str] = (),
         push_config: PushConfig | None = None,
@@ -237,12 +241,13 @@ class A2AClient:
             accepted_output_modes=accepted_output_modes,
             push_config=push_config,
         )
+        key = idempotency_key or new_id()
         calls = self._opened()
         await calls.transports()
         if not calls.streams:
-            yield Event(await calls.call(Operation.send_message, self._for(request)))
+            yield Event(await calls.call(Operation.send_message, self._for(request), key=key))
             return
-        stream = self._stream(calls, self._for(request))
+        stream = self._stream(calls, self._for(request), key=key)
         async with aclosing(stream.events()) as events:
             async for event in events:
                 yield event
@@ -263,10 +268,11 @@ class A2AClient:
         *,
         task_id: str | None = None,
         after: str | None = None,
+        key: str | None = None,
     ) -> Stream:
         async def sent(hints: Hints) -> AbstractAsyncContextManager[AsyncGenerator[Frame, None]]:
             assert send is not None
-            options = Options(extensions=calls.asked_extensions, hints=hints)
+            options = Options(extensions=calls.asked_extensions, hints=hints, key=key)
             return calls.open(Operation.send_streaming_message, send, options)
 
         async def subscribed(

@@ -84,8 +84,8 @@ def _made(
         return A2AServerError(words or "the agent failed, and does not say why", code=code, status=status)
     if kind in _OF_TASK:
         return kind(task_id, None, words or None)
-    if kind is errors.ConcurrencyError:
-        return errors.ConcurrencyError(task_id)
+    if issubclass(kind, errors.ConcurrencyError):
+        return kind(task_id)
     if kind is errors.InvalidParamsError:
         return errors.InvalidParamsError(words or None, violations)
     if kind is errors.SkillNotFoundError:

@@ -11,7 +11,7 @@ from keelbolt.client.endpoints import Endpoint
 from keelbolt.client.failures import from_jsonrpc, from_status
 from keelbolt.client.http import Http, Reply, read_json
 from keelbolt.client.sse import Parser
-from keelbolt.client.transport import Frame, Options, codec_of, decode_answer, understood, version_headers
+from keelbolt.client.transport import Frame, Options, codec_of, decode_answer, request_headers, understood
 from keelbolt.errors import A2AResponseError
 from keelbolt.protocol import jsonrpc
 from keelbolt.protocol.operations import NAMES_V03, Operation
@@ -31,7 +31,7 @@ class JsonRpcTransport:
 
     async def call(self, operation: Operation, request: Request, options: Options) -> Any:
         number, body = self._body(operation, request)
-        headers = version_headers(self.endpoint.version, options.extensions)
+        headers = request_headers(self.endpoint.version, options)
         reply = await self._http.ask("POST", self.endpoint.url, headers=headers, body=body, seconds=options.seconds)
         return decode_answer(self._codec, operation, _result(_value(reply), number, reply, _task_id(request)))
 
@@ -40,10 +40,8 @@ class JsonRpcTransport:
         self, operation: Operation, request: Request, options: Options
     ) -> AsyncIterator[AsyncGenerator[Frame, None]]:
         number, body = self._body(operation, request)
-        headers = version_headers(self.endpoint.version, options.extensions)
+        headers = request_headers(self.endpoint.version, options)
         headers["Accept"] = "text/event-stream"
-        if options.after is not None:
-            headers["Last-Event-ID"] = options.after
         async with (
             self._http.listen("POST", self.endpoint.url, headers=headers, body=body) as opened,
             aclosing(self._frames(opened, number, _task_id(request), options)) as frames,

@@ -11,7 +11,7 @@ from keelbolt.client.endpoints import Endpoint
 from keelbolt.client.failures import from_rest, from_status
 from keelbolt.client.http import Http, Reply, read_json
 from keelbolt.client.sse import Parser
-from keelbolt.client.transport import Frame, Options, decode_answer, understood, version_headers
+from keelbolt.client.transport import Frame, Options, decode_answer, request_headers, understood
 from keelbolt.errors import A2AResponseError
 from keelbolt.protocol import v03, v03_proto, v1
 from keelbolt.protocol.operations import Operation
@@ -46,7 +46,7 @@ class RestTransport:
 
     async def call(self, operation: Operation, request: Request, options: Options) -> Any:
         method, url, body = self._request(operation, request)
-        headers = version_headers(self.endpoint.version, options.extensions)
+        headers = request_headers(self.endpoint.version, options)
         reply = await self._http.ask(method, url, headers=headers, body=body, seconds=options.seconds)
         if reply.status == 204 or (reply.status == 200 and operation is Operation.delete_push_config):
             return None
@@ -57,10 +57,8 @@ class RestTransport:
         self, operation: Operation, request: Request, options: Options
     ) -> AsyncIterator[AsyncGenerator[Frame, None]]:
         method, url, body = self._request(operation, request)
-        headers = version_headers(self.endpoint.version, options.extensions)
+        headers = request_headers(self.endpoint.version, options)
         headers["Accept"] = "text/event-stream"
-        if options.after is not None:
-            headers["Last-Event-ID"] = options.after
         async with (
             self._http.listen(method, url, headers=headers, body=body) as opened,
             aclosing(self._frames(opened, _task_id(request), options)) as frames,

@@ -42,6 +42,7 @@ class Options:
     seconds: float | None = None  # until the answer is here; None: as the client says
     extensions: tuple[str, ...] = ()
     after: str | None = None  # Last-Event-ID
+    key: str | None = None  # Idempotency-Key
     hints: Hints = field(default_factory=Hints)
 
 
@@ -102,13 +103,17 @@ def _page(codec: Any) -> Callable[[Json], TaskPage]:
     return decode
 
 
-def version_headers(version: Version, extensions: tuple[str, ...]) -> dict[str, str]:
-    """What every request says about itself."""
+def request_headers(version: Version, options: Options) -> dict[str, str]:
+    """The headers of a request beside its credentials."""
     headers = {"Content-Type": "application/json"}
     if version is Version.v1_0:
         headers["A2A-Version"] = version.value
-    if extensions:
-        headers["A2A-Extensions" if version is Version.v1_0 else "X-A2A-Extensions"] = ", ".join(extensions)
+    if options.extensions:
+        headers["A2A-Extensions" if version is Version.v1_0 else "X-A2A-Extensions"] = ", ".join(options.extensions)
+    if options.after is not None:
+        headers["Last-Event-ID"] = options.after
+    if options.key is not None:
+        headers["Idempotency-Key"] = options.key
     return headers
 
 

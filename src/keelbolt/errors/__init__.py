@@ -50,12 +50,14 @@
     │   ├── TaskNotCancelableError   the task is over; there is nothing to cancel
     │   ├── ContextMismatchError     the message names another context than its task's
     │   ├── ConcurrencyError         the task or context changed since it was read (also a StorageError)
+    │   │   └── TaskGenerationMismatchError  the task has another generation than the message requires
     │   ├── UnsupportedOperationError  not possible here, or not in this state
     │   │   └── IllegalTransition    no arrow leads from this state to that one
     │   ├── ContentTypeNotSupportedError  the agent does not take parts of this media type
     │   ├── InvalidAgentResponseError  the worker answered with something that can't be sent
     │   ├── InvalidTaskRequest       a wrong argument: message, query, page token, state, length
-    │   │   ├── MessageReused        the same message id with another body
+    │   │   ├── MessageReused        the same message id with another body (repeated_send="same")
+    │   │   ├── IdempotencyKeyReused  the same Idempotency-Key with another message
     │   │   └── WebhookAddressError  a webhook into a private network, or not by https
     │   ├── TurnEnded                the worker has ended its turn already
     │   ├── LeaseLost                another process has the task; nothing that this one writes is taken

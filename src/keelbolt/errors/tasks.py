@@ -61,6 +61,15 @@ class ConcurrencyError(TaskError, StorageError):
         super().__init__(f"{self.__doc__}{versions}")
 
 
+class TaskGenerationMismatchError(ConcurrencyError):
+    """The task has another generation than the message requires; load it again before you send."""
+
+    def __init__(self, task_id: str, *, expected: int | None = None, found: int | None = None) -> None:
+        super().__init__(task_id, expected=expected, found=found)
+        if expected is not None:
+            self.args = (f"The task has generation {found}, not {expected}; load it again before you send.",)
+
+
 class UnsupportedOperationError(TaskError):
     """This operation is not possible here, or not in the state of the task."""
 
@@ -88,6 +97,10 @@ class InvalidTaskRequest(TaskError):
 
 class MessageReused(InvalidTaskRequest):
     """A message with this id was sent before, with another body; give each new message an id of its own."""
+
+
+class IdempotencyKeyReused(InvalidTaskRequest):
+    """This Idempotency-Key was sent before with another message; use a new random key for each message."""
 
 
 class WebhookAddressError(InvalidTaskRequest):

@@ -21,7 +21,7 @@ from keelbolt.protocol.types import PAUSED, TERMINAL
 from keelbolt.protocol.versions import Version
 from keelbolt.server.caller import Caller
 from keelbolt.server.dispatch import Dispatcher
-from keelbolt.server.gate import Gate, agreed, echoed, version_of
+from keelbolt.server.gate import Gate, echoed
 from keelbolt.server.http import parsed
 from keelbolt.server.sse import Streams
 
@@ -89,7 +89,7 @@ class Handlers:
     async def _admit(self, method: Method, data: bytes, context: Any) -> tuple[Request, Caller]:
         scope = scope_of(method.path, context.invocation_metadata())
         principal = await self._gate.principal(scope)
-        agreed(version_of(scope, {}), method.version)
+        self._gate.version((method.version,), self._gate.asked(scope, {}))
         caller = self._gate.caller(principal, scope, query_of(scope), method.version)
         request = await parsed(len(data), lambda: self._decode(method, data))
         if caller.extensions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from keelbolt.grpc.library import grpc, health, health_pb2
@@ -14,7 +15,7 @@ _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 class Healthy(health.aio.HealthServicer):  # type: ignore[misc]  # a class without types
     """Asks the store each time; those who watch are told when the agent stops."""
 
-    def __init__(self, ours: Health, services: tuple[str, ...]) -> None:
+    def __init__(self, ours: Health, services: Sequence[str]) -> None:
         super().__init__()
         self._ours = ours
         self._services = ("", *services)

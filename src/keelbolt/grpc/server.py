@@ -11,13 +11,14 @@ from keelbolt.grpc.handlers import Handlers
 from keelbolt.grpc.health import Healthy
 from keelbolt.grpc.library import aio, grpc, health, health_pb2_grpc, reflection
 from keelbolt.protocol.protobuf.methods import METHODS_V03, METHODS_V1, SERVICE_V03, SERVICE_V1, Method
+from keelbolt.protocol.versions import Version
 from keelbolt.server.dispatch import Dispatcher
 from keelbolt.server.gate import Gate
 from keelbolt.server.health import Health
 from keelbolt.server.settings import ServerSettings
 from keelbolt.server.sse import Streams
 
-SERVICES = (SERVICE_V1, SERVICE_V03)
+SERVICES = {Version.v1_0: (SERVICE_V1, METHODS_V1), Version.v0_3: (SERVICE_V03, METHODS_V03)}
 KEEPALIVE_TIMEOUT_SECONDS = 20.0  # until a client that does not answer is gone
 FLUSH_SECONDS = 0.05  # for an answer that was just given to go out
 STOP_SECONDS = 5.0  # after the grace of tasks, for calls that wait for one
@@ -40,17 +41,19 @@ class GrpcServer:
         self.at = at
         self._handlers = Handlers(gate, dispatcher, streams)
         self._settings = dispatcher.service.settings
-        self._health = Healthy(health, SERVICES)
+        self._services = [SERVICES[version] for version in self._settings.versions]
+        self._health = Healthy(health, [name for name, _ in self._services])
         self._grace = grace_seconds
         self._server: Any = None
         self._stopping: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         self._server = aio.server(options=_options(self._settings, self.at))
-        self._server.add_generic_rpc_handlers((self._service(SERVICE_V1, METHODS_V1),))
-        self._server.add_generic_rpc_handlers((self._service(SERVICE_V03, METHODS_V03),))
+        for name, methods in self._services:
+            self._server.add_generic_rpc_handlers((self._service(name, methods),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        names = [name for name, _ in self._services]
+        reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
         try:
             port = self._server.add_insecure_port(str(self.at))
         except RuntimeError:

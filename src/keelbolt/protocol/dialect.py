@@ -12,6 +12,7 @@ tasks/list {"cursor", "limit"}          pages; answered by `task_list` with `nex
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from pydantic_core import to_json
 
@@ -129,3 +130,12 @@ def task_list(page: TaskPage) -> bytes:
         page.page_size,
         page.total_size,
     )
+
+
+class _PlainList:
+    """The codec of `tasks/list`, which 0.3 does not have itself."""
+
+    task_list = staticmethod(task_list)
+
+
+PLAIN_LIST: Any = _PlainList

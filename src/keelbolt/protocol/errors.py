@@ -91,8 +91,14 @@ TABLE: Mapping[type, Row] = MappingProxyType(
         errors.SkillInputError: _PARAMS,
         errors.InvalidTaskRequest: _PARAMS,
         errors.ContextMismatchError: _PARAMS,
+        errors.IdempotencyKeyReused: Row(
+            -32050, 409, "ALREADY_EXISTS", "IDEMPOTENCY_KEY_REUSED", "IdempotencyKeyReusedError"
+        ),
         errors.CredentialsMissing: Row(-32600, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", "InvalidRequestError"),
         errors.AuthenticationFailed: Row(-32600, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", "InvalidRequestError"),
+        errors.TaskGenerationMismatchError: Row(
+            -32010, 409, "ABORTED", "TASK_GENERATION_MISMATCH", "TaskGenerationMismatchError"
+        ),
         errors.ConcurrencyError: Row(-32603, 409, "ABORTED", "ABORTED", "InternalError"),
     }
 )
@@ -103,7 +109,7 @@ QUIET: Mapping[type, Row] = MappingProxyType(
 )
 """What has a status of its own, but whose words are for the operator."""
 
-_INTERNAL_MESSAGE = "Internal error. It was logged; the request can be repeated with the same message id."
+_INTERNAL_MESSAGE = "Internal error. It was logged; the request can be repeated with the same Idempotency-Key."
 _UNAVAILABLE_MESSAGE = "The agent can't work at the moment; try again later."
 
 
@@ -144,6 +150,8 @@ def _metadata(error: BaseException) -> dict[str, str]:
     found = {"taskId": task_id[:MAX_METADATA_CHARACTERS]} if isinstance(task_id, str) and task_id else {}
     if (data := _data(error)) is not None:
         found["type"] = data["type"]
+    if isinstance(error, errors.TaskGenerationMismatchError) and getattr(error, "expected", None) is not None:
+        found |= {"expectedGeneration": str(error.expected), "currentGeneration": str(error.found)}
     return found
 
 

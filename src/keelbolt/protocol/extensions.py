@@ -13,7 +13,9 @@ from keelbolt.errors import ExtensionSupportRequiredError
 HEADER = "A2A-Extensions"
 HEADER_V03 = "X-A2A-Extensions"
 RESUME = "urn:keelbolt:a2a:resume:v1"
-"""A stream can be continued after any event by Last-Event-ID, and a message that is sent again is the same task."""
+"""A stream can be continued after any event by Last-Event-ID; a send repeated with its Idempotency-Key is one task."""
+GENERATION = "urn:keelbolt:a2a:generation:v1"
+"""Tasks and events have a generation; GetTask can wait for a newer one, and SendMessage can require one."""
 
 MAX_EXTENSIONS = 100  # a header of this many URIs is no honest request; the rest is not looked at
 

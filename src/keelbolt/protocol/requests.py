@@ -88,6 +88,7 @@ Text = Annotated[str | None, BeforeValidator(_nothing)]
 Id = Annotated[str, Field(min_length=1)]
 Flag = Annotated[bool, BeforeValidator(_boolean)]
 HistoryLength = Annotated[Annotated[int, Field(ge=0, lt=2**31)] | None, BeforeValidator(_no_boolean)]
+Generation = Annotated[Annotated[int, Field(ge=0, lt=2**63)] | None, BeforeValidator(_no_boolean)]
 PageSize = Annotated[Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE)] | None, BeforeValidator(_no_boolean)]
 UnsetPageSize = Annotated[
     Annotated[int, Field(ge=1, lt=2**31)] | None, BeforeValidator(_no_boolean), BeforeValidator(_unset)
@@ -140,10 +141,11 @@ class SendMessageRequest(Request):
 
 
 class GetTaskRequest(Request):
-    """GetTask."""
+    """GetTask. ``current_generation`` is of the generation extension: see docs/reference/streams.md."""
 
     id: Id
     history_length: HistoryLength = None
+    current_generation: Generation = None
 
 
 class ListTasksRequest(Request):

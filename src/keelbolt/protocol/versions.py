@@ -1,13 +1,14 @@
-"""Which version of A2A a request speaks: the A2A-Version header, or the query parameter of the same name.
+"""Which version of A2A a request speaks. The table in docs/reference/protocol.md is executed by the tests.
 
-negotiate("1.0.1")  -> Version.v1_0       only major and minor count
-negotiate(None)     -> Version.v0_3       whoever says nothing is older than the header
+asked("1.0.1")                       -> (Version.v1_0,)                 only major and minor count
+asked("2.0, 0.3")                    -> (Version.v0_3,)                 versions that are not spoken are left out
+chosen((Version.v1_0,), asked(None)) -> Version.v1_0                    the method's name decides
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 
 from keelbolt.errors import VersionNotSupportedError
@@ -27,21 +28,43 @@ ALL = (Version.v0_3, Version.v1_0)
 _SPELLED = re.compile(r"([0-9]{1,5})\.([0-9]{1,5})(?:\.[0-9]{1,5})?", re.ASCII)
 
 
-def negotiate(header: str | None, query: str | None = None, *, supported: Collection[Version] = ALL) -> Version:
-    """The version to answer in. The header goes before the query parameter; an empty one says nothing."""
-    asked = (header or "").strip() or (query or "").strip()
-    if not asked:
-        wanted = "0.3"
-    elif match := _SPELLED.fullmatch(asked):
-        wanted = f"{int(match[1])}.{int(match[2])}"
-    else:
-        wanted = ""
-    for version in supported:
-        if version == wanted:
-            return version
-    shown = f"A2A {wanted}" if wanted else "this version of A2A"  # never the header itself
-    raise VersionNotSupportedError(f"{shown} is not spoken here; this agent speaks {_list(supported)}")
+def asked(header: str | None, query: str | None = None, *, supported: Collection[Version] = ALL) -> tuple[Version, ...]:
+    """The supported versions that a request asks for; empty if it asks for none.
+
+    Both the header and the query parameter are lists with commas. The header goes before the parameter. Raises
+    VersionNotSupportedError if the request asks for versions, and none of them is supported.
+    """
+    given = (header or "").strip() or (query or "").strip()
+    if not given:
+        return ()
+    wanted = [_plain(value.strip()) for value in given.split(",")]
+    found = tuple(Version(value) for value in wanted if value in supported)
+    if not found:
+        raise _not_spoken(wanted[0], supported)
+    return found
 
 
-def _list(versions: Collection[Version]) -> str:
-    return " and ".join(sorted(versions)) or "no version"
+def chosen(
+    candidates: Sequence[Version], wanted: Collection[Version] = (), *, supported: Collection[Version] = ALL
+) -> Version:
+    """The version to answer in. Raises VersionNotSupportedError if no candidate is supported.
+
+    ``candidates`` are the versions that have this method, path or service, the preferred one first. Where there is only
+    one, it is spoken whatever the request asks for.
+    """
+    usable = [version for version in candidates if version in supported]
+    if not usable:
+        raise _not_spoken(candidates[0], supported)
+    return next((version for version in usable if version in wanted), usable[0])
+
+
+def _plain(value: str) -> str:
+    match = _SPELLED.fullmatch(value)
+    return f"{int(match[1])}.{int(match[2])}" if match else ""
+
+
+def _not_spoken(version: str, supported: Collection[Version]) -> VersionNotSupportedError:
+    shown = f"A2A {version}" if version else "this version of A2A"  # never the header itself
+    return VersionNotSupportedError(
+        f"{shown} is not spoken here; this agent speaks {' and '.join(sorted(supported)) or 'no version'}"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -32,6 +32,7 @@ from keelbolt.server.http import respond
 from keelbolt.server.jsonrpc import JsonRpc
 from keelbolt.server.local import at_this_machine
 from keelbolt.server.metrics import MetricsPage
+from keelbolt.server.middleware import Middleware
 from keelbolt.server.operations import OperationsApi
 from keelbolt.server.rates import Rates
 from keelbolt.server.rest import OLDER_CARD, Rest, route
@@ -80,6 +81,7 @@ class A2AServer:
         extended_card: ExtendedCard | None = None,
         admission: Admission | None = None,
         hooks: LifecycleHooks | None = None,
+        middlewares: Sequence[Middleware] = (),
         dependencies: Mapping[Any, Any] | None = None,
         retention: RetentionPolicy | None = None,
         explorer: bool | None = None,
@@ -112,6 +114,7 @@ class A2AServer:
         self._worker = worker
         self._storage = storage
         self._hooks = hooks
+        self._middlewares = tuple(middlewares)
         self._retention = retention
         self._dependencies = dependencies
         self._resolver = Resolver(auth, require_auth=require_auth) if auth is not None else None
@@ -339,11 +342,15 @@ class _Routes:
             resolver=resolver,
             rates=Rates(settings.requests_per_second, settings.request_burst),
             header_bytes=settings.header_bytes,
+            protocols=settings.versions,
             tracing=server.tracing is not None,
         )
-        dispatcher = Dispatcher(self.service, self.cards)
+        middlewares = server._middlewares  # noqa: SLF001
+        dispatcher = Dispatcher(self.service, self.cards, middlewares)
         if server.metrics is not None or server.tracing is not None:
-            dispatcher = WatchedDispatcher(self.service, self.cards, metrics=server.metrics, tracing=server.tracing)
+            dispatcher = WatchedDispatcher(
+                self.service, self.cards, middlewares, metrics=server.metrics, tracing=server.tracing
+            )
         self.dispatcher = dispatcher
         self.metrics = MetricsPage(server.metrics, self.health) if server.metrics is not None else None
         self._hosts = HostCheck(settings) if resolver is None else None

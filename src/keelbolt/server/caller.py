@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,14 +13,20 @@ from keelbolt.protocol.versions import Version
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """``after`` is the last event that the caller has of a stream; the worker sees ``request`` as request_context."""
+    """``after`` is the last event that the caller has of a stream.
+
+    The worker sees ``request`` as ``ctx.request_context``; ``stored`` is kept with the turn.
+    """
 
     principal: Principal = ANONYMOUS
     extensions: tuple[str, ...] = ()
     after: int | None = None
     version: Version = Version.v1_0
-    request: dict[str, Any] = field(default_factory=dict)
+    stored: dict[str, Any] = field(default_factory=dict)
     trace: dict[str, str] | None = None  # the headers of the trace that the request belongs to
+    key: str | None = None  # Idempotency-Key
+    headers: Sequence[tuple[bytes, bytes]] = ()  # of the request, in gRPC its metadata
+    request: dict[str, Any] = field(default_factory=dict)
 
     def in_tenant(self, tenant: str | None) -> Caller:
         """Return the caller within the tenant that the request names. Raises TenantNotFoundError.

@@ -28,11 +28,11 @@ from keelbolt.protocol.card import (
     build_card,
     card_v1,
 )
+from keelbolt.protocol.extensions import GENERATION, RESUME
 from keelbolt.protocol.signatures import CardKey
 from keelbolt.protocol.versions import Version
 from keelbolt.server.caller import Caller
 from keelbolt.server.http import Header, header, respond
-from keelbolt.server.service import RESUME_EXTENSION
 from keelbolt.server.settings import ServerSettings
 
 PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
@@ -88,7 +88,7 @@ class Cards:
         extended: ExtendedCard | None = None,
         key: CardKey | None = None,
     ) -> None:
-        self.config = _with_resume(config)
+        self.config = _with_ours(config, settings)
         self._settings = settings
         self._schemes = schemes or {}
         self._optional = optional_auth
@@ -101,7 +101,7 @@ class Cards:
 
     def replace(self, config: AgentCardConfig) -> None:
         """Another card from now on."""
-        self.config, self._known = _with_resume(config), {}
+        self.config, self._known = _with_ours(config, self._settings), {}
         self._modified = formatdate(usegmt=True).encode()
 
     def encoded(self, base: str = "") -> EncodedCard:
@@ -128,7 +128,7 @@ class Cards:
             if inspect.isawaitable(config):
                 config = await config
         base = base or self._settings.url.rstrip("/") or self.address
-        card = self._card(_with_resume(config), base)
+        card = self._card(_with_ours(config, self._settings), base)
         return to_json(self._signed(card_v1(card) if version is Version.v1_0 else card))
 
     def _card(self, config: AgentCardConfig, base: str) -> dict[str, Any]:
@@ -139,7 +139,8 @@ class Cards:
                 to_v10(self._schemes),
                 requirements_v03(self._schemes, optional=self._optional),
             )
-        return build_card(config, self._interfaces(base), security=security)
+        card = build_card(config, self._interfaces(base), security=security)
+        return card_v1(card) if self._settings.versions == (Version.v1_0,) else card
 
     def _signed(self, card: dict[str, Any]) -> dict[str, Any]:
         if self._key is not None:
@@ -150,7 +151,7 @@ class Cards:
         grpc = self._grpc(base)
         calls = base + "/" if urlsplit(base).path else base  # below a mount, only the path with its slash is ours
         found: list[Interface] = []
-        for version in (Version.v1_0, Version.v0_3):
+        for version in self._settings.versions:
             ours = [Interface(calls, "JSONRPC", version), Interface(base, "HTTP+JSON", version)] if base else []
             if grpc:
                 ours.append(Interface(grpc, "GRPC", version))
@@ -192,12 +193,14 @@ async def serve_jwks(send: Send, key: CardKey) -> None:
     await respond(send, 200, to_json(key.jwks()), headers=((b"cache-control", b"public, max-age=300"),))
 
 
-def _with_resume(config: AgentCardConfig) -> AgentCardConfig:
-    """Streams can be continued: the card says so."""
-    if not config.capabilities.streaming or any(item.uri == RESUME_EXTENSION for item in config.all_extensions):
-        return config
-    resume = ExtensionConfig(uri=RESUME_EXTENSION, description="Streams can be continued after any event.")
-    return config.model_copy(update={"extensions": (*config.extensions, resume)})
+def _with_ours(config: AgentCardConfig, settings: ServerSettings) -> AgentCardConfig:
+    """The card with the extensions that this server adds."""
+    ours = {RESUME: "Streams can be continued after any event."} if config.capabilities.streaming else {}
+    if settings.generation:
+        ours[GENERATION] = "Tasks and events have a generation."
+    known = {item.uri for item in config.all_extensions}
+    more = [ExtensionConfig(uri=uri, description=words) for uri, words in ours.items() if uri not in known]
+    return config.model_copy(update={"extensions": (*config.extensions, *more)}) if more else config
 
 
 _HOST = re.compile(r"[A-Za-z0-9._:\[\]-]+")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack
 from typing import cast
 
 from keelbolt.errors import UnsupportedOperationError
@@ -24,8 +25,10 @@ from keelbolt.protocol.requests import (
 )
 from keelbolt.protocol.types import PAUSED, TaskState
 from keelbolt.protocol.versions import Version
+from keelbolt.server import generation
 from keelbolt.server.caller import Caller
 from keelbolt.server.cards import Cards
+from keelbolt.server.middleware import Middleware, entered
 from keelbolt.server.service import AgentService
 
 logger = logging.getLogger("keelbolt.server")
@@ -36,14 +39,22 @@ NAMELESS_CONFIG = "default"
 class Dispatcher:
     """Runs operations for callers, and writes what they answer."""
 
-    def __init__(self, service: AgentService, cards: Cards) -> None:
+    def __init__(self, service: AgentService, cards: Cards, middlewares: Sequence[Middleware] = ()) -> None:
         self.service = service
         self.cards = cards
+        self._middlewares = middlewares
 
     async def answer(self, operation: Operation, request: Request, caller: Caller, codec: Codec, base: str) -> bytes:
         """The answer of an operation that does not stream; ``base`` is where the caller reached us."""
         logger.debug("%s in A2A %s", operation, caller.version)
         caller = caller.in_tenant(request.tenant)
+        if not self._middlewares:
+            return await self._answer(operation, request, caller, codec, base)
+        async with AsyncExitStack() as stack:
+            caller = await entered(stack, self._middlewares, operation, request, caller)
+            return await self._answer(operation, request, caller, codec, base)
+
+    async def _answer(self, operation: Operation, request: Request, caller: Caller, codec: Codec, base: str) -> bytes:
         service = self.service
         match request:
             case SendMessageRequest():
@@ -89,11 +100,16 @@ class Dispatcher:
         caller = caller.in_tenant(request.tenant)
         # While its user authenticates elsewhere, a task may go on by itself: in 1.0 the stream stays open for that.
         ends_at = (TaskState.input_required,) if codec is v1 else PAUSED
-        if isinstance(request, SendMessageRequest):
-            items = self.service.stream(request, caller, ends_at)
-        else:
-            items = self.service.subscribe(cast("SubscribeToTaskRequest", request), caller, ends_at)
-        try:
+        async with AsyncExitStack() as stack:
+            if self._middlewares:
+                caller = await entered(stack, self._middlewares, operation, request, caller)
+            if isinstance(request, SendMessageRequest):
+                items = self.service.stream(request, caller, ends_at)
+            else:
+                items = self.service.subscribe(cast("SubscribeToTaskRequest", request), caller, ends_at)
+            if generation.in_use(caller):
+                items = generation.numbered(self.service.engine, items, caller)
+            stack.push_async_callback(items.aclose)
             splice = None
             async for item in items:
                 if item.kind == "opened":
@@ -104,5 +120,3 @@ class Dispatcher:
                     splice = splice or codec.Splice(item.task_id, item.context_id)
                     write = splice.artifact_update if item.kind == "artifact" else splice.status_update
                     yield write(item.json), item.seq
-        finally:
-            await items.aclose()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl
@@ -10,10 +10,10 @@ from urllib.parse import parse_qsl
 from starlette.types import Scope
 
 from keelbolt.auth import ANONYMOUS, Principal, Resolver
-from keelbolt.errors import InvalidParamsError, VersionNotSupportedError
-from keelbolt.protocol import extensions
+from keelbolt.errors import InvalidParamsError
+from keelbolt.protocol import extensions, versions
 from keelbolt.protocol.card import AgentCardConfig
-from keelbolt.protocol.versions import Version, negotiate
+from keelbolt.protocol.versions import Version
 from keelbolt.server.caller import Caller
 from keelbolt.server.http import Header, check_headers, header, header_list
 from keelbolt.server.rates import Rates
@@ -29,18 +29,28 @@ class Gate:
         resolver: Resolver | None,
         rates: Rates,
         header_bytes: int = 65_536,
+        protocols: Sequence[Version] = versions.ALL,
         tracing: bool = False,
     ) -> None:
         self._resolver = resolver
         self._tracing = tracing
         self._rates = rates
         self._header_bytes = header_bytes
+        self._versions = protocols
         self._declared = [extensions.Declared(item.uri, item.required) for item in card.all_extensions]
 
     @property
     def authenticates(self) -> bool:
         """Whether callers have names here."""
         return self._resolver is not None
+
+    def asked(self, scope: Scope, query: Mapping[str, str]) -> tuple[Version, ...]:
+        """The versions that the request asks for. Raises VersionNotSupportedError if none of them is spoken here."""
+        return versions.asked(header_list(scope, b"a2a-version"), query.get(versions.HEADER), supported=self._versions)
+
+    def version(self, candidates: Sequence[Version], asked: Collection[Version]) -> Version:
+        """The version of a method or path. Raises VersionNotSupportedError if it is not spoken here."""
+        return versions.chosen(candidates, asked, supported=self._versions)
 
     async def principal(self, scope: Scope) -> Principal:
         """Who calls. Raises HeadersTooLargeError, an AuthError, or RateLimitedError."""
@@ -57,7 +67,8 @@ class Gate:
         active = extensions.activate(asked, self._declared) if self._declared else ()
         after = header(scope, b"last-event-id") or query.get("afterSeq")
         trace = _trace(scope) if self._tracing else None
-        return Caller(principal, active, _seq(after), version, trace=trace)
+        key = header(scope, b"idempotency-key")
+        return Caller(principal, active, _seq(after), version, trace=trace, key=key, headers=scope["headers"])
 
 
 def resumed(caller: Caller, params: Mapping[str, Any]) -> Caller:
@@ -79,21 +90,6 @@ def resumed(caller: Caller, params: Mapping[str, Any]) -> Caller:
 def query_of(scope: Scope) -> dict[str, str]:
     raw = scope.get("query_string", b"")
     return dict(parse_qsl(raw.decode("latin-1"), keep_blank_values=True)) if raw else {}
-
-
-def version_of(scope: Scope, query: Mapping[str, str]) -> Version | None:
-    """The version that the request asks for; None: it does not say."""
-    asked, param = header(scope, b"a2a-version"), query.get("A2A-Version")
-    if not (asked or "").strip() and not (param or "").strip():
-        return None
-    return negotiate(asked, param)
-
-
-def agreed(asked: Version | None, named: Version) -> Version:
-    """The version of a method or path, which the request may also have asked for by name."""
-    if asked is not None and asked is not named:
-        raise VersionNotSupportedError(f"this is asked for in A2A {asked}, but is an operation of {named}")
-    return named
 
 
 def echoed(scope: Scope, caller: Caller) -> tuple[Header, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
@@ -16,7 +15,7 @@ from keelbolt.protocol.versions import Version
 from keelbolt.server.caller import Caller
 from keelbolt.server.dispatch import Dispatcher
 from keelbolt.server.failures import explain, failure_headers
-from keelbolt.server.gate import Gate, agreed, echoed, query_of, resumed, version_of
+from keelbolt.server.gate import Gate, echoed, query_of, resumed
 from keelbolt.server.http import ClientGone, check_content_type, header_list, parsed, read_body, respond, while_there
 from keelbolt.server.sse import Streams, respond_event
 from keelbolt.storage import new_id
@@ -42,10 +41,11 @@ class JsonRpc:
             check_content_type(scope)
             principal = await self._gate.principal(scope)
             body = await read_body(scope, receive, self._limits.body_bytes, self._limits.body_seconds)
-            version = version_of(scope, query)
+            asked = self._gate.asked(scope, query)
+            version = asked[0] if asked else None
             call = await parsed(len(body), partial(jsonrpc.parse, body, limits=self._limits))
             operation, named = call.resolve()
-            version = agreed(version, named)
+            version = self._gate.version((named,), asked)
             caller = self._gate.caller(principal, scope, query, version)
             request = await parsed(len(body), partial(self._decode, operation, version, call))
             del body  # the request may take long; its bytes are not needed again
@@ -53,7 +53,9 @@ class JsonRpc:
                 caller = resumed(caller, call.params)
                 await self._stream(scope, receive, send, call, request, caller, version)
                 return
-            codec = _DIALECT if operation is Operation.list_tasks and version is Version.v0_3 else CODECS[version]
+            codec = (
+                dialect.PLAIN_LIST if operation is Operation.list_tasks and version is Version.v0_3 else CODECS[version]
+            )
             base = self._dispatcher.cards.base(scope)
             answer = await while_there(receive, self._dispatcher.answer(operation, request, caller, codec, base))
             await respond(send, 200, jsonrpc.result(call.id, answer), headers=echoed(scope, caller))
@@ -100,12 +102,3 @@ class JsonRpc:
             await respond_event(send, body)  # clients of 0.3 that asked for a stream can't read anything else
         else:
             await respond(send, status, body, headers=failure_headers(error))
-
-
-class _Dialect:
-    """0.3 has no tasks/list of its own: see `dialect.task_list`."""
-
-    task_list = staticmethod(dialect.task_list)
-
-
-_DIALECT: Any = _Dialect

@@ -1,4 +1,4 @@
-"""The HTTP+JSON binding: 1.0 at the root (also under a tenant), 0.3 under /v1."""
+"""The HTTP+JSON binding: 1.0 at the root (also under a tenant), 0.3 under /v1, and at the root if it is asked for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from keelbolt.protocol.versions import Version
 from keelbolt.server.caller import Caller
 from keelbolt.server.dispatch import Dispatcher
 from keelbolt.server.failures import explain, failure_headers
-from keelbolt.server.gate import Gate, agreed, echoed, query_of, resumed, version_of
+from keelbolt.server.gate import Gate, echoed, query_of, resumed
 from keelbolt.server.http import (
     A2A_JSON,
     JSON,
@@ -64,40 +64,48 @@ class Route:
     """What a path asks for."""
 
     operation: Operation
-    version: Version
-    params: Mapping[str, Any]
+    versions: tuple[Version, ...]  # that have this path, the preferred one first
+    names: Mapping[str, str]  # parts of the path
+    tenant: str | None = None
+
+    def params(self, version: Version) -> dict[str, Any]:
+        """The parameters in the path, by the names that this version has for them."""
+        found = _names(self.operation, version, self.names)
+        return found if self.tenant is None else {"tenant": self.tenant, **found}
 
 
 def route(method: str, path: str) -> Route | None:
     """The route of a request, or None; the path is decoded already. Raises MethodNotFoundError for a wrong method."""
     if path.startswith("/v1/"):
-        return _found(method, path[3:], Version.v0_3, {})
+        return _found(method, path[3:], _OLD)
     if path == OLDER_CARD:
-        return _found(method, _OLD_CARD, Version.v0_3, {})
+        return _found(method, _OLD_CARD, _OLD)
     tenant, slash, rest = path[1:].partition("/")
-    found = _found(method, path, Version.v1_0, {})
+    found = _found(method, path, _EITHER)
     if found is None and tenant and slash:
-        found = _found(method, f"/{rest}", Version.v1_0, {"tenant": tenant})
+        found = _found(method, f"/{rest}", _NEW, tenant)
     return found
 
 
-def _found(method: str, path: str, version: Version, params: dict[str, Any]) -> Route | None:
-    if version is Version.v1_0 and path == _OLD_CARD:
+_OLD, _NEW, _EITHER = (Version.v0_3,), (Version.v1_0,), (Version.v1_0, Version.v0_3)
+
+
+def _found(method: str, path: str, versions: tuple[Version, ...], tenant: str | None = None) -> Route | None:
+    if path == _OLD_CARD and versions is not _OLD:
         return None
     for methods, pattern, operation in _COMPILED:
         if match := pattern.fullmatch(path):
             if method not in methods:
                 continue
-            return Route(operation, version, params | _names(operation, version, match))
+            return Route(operation, versions, match.groupdict(), tenant)
     if any(pattern.fullmatch(path) for _, pattern, _ in _COMPILED):
         raise MethodNotFoundError(f"this path does not take {method}")
     return None
 
 
-def _names(operation: Operation, version: Version, match: re.Match[str]) -> dict[str, Any]:
-    found: dict[str, Any] = match.groupdict()
+def _names(operation: Operation, version: Version, found: Mapping[str, str]) -> dict[str, Any]:
     if "task" not in found:
-        return found
+        return dict(found)
     task, config = found["task"], found.get("config")
     if version is Version.v1_0 or operation is Operation.create_push_config:
         named: dict[str, Any] = {"taskId": task}
@@ -117,14 +125,15 @@ class Rest:
         self._limits = dispatcher.service.settings.limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, found: Route) -> None:
-        version = found.version
+        version = found.versions[0]
         try:
             query = query_of(scope)
             principal = await self._gate.principal(scope)
-            agreed(version_of(scope, query), version)
-            params, size = await self._params(scope, receive, found, query)
+            version = self._gate.version(found.versions, self._gate.asked(scope, query))
+            given, size = await self._params(scope, receive, query)
+            params = given | found.params(version)
             caller = self._gate.caller(principal, scope, query, version)
-            codec, request = await parsed(size, partial(self._decode, found, params))
+            codec, request = await parsed(size, partial(self._decode, found, version, params))
             if found.operation.streams:
                 caller = resumed(caller, params)
                 await self._stream(scope, receive, send, request, caller, codec, version)
@@ -140,10 +149,8 @@ class Rest:
         except Exception as error:  # noqa: BLE001 - every failure has an answer
             await self.fail(scope, send, error, version)
 
-    async def _params(
-        self, scope: Scope, receive: Receive, found: Route, query: Mapping[str, str]
-    ) -> tuple[dict[str, Any], int]:
-        """Return what the query, the body and the path say together, and the size of the body."""
+    async def _params(self, scope: Scope, receive: Receive, query: Mapping[str, str]) -> tuple[dict[str, Any], int]:
+        """Return what the query and the body say together, and the size of the body."""
         size = 0
         given: dict[str, Any] = {name: value for name, value in query.items() if name != "A2A-Version"}
         if scope["method"] == "POST":
@@ -155,12 +162,14 @@ class Rest:
                 raise InvalidRequestError("the body is an object")
             given.update(value)
         bounded(given, self._limits)
-        return given | dict(found.params), size
+        return given, size
 
-    def _decode(self, found: Route, params: dict[str, Any]) -> tuple[Codec, Request]:
-        if found.version is Version.v1_0:
+    def _decode(self, found: Route, version: Version, params: dict[str, Any]) -> tuple[Codec, Request]:
+        if version is Version.v1_0:
             return v1, v1.decode(found.operation, params, limits=self._limits)
         request = dialect.decode(found.operation, params, limits=self._limits)
+        if Version.v1_0 in found.versions:  # a path of 1.0, asked for in 0.3: clients that do so read plain JSON
+            return (dialect.PLAIN_LIST if found.operation is Operation.list_tasks else plain_v03), request
         message = params.get("message", params.get("request"))
         plain = isinstance(message, dict) and "parts" in message
         return (plain_v03 if plain else v03_proto), request

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
@@ -34,6 +34,7 @@ from keelbolt.protocol.requests import (
 )
 from keelbolt.protocol.types import PAUSED, Part, TaskState
 from keelbolt.protocol.versions import Version
+from keelbolt.server import generation
 from keelbolt.server.admission import Admission, Admitted
 from keelbolt.server.caller import Caller
 from keelbolt.server.settings import ServerSettings
@@ -71,6 +72,10 @@ class Item:
     seq: int | None = None
     task_id: str = ""
     context_id: str = ""
+
+    def with_json(self, json: bytes) -> Item:
+        """The same item with another body."""
+        return replace(self, json=json)
 
 
 OPENED = Item("opened", b"")
@@ -111,7 +116,8 @@ class AgentService:
             if task.record.direct and task.view.state.terminal:
                 return Answer(to_json(from_json(task.view.status)["message"]), message=True)
         length = configuration.history_length if configuration is not None else None
-        return Answer(await self.engine.store.task_json(task, history_length=length))
+        numbered = generation.in_use(caller)
+        return Answer(await self.engine.store.task_json(task, history_length=length, generation=numbered))
 
     async def _send(self, request: SendMessageRequest, caller: Caller) -> Sent:
         configuration = request.configuration
@@ -133,6 +139,9 @@ class AgentService:
             _beside(request, caller),
             metadata,
             push=push,
+            key=caller.key,
+            request=caller.request,
+            generation=generation.expected(request, caller),
         )
         message = request.message
         if config is None or task_id is None:
@@ -150,7 +159,7 @@ class AgentService:
         try:
             return await admission.admit(request, caller, self.tasks)
         except ProtocolError:
-            if not await self.tasks.knows(request.message, caller.principal):
+            if not await self.tasks.knows(request.message, caller.principal, key=caller.key):
                 raise
             return Admitted()
 
@@ -253,7 +262,10 @@ class AgentService:
 
     async def get(self, request: GetTaskRequest, caller: Caller) -> bytes:
         task = await self.tasks.load(request.id, caller.principal)
-        return await self.engine.store.task_json(task, history_length=request.history_length)
+        if (known := generation.known(request, caller)) is not None:
+            task = await generation.newer(self.engine, task, known, self.settings.long_poll_seconds)
+        length, numbered = request.history_length, generation.in_use(caller)
+        return await self.engine.store.task_json(task, history_length=length, generation=numbered)
 
     async def list(self, request: ListTasksRequest, caller: Caller) -> TaskPage:
         after = request.status_timestamp_after
@@ -272,7 +284,7 @@ class AgentService:
     async def cancel(self, request: CancelTaskRequest, caller: Caller) -> bytes:
         metadata, words = _bounded(request.metadata), self.settings.cancel_words
         task = await self.tasks.cancel(request.id, caller.principal, metadata=metadata, words=words)
-        return await self.engine.store.task_json(task)
+        return await self.engine.store.task_json(task, generation=generation.in_use(caller))
 
     # -------------------------------------------------------------------------------------------------------- push
 
@@ -292,7 +304,7 @@ class AgentService:
 
 def _beside(request: SendMessageRequest, caller: Caller) -> dict[str, Any]:
     """What the worker is told about the request, beside its message. It is kept with the turn."""
-    told = dict(caller.request)
+    told = dict(caller.stored)
     if metadata := _bounded(request.metadata):
         told[REQUEST_METADATA] = metadata
     if caller.extensions:

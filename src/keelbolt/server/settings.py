@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, get_args
 from keelbolt.errors import InvalidValue
 from keelbolt.explorer import checked_prefix
 from keelbolt.protocol.limits import Limits
+from keelbolt.protocol.versions import ALL, Version
 
 Operators = Literal["none", "loopback"]
 
@@ -23,12 +24,15 @@ class ServerSettings:
 
     url: str = ""  # where clients reach the agent; empty: as the request says
     grpc_url: str = ""  # where they reach it by gRPC, host:port; empty: the same host, at the port of gRPC
+    protocols: Sequence[str] = ("1.0", "0.3")  # the versions of A2A that are spoken
     trust_proxy: bool = False  # believe X-Forwarded-Proto and X-Forwarded-Host
     body_bytes: int = 10 * 1024 * 1024
     body_seconds: float = 60.0  # until the whole body is here
     header_bytes: int = 65_536  # path, query and headers together
     header_seconds: float = 15.0  # until all headers are here
     blocking_seconds: float = 0.0  # a blocking send is answered after so long at the latest; 0: when the turn is over
+    generation: bool = False  # declare the generation extension in the card
+    long_poll_seconds: float = 20.0  # a GetTask that waits for a newer generation is answered after so long
     heartbeat_stream_seconds: float = 4.0  # the official SDK clients give up after 5 s of silence
     streams: int = 10_000  # open at once in this process; more are answered with 503
     streams_each: int = 1_000  # of them, those of one owner; 0: all. Callers without a name share the whole
@@ -52,8 +56,15 @@ class ServerSettings:
 
     def __post_init__(self) -> None:
         checked_prefix(self.explorer_prefix)
+        if isinstance(self.protocols, str) or not self.protocols or not set(self.protocols) <= set(ALL):
+            raise InvalidValue(f"protocols are some of {', '.join(ALL)}, not {self.protocols!r}")
         if self.operators not in get_args(Operators):
             raise InvalidValue(f"operators is one of {', '.join(get_args(Operators))}, not {self.operators!r}")
+
+    @property
+    def versions(self) -> tuple[Version, ...]:
+        """The versions of A2A that are spoken, the newest first."""
+        return tuple(version for version in reversed(ALL) if version in self.protocols)
 
     @property
     def limits(self) -> Limits:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -17,6 +17,7 @@ from keelbolt.protocol.requests import Request, SendMessageRequest
 from keelbolt.server.caller import Caller
 from keelbolt.server.cards import Cards
 from keelbolt.server.dispatch import Dispatcher
+from keelbolt.server.middleware import Middleware
 from keelbolt.server.service import AgentService
 
 
@@ -24,9 +25,15 @@ class WatchedDispatcher(Dispatcher):
     """Counts and traces every operation."""
 
     def __init__(
-        self, service: AgentService, cards: Cards, *, metrics: Metrics | None, tracing: Tracing | None
+        self,
+        service: AgentService,
+        cards: Cards,
+        middlewares: Sequence[Middleware] = (),
+        *,
+        metrics: Metrics | None,
+        tracing: Tracing | None,
     ) -> None:
-        super().__init__(service, cards)
+        super().__init__(service, cards, middlewares)
         self._metrics = metrics
         self._tracing = tracing
 
@@ -71,7 +78,7 @@ class WatchedDispatcher(Dispatcher):
         """The caller with the trace, which is stored with the turn."""
         if self._tracing is None:
             return caller
-        return replace(caller, request={**caller.request, CARRIER: self._tracing.carrier()})
+        return replace(caller, stored={**caller.stored, CARRIER: self._tracing.carrier()})
 
     def _count(self, operation: Operation, outcome: str, started: float) -> None:
         if self._metrics is not None:

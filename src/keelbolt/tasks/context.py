@@ -14,6 +14,7 @@ from pydantic_core import to_json
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.errors import CommitRefused, InvalidAgentResponseError, InvalidValue, LeaseLost, TurnEnded
+from keelbolt.observability.tracing import carried
 from keelbolt.protocol.modes import accepts
 from keelbolt.protocol.types import Artifact, Message, Part, TaskState, encode
 from keelbolt.storage import new_id
@@ -55,9 +56,12 @@ class TaskContext:
         history: bytes,
         artifacts: Sequence[bytes],
         rewind: Mapping[str, bytes] | None = None,
+        request_context: dict[str, Any] | None = None,
     ) -> None:
         record = run.journal.task.record
         self.message = message
+        self.request_context: dict[str, Any] = request_context or {}
+        """What middlewares put beside the message. It is never stored: after a takeover it is empty."""
         self.task_id: str = record.task_id
         self.context_id: str = record.context_id
         self.attempt: int = run.journal.claim.attempt
@@ -148,9 +152,9 @@ class TaskContext:
         return Principal.from_json(self._turn.principal) if self._turn.principal else ANONYMOUS
 
     @property
-    def request_context(self) -> dict[str, Any]:
-        """What the server's middleware put beside the message. It is stored with the task: keep secrets out of it."""
-        return self._turn.request
+    def trace(self) -> dict[str, str] | None:
+        """The headers of the trace that the request belongs to, where tracing is on."""
+        return carried(self._turn.request)
 
     @property
     def request_metadata(self) -> dict[str, Any]:

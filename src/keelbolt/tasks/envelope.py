@@ -41,14 +41,20 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What comes with a message: who sends it, what they take as an answer, what middleware adds."""
+    """What comes with a message: who sends it, what they take as an answer, what middlewares add.
+
+    ``request`` becomes ``ctx.request_context`` and stays in this process; ``stored`` is kept with the turn.
+    """
 
     principal: Principal = ANONYMOUS
     accepts: Sequence[str] = ()
-    request: Mapping[str, Any] = field(default_factory=dict)
+    stored: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)  # of the task that the message makes
     before: Sequence[Note] = ()  # what the log of the task that the message makes begins with
     push: NewPush | None = None  # a push config that the task is made with
+    key: str | None = None  # the Idempotency-Key of the request
+    request: Mapping[str, Any] = field(default_factory=dict)
+    generation: int | None = None  # that the task must have which the message continues
 
     @property
     def lane(self) -> str:
@@ -57,7 +63,7 @@ class Envelope:
 
     def turn(self, number: int, message_id: str) -> Turn:
         who = {name: value for name, value in self.principal.to_json().items() if value}
-        return Turn(number, message_id, list(self.accepts), dict(self.request), who)
+        return Turn(number, message_id, list(self.accepts), dict(self.stored), who)
 
 
 ALONE = Envelope()

@@ -8,7 +8,7 @@ is interrupted is finished by the next one in the same partition.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 from pydantic_core import from_json, to_json
 
@@ -32,7 +32,6 @@ from keelbolt.tasks.families import (
 from keelbolt.tasks.files import drop_files, has_files
 from keelbolt.tasks.lifecycle import Cancel, apply
 from keelbolt.tasks.notes import append_notes
-from keelbolt.tasks.sends import send_key
 from keelbolt.tasks.store import StoredTask, TaskStore
 
 BATCH = 500  # operations of one commit
@@ -167,28 +166,12 @@ async def _finish(store: TaskStore, partition: str, task_id: str) -> None:
 
 
 async def _sends(store: TaskStore, task: StoredTask) -> list[Operation]:
-    """Deletes the keys under which this task was made or reached; the id of a message may be another task's key."""
-    keys = dict.fromkeys([send_key(message_id) async for message_id in _message_ids(store, task)])
-    if task.record.key is not None:
-        keys[task.record.key] = None
-    found = await store.kernel.get_many(task.partition, SENDS, keys) if keys else ()
-    return [
-        Delete(SENDS, send.key)
-        for send in found
-        if send is not None and from_json(send.body)["task"] == task.record.task_id
-    ]
-
-
-async def _message_ids(store: TaskStore, task: StoredTask) -> AsyncIterator[str]:
-    """The ids of all messages that reached this task: said already, or still in its inbox."""
-    task_id = task.record.task_id
-    for stretch in await store.values(task.partition, task_id, task.view.history):
-        for message in from_json(b"[%b]" % stretch):
-            if message["role"] == "ROLE_USER":
-                yield message["messageId"]
-    after = None
-    while (page := await store.kernel.read_log(task.partition, INBOX, task_id, after=after)).entries:
-        for entry in page.entries:
-            if entry.kind == "message":
-                yield from_json(entry.data)["message"]["messageId"]
-        after = page.entries[-1].seq
+    """Deletes the keys under which this task was made or reached."""
+    query, cursor = Query(SENDS, {"task": task.record.task_id}), None
+    found: list[Operation] = []
+    while True:
+        page = await store.kernel.find(task.partition, query, cursor=cursor)
+        found += [Delete(SENDS, record.key) for record in page.records]
+        cursor = page.cursor
+        if cursor is None:
+            return found

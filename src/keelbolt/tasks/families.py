@@ -7,7 +7,7 @@ from keelbolt.storage import Collection, Family, Index
 TASKS = "tasks"  # task id → where it stands: narrow, rewritten when its status changes
 SNAPSHOTS = "task_snapshots"  # task id → what its log amounts to, up to some seq
 SEGMENTS = "task_segments"  # task id/spool/number → a stretch of an artifact or of the history, written once
-SENDS = "task_sends"  # message id → the task it made or reached, and a digest of its body
+SENDS = "task_sends"  # key of a repeated send → the task it made or reached, and a digest of its body: see sends.py
 CONTEXTS = "task_contexts"  # context id → what the worker keeps about the conversation
 PUSH_CONFIGS = "task_push_configs"  # task id/config id → where to tell about the task
 PUSH_CURSORS = "task_push_cursors"  # task id/config id → up to where it was told, and what went wrong
@@ -35,7 +35,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Collection(SNAPSHOTS),
     Collection(SEGMENTS),
-    Collection(SENDS),
+    Collection(SENDS, fields={"task": str}, indexes=(Index("task", equal=("task",)),)),
     Collection(CONTEXTS, indexes=(Index("key"),)),
     Collection(PUSH_CONFIGS, fields={"task": str}, indexes=(Index("task", equal=("task",)), Index("key"))),
     Collection(PUSH_CURSORS),

@@ -7,11 +7,13 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from keelbolt.auth.principal import Principal
 from keelbolt.errors import (
     CommitRefused,
     ContextMismatchError,
     InvalidTaskRequest,
     StorageBusy,
+    TaskGenerationMismatchError,
     TaskNotAcceptingMessagesError,
     TaskTerminalStateError,
     TooLarge,
@@ -21,6 +23,7 @@ from keelbolt.storage import Claim, Enqueue, FieldIn, Head, Operation, new_id
 from keelbolt.tasks.envelope import ALONE, Envelope, Sent
 from keelbolt.tasks.events import Events
 from keelbolt.tasks.families import EVENTS, INBOX, QUEUE, SENDS, TASKS, lane_of
+from keelbolt.tasks.ids import check_context_id
 from keelbolt.tasks.inbox import post
 from keelbolt.tasks.journal import Journal
 from keelbolt.tasks.lifecycle import Answer, Start, apply
@@ -37,7 +40,6 @@ from keelbolt.tasks.view import TaskView
 
 RETRIES = 50
 MAX_WAITING = 100  # messages that wait for a running task
-MAX_CONTEXT_ID = 1000  # characters
 RUNNING = (TaskState.submitted.name, TaskState.working.name)
 
 
@@ -61,9 +63,9 @@ class Intake:
         ``task_id`` names that task where the message does not: a repeat is known by what its client wrote.
         """
         text = checked_message(message)
+        send = self.send_of(message, text, envelope.principal, envelope.key)
         if task_id is not None and message.task_id is None:
             message = message.model_copy(update={"task_id": task_id})
-        send = Send(message.message_id, text, once=self.settings.repeated_send == "same")
         partition = envelope.principal.partition
         try:
             if message.task_id is None:
@@ -71,6 +73,10 @@ class Intake:
             return await self._continue(partition, message, send, envelope)
         except TooLarge as error:
             raise InvalidTaskRequest("the message is too large; send large files by URL") from error
+
+    def send_of(self, message: Message, text: bytes, principal: Principal, key: str | None = None) -> Send:
+        """The message as a send, with the keys by which a repeat of it is known."""
+        return Send.of(message, text, principal, repeated=self.settings.repeated_send, key=key)
 
     async def _create(
         self, partition: str, message: Message, send: Send, envelope: Envelope, ids: tuple[str, str] | None = None
@@ -98,9 +104,11 @@ class Intake:
             if envelope.push is not None:
                 operations += [envelope.push.put(task_id), nudge(partition, task_id, envelope.push.config_id)]
             task.view.apply(notes)
+            self._keep_request(partition, task_id, message, envelope)
             try:
                 receipt = await self.kernel.commit(partition, *operations)
             except CommitRefused as refusal:
+                self._drop_request(partition, task_id, message)
                 if getattr(refusal.check, "collection", None) != SENDS:
                     raise
                 return await self._repeated(partition, send)
@@ -141,6 +149,15 @@ class Intake:
         self.runner.told(task)
         return self.runner.run(Journal(self.store, self.events, task, claim), message)
 
+    def _keep_request(self, partition: str, task_id: str, message: Message, envelope: Envelope) -> None:
+        """Before the commit: the turn may begin in this process before the sender continues."""
+        if envelope.request and self.runner is not None:
+            self.runner.requests.put((partition, task_id, message.message_id), envelope.request)
+
+    def _drop_request(self, partition: str, task_id: str, message: Message) -> None:
+        if self.runner is not None:
+            self.runner.requests.take((partition, task_id, message.message_id))
+
     async def _repeated(self, partition: str, send: Send) -> Sent:
         task_id = await send.reached(self.kernel, partition)
         if task_id is None:
@@ -168,6 +185,10 @@ class Intake:
             if message.context_id is not None and message.context_id != task.record.context_id:
                 raise ContextMismatchError(message.task_id, message.context_id)
             state = task.view.state
+            if envelope.generation is not None and envelope.generation != task.view.generation:
+                raise TaskGenerationMismatchError(
+                    message.task_id, expected=envelope.generation, found=task.view.generation
+                )
             try:
                 if state.terminal:
                     raise TaskTerminalStateError(message.task_id, state)
@@ -175,6 +196,7 @@ class Intake:
                     return await self._answer(task, message, send, envelope, here=here)
                 return await self._double_text(task, message, send, envelope)
             except CommitRefused as refusal:
+                self._drop_request(partition, message.task_id, message)
                 # The task moved on, or the same message came at the same time: look again. If somebody else still
                 # holds its work item (a nudge that came late), that one, or whoever follows it, begins the turn.
                 here = here and refusal.reason != "held"
@@ -206,6 +228,7 @@ class Intake:
                 append_notes(record.task_id, notes),
                 *nudges(task.partition, record, notes),
             ]
+            self._keep_request(task.partition, record.task_id, message, envelope)
             try:
                 receipt = await self.kernel.commit(task.partition, *operations)
             except asyncio.CancelledError:
@@ -234,9 +257,11 @@ class Intake:
             "source": envelope.principal.owner,
             **envelope.turn(0, message.message_id).json(),
         }
-        await self._post(
-            task, "message", body, FieldIn(TASKS, record.task_id, "state", RUNNING), *send.insert(record.task_id)
-        )
+        self._keep_request(task.partition, record.task_id, message, envelope)
+        checks: list[Operation] = [FieldIn(TASKS, record.task_id, "state", RUNNING)]
+        if envelope.generation is not None:
+            checks.append(Head(EVENTS, record.task_id, task.view.head))
+        await self._post(task, "message", body, *checks, *send.insert(record.task_id))
         return Sent(task, self._local(task.partition, record.task_id))
 
     async def _post(self, task: StoredTask, kind: str, body: dict[str, Any], *operations: Operation) -> None:
@@ -259,9 +284,8 @@ def checked_message(message: Message) -> bytes:
         raise InvalidTaskRequest("a message that is sent has the role user")
     if not message.parts:
         raise InvalidTaskRequest("a message has at least one part")
-    context_id = message.context_id or ""
-    if len(context_id) > MAX_CONTEXT_ID or "\0" in context_id:
-        raise InvalidTaskRequest(f"a context id has at most {MAX_CONTEXT_ID} characters, and no NUL among them")
+    if message.context_id:
+        check_context_id(message.context_id)
     try:
         return encode(message)
     except ValueError as error:

@@ -34,7 +34,7 @@ from keelbolt.tasks.listing import list_tasks, newest_record
 from keelbolt.tasks.notes import Note, append_notes
 from keelbolt.tasks.pushes import nudges
 from keelbolt.tasks.queries import ListTasksQuery
-from keelbolt.tasks.sends import Send
+from keelbolt.tasks.sends import Send, named
 from keelbolt.tasks.store import StoredTask
 
 ANSWER_SECONDS = 2.8  # the official SDK clients give up after 5 s
@@ -50,9 +50,9 @@ class TaskManager(Intake):
         """The task; raises TaskNotFoundError."""
         return await self.store.load(principal.partition, task_id)
 
-    async def knows(self, message: Message, principal: Principal = ANONYMOUS) -> bool:
-        """Whether this very message was sent before. Raises MessageReused if its id was, with another body."""
-        send = Send(message.message_id, checked_message(message), once=self.settings.repeated_send == "same")
+    async def knows(self, message: Message, principal: Principal = ANONYMOUS, *, key: str | None = None) -> bool:
+        """Whether a send of this message is a repeat. Raises IdempotencyKeyReused, or MessageReused."""
+        send = self.send_of(message, checked_message(message), principal, key)
         return await send.reached(self.kernel, principal.partition) is not None
 
     async def waiting(self, context_id: str, principal: Principal = ANONYMOUS) -> str | None:
@@ -191,7 +191,7 @@ class TaskManager(Intake):
         turn = task.record.turn
         who = owner_of(task.partition, task.record) or principal
         envelope = Envelope(who, turn.accepts, turn.request, task.view.metadata)
-        send = Send(message.message_id, checked_message(message))  # once, whatever repeated_send says
+        send = Send(checked_message(message), (named("requeue", task_id),))  # whatever repeated_send says
         sent = await self._create(task.partition, message, send, envelope)
         await drop(self.store, task.partition, task_id)
         return sent

@@ -128,11 +128,11 @@ class Mirror:
 
     # ---------------------------------------------------------------------------------------------------------- write
 
-    async def create(self, partition: str, context_id: str, message: Message, *, once: bool) -> Task:
-        """Have the storage make a task; it gives the id. ``once``: the same message makes no other one."""
+    async def create(self, partition: str, context_id: str, message: Message, *, key: str | None) -> Task:
+        """Have the storage make a task; it gives the id. A ``key`` that made one before returns that task."""
         # A storage knows no owners: without its name in the key, one owner would be answered another one's task.
-        owner = "" if partition == ANONYMOUS.partition else f"{partition}/"
-        key = f"{owner}{message.message_id}" if once else None
+        if key is not None and partition != ANONYMOUS.partition:
+            key = f"{partition}/{key}"
         task: Task = await asked(self.storage.create_task(context_id, message, idempotency_key=key), self)
         if partition != ANONYMOUS.partition and not (task.metadata or {}).get(OWNER):
             await asked(self.storage.update_task(task.id, task_metadata={OWNER: partition}), self)

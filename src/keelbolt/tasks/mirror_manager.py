@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.errors import (
     UnsupportedOperationError,
@@ -37,13 +39,16 @@ class MirrorManager(TaskManager):
     async def _create(
         self, partition: str, message: Message, send: Send, envelope: Envelope, ids: tuple[str, str] | None = None
     ) -> Sent:
-        mirror, name = self.mirror, f"{partition}/{send.key}"
-        async with mirror.kernel.lock(name):
+        mirror = self.mirror
+        name = f"{partition}/{send.keys[0]}" if send.keys else ""
+        async with AsyncExitStack() as locks:
+            for key in sorted(send.keys):
+                await locks.enter_async_context(mirror.kernel.lock(f"{partition}/{key}"))
             if await send.reached(self.kernel, partition) is not None:
                 return await self._repeated(partition, send)
             # If this fails half-way, the message that is sent again must find the task that it made.
-            context_id = message.context_id or mirror.contexts.setdefault(name, new_id())
-            task = await mirror.create(partition, context_id, message, once=send.once)
+            context_id = message.context_id or (mirror.contexts.setdefault(name, new_id()) if name else new_id())
+            task = await mirror.create(partition, context_id, message, key=send.keys[0] if send.keys else None)
             known = await TaskStore.find(self.store, partition, task.id)
             if known is not None or task.status.state is not TaskState.submitted:  # it was sent to an earlier process
                 return Sent(await self.store.load(partition, task.id), self._local(partition, task.id), repeated=True)

@@ -66,7 +66,6 @@ class TaskRecord:
     turn: Turn
     metadata: dict[str, Any] = field(default_factory=dict)
     direct: bool = False  # the answer of this task is a message, not a task
-    key: str | None = None  # of the send that makes it once per context (`Storage.create_task`)
     version: int = 0
     push: tuple[str, ...] = ()  # the push configs of the task, by their ids
 
@@ -82,8 +81,6 @@ class TaskRecord:
             more += b',"metadata":' + to_json(self.metadata)
         if self.direct:
             more += b',"direct":true'
-        if self.key is not None:
-            more += b',"key":' + to_json(self.key)
         return b'{"contextId":%b,"created":%d,"updated":%d,"status":%b,"turn":%b%b}' % (
             to_json(self.context_id),
             self.created,
@@ -118,7 +115,6 @@ class TaskRecord:
             Turn.from_json(body["turn"]),
             body.get("metadata", {}),
             body.get("direct", False),
-            body.get("key"),
             stored.version,
             push_of(stored),
         )

@@ -191,7 +191,8 @@ class Run:
                 )
                 if artifact.turn < task.view.turn
             ]
-        return TaskContext(self, message, history, artifacts, await self._rewind())
+        request = self.runner.requests.take((*self.key, message.message_id))
+        return TaskContext(self, message, history, artifacts, await self._rewind(), request)
 
     async def _rewind(self) -> dict[str, bytes]:
         """The artifacts that an earlier run of this turn wrote to, as they were before the turn."""

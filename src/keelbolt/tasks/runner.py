@@ -23,6 +23,7 @@ from keelbolt.tasks.journal import Journal
 from keelbolt.tasks.lease import Lease, cancelled, give_back
 from keelbolt.tasks.lifecycle import End, Start
 from keelbolt.tasks.notes import OtherNote
+from keelbolt.tasks.request_contexts import RequestContexts
 from keelbolt.tasks.run import Run
 from keelbolt.tasks.settings import TaskSettings
 from keelbolt.tasks.store import StoredTask, TaskStore
@@ -69,6 +70,7 @@ class Runner:
             store.kernel, seconds=settings.lease_seconds, heartbeat=settings.heartbeat_seconds, lost=self._lost
         )
         self.runs: dict[tuple[str, str], Run] = {}
+        self.requests = RequestContexts()
         self._reserved = 0
         self._draining = False
         self._young: list[Run] = []  # began in the last moments

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, get_args
 from keelbolt.errors import InvalidValue
 
 DoubleText = Literal["enqueue", "reject", "interrupt"]
-RepeatedSend = Literal["same", "new"]
+RepeatedSend = Literal["auto", "same", "new"]
 
 _WORDS = {"double_text": get_args(DoubleText), "repeated_send": get_args(RepeatedSend)}
 
@@ -28,9 +28,7 @@ class TaskSettings:
     drain_seconds: float = 10.0  # at shut-down, running tasks get so long before they are handed over
     sleep_hold_seconds: float = 1.0  # a ctx.sleep longer than this frees its slot
     double_text: DoubleText = "enqueue"  # a message to a running task: wait for the turn's end, be refused, interrupt
-    repeated_send: RepeatedSend = (
-        "same"  # a message id that was sent before: the same task, or (not idempotent) a new one
-    )
+    repeated_send: RepeatedSend = "auto"  # which sends are repeats: see docs/reference/protocol.md
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -11,9 +11,11 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from keelbolt.errors import InvalidName, InvalidTaskRequest, LogTrimmed, StorageCorrupt, TaskNotFoundError
+from keelbolt.protocol.extensions import GENERATION
 from keelbolt.protocol.types import Task, TaskState
 from keelbolt.storage import Clock, Delete, Kernel, Operation, Put
 from keelbolt.tasks.families import EVENTS, SEGMENTS, SNAPSHOTS, TASKS
+from keelbolt.tasks.ids import is_task_id
 from keelbolt.tasks.notes import read_note
 from keelbolt.tasks.record import TaskRecord
 from keelbolt.tasks.view import SNAPSHOT_ENTRIES, Spool, TaskView, step_key
@@ -73,7 +75,7 @@ class TaskStore:
         """The task; raises TaskNotFoundError."""
         if not isinstance(task_id, str) or not task_id:
             raise InvalidTaskRequest("a task id is a string that is not empty")
-        found = await self.find(partition, task_id) if len(task_id) <= 200 and task_id.isprintable() else None
+        found = await self.find(partition, task_id) if is_task_id(task_id) else None
         if found is None:
             raise TaskNotFoundError(task_id)
         return found
@@ -165,17 +167,31 @@ class TaskStore:
         return to_json(messages[-length:])[1:-1]
 
     async def task_json(
-        self, task: StoredTask, *, history_length: int | None = None, include_artifacts: bool = True
+        self,
+        task: StoredTask,
+        *,
+        history_length: int | None = None,
+        include_artifacts: bool = True,
+        generation: bool = False,
     ) -> bytes:
-        """The task as version 1.0 of the wire spells it; stored bytes are joined, not decoded."""
+        """The task as version 1.0 of the wire spells it; stored bytes are joined, not decoded.
+
+        With ``generation``, its metadata has that of the generation extension.
+        """
         for _ in range(LOAD_TRIES):
             try:
-                return await self._task_json(task, history_length, include_artifacts)
+                return await self._task_json(task, history_length, include_artifacts, generation)
             except LookupError:  # an artifact was replaced meanwhile
                 task = await self.load(task.partition, task.record.task_id)
         raise StorageCorrupt(f"task {task.record.task_id}: segments are missing")
 
-    async def _task_json(self, task: StoredTask, history_length: int | None, include_artifacts: bool) -> bytes:  # noqa: FBT001
+    async def _task_json(
+        self,
+        task: StoredTask,
+        history_length: int | None,
+        include_artifacts: bool,  # noqa: FBT001
+        generation: bool,  # noqa: FBT001
+    ) -> bytes:
         view = task.view
         more = b""
         if history_length != 0:
@@ -187,6 +203,8 @@ class TaskStore:
         if self.tell_transitions:
             told = [{"state": state.replace("_", "-"), "timestamp": moment} for state, moment in view.transitions]
             metadata = {**metadata, "stateTransitionHistory": told}
+        if generation:
+            metadata = {**metadata, GENERATION: {"generation": view.generation}}
         if metadata:
             more += b',"metadata":' + to_json(metadata)
         return b'{"id":%b,"contextId":%b,"status":%b%b}' % (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from keelbolt.observability.tracing import Tracing, carried
+from keelbolt.observability.tracing import Tracing
 from keelbolt.tasks.worker import Handler
 
 if TYPE_CHECKING:
@@ -16,8 +16,7 @@ def traced(handler: Handler, tracing: Tracing) -> Handler:
     """The worker within a span that belongs to the trace of the message, whatever process that came in."""
 
     async def handle(ctx: TaskContext) -> None:
-        parent = carried(ctx.request_context)
-        with tracing.span("keelbolt.turn", parent=parent, task=ctx.task_id, attempt=ctx.attempt):
+        with tracing.span("keelbolt.turn", parent=ctx.trace, task=ctx.task_id, attempt=ctx.attempt):
             await handler(ctx)
 
     return handle

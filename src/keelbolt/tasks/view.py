@@ -111,6 +111,7 @@ class TaskView:
     status: bytes = b"{}"
     metadata: dict[str, Any] = field(default_factory=dict)
     head: int = 0
+    generation: int = 0  # how many of the notes are events of a stream
     turn: int = 0
     run: int = 0  # how often a worker began this turn
     inbox: int = 0  # the last entry of the inbox that was noted here
@@ -136,8 +137,10 @@ class TaskView:
             self._since += 1
             match note:
                 case ArtifactNote():
+                    self.generation += 1
                     self._artifact(note)
                 case StatusNote():
+                    self.generation += 1
                     self._status(note)
                 case MessageNote():
                     self._since_bytes += len(note.data)
@@ -279,6 +282,7 @@ class TaskView:
     def _index(self) -> dict[str, Any]:
         return {
             "seq": self.head,
+            "generation": self.generation,
             "state": self.state,
             "status": self.status.decode(),
             "metadata": self.metadata,
@@ -318,6 +322,7 @@ class TaskView:
             status=index["status"].encode(),
             metadata=index["metadata"],
             head=index["seq"],
+            generation=index["generation"],
             turn=index["turn"],
             run=index["run"],
             inbox=index["inbox"],

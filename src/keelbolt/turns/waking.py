@@ -36,7 +36,7 @@ async def wake_task(tasks: TaskManager, gate: StoredGate) -> bool:
             return False
         try:
             who = Principal.from_json(task.record.turn.principal) if task.record.turn.principal else owner
-            await tasks.send(message, Envelope(principal=who))
+            await tasks.send(message, Envelope(principal=who, key=message.message_id))
         except TaskTerminalStateError:
             return False
         except TaskNotAcceptingMessagesError:

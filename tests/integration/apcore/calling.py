@@ -26,7 +26,9 @@ def _is_part(part: Any) -> bool:
 
 
 async def send(app: ASGIApp, *parts: Any, skill: str | None = None, headers: Headers = (), **more: Any) -> Reply:
-    """SendMessage of 1.0."""
+    """SendMessage of 1.0. A message id that is given is the key of the send too."""
+    if "messageId" in more:
+        headers = [*headers, ("idempotency-key", more["messageId"])]
     return await call(app, "SendMessage", {"message": message(*parts, skill=skill, **more)}, headers=headers)
 
 

@@ -80,7 +80,9 @@ async def test_an_answer_is_not_asked_for_twice(tmp_path: Path) -> None:
         asks.hangs = True
         async with agent_of(executor_of(registry_of(asks=asks)), storage=storage, task_settings=quick) as server:
             params = {"message": message({}, messageId="m"), "configuration": {"returnImmediately": True}}
-            task = (await call(server.app, "SendMessage", params)).json["result"]["task"]
+            task = (await call(server.app, "SendMessage", params, headers=[("idempotency-key", "m")])).json["result"][
+                "task"
+            ]
             await asyncio.wait_for(asks.hanging.wait(), 20)
         page = (await call(remote.app, "ListTasks", {})).json["result"]
         assert len(page["tasks"]) == 1
@@ -101,7 +103,7 @@ async def test_a_question_that_was_interrupted_is_asked_again_by_the_same_id(tmp
     async with served(remote) as url:
         async with agent_of(executor_of(registry_of(asks=Asks(url))), storage=storage, task_settings=quick) as server:
             params = {"message": message({}, messageId="m"), "configuration": {"returnImmediately": True}}
-            await call(server.app, "SendMessage", params)
+            await call(server.app, "SendMessage", params, headers=[("idempotency-key", "m")])
             await sleeper.began.wait()
         async with agent_of(executor_of(registry_of(asks=Asks(url))), storage=storage) as server:
             asking = asyncio.create_task(task_of(server.app, {}, messageId="m"))

@@ -57,7 +57,9 @@ async def interrupted(kind: Any, storage: str) -> tuple[Any, str]:
     first = kind(hangs=True)
     async with agent_of(executor_of(registry_of(work=first)), storage=storage, task_settings=QUICK) as server:
         params = {"message": message({}, messageId="m"), "configuration": {"returnImmediately": True}}
-        task = (await call(server.app, "SendMessage", params)).json["result"]["task"]
+        task = (await call(server.app, "SendMessage", params, headers=[("idempotency-key", "m")])).json["result"][
+            "task"
+        ]
         await first.began.wait()
     return first, task["id"]
 
@@ -112,7 +114,7 @@ async def test_a_stream_begins_anew_without_what_the_old_process_said(tmp_path: 
 
     async with agent_of(executor_of(registry_of(count=Stuck())), storage=storage, task_settings=QUICK) as server:
         params = {"message": message({"to": 3}, messageId="m"), "configuration": {"returnImmediately": True}}
-        await call(server.app, "SendMessage", params)
+        await call(server.app, "SendMessage", params, headers=[("idempotency-key", "m")])
         await said_some.wait()
     async with agent_of(executor_of(registry_of(count=Count())), storage=storage) as server:
         task = await task_of(server.app, {"to": 3}, messageId="m")
@@ -162,7 +164,9 @@ async def test_a_failure_of_what_must_not_be_done_twice_is_not_tried_again(
         with monkeypatch.context() as patch:
             patch.setattr("keelbolt.apcore.worker.ApcoreWorker._fail", dies)
             params = {"message": message({}), "configuration": {"returnImmediately": True}}
-            task = (await call(server.app, "SendMessage", params)).json["result"]["task"]
+            task = (await call(server.app, "SendMessage", params, headers=[("idempotency-key", "m")])).json["result"][
+                "task"
+            ]
             await asyncio.wait_for(failed.wait(), 10)
     async with agent_of(executor_of(registry_of(work=second)), storage=storage, task_settings=QUICK) as server:
         async with asyncio.timeout(20):

@@ -122,6 +122,7 @@ async def test_section_7_3_an_approval_is_given_to_the_next_process_after_kill_9
         async with talking(second) as client:
             answer = said(text("approved"), context=asked["contextId"])
             answer["message"]["messageId"] = new_id()
+            client.headers["Idempotency-Key"] = new_id()
             done = await rpc(client, "message/send", answer)
             assert (done["id"], done["status"]["state"]) == (asked["id"], "completed")
             again = await rpc(client, "message/send", answer)  # a client that did not hear the answer

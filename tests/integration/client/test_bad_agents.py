@@ -422,6 +422,22 @@ async def test_a_message_is_sent_again_to_an_agent_that_knows_it(agent: BadAgent
     assert len(agent.posts) == 3
 
 
+async def test_every_attempt_of_a_send_has_the_same_idempotency_key(agent: BadAgent) -> None:
+    """Retries and reconnects keep the key of their call; another call has another one, or the caller's own."""
+    async with A2AClient(agent.url) as client:
+        agent.calls[:] = [b"", http(b"", 503), result(task("COMPLETED"), 3)]
+        await client.send_message("Hello")
+        agent.calls[:] = [b"", b"", events((1, task("COMPLETED")))]
+        await all_of(client)
+        agent.calls[:] = [result(task("COMPLETED"), 7)]
+        await client.send_message("Hello", idempotency_key="mine")
+    keys = [each.headers["idempotency-key"] for each in agent.posts]
+    assert len(keys) == 7
+    assert len(set(keys[:3])) == len(set(keys[3:6])) == 1
+    assert len({keys[0], keys[3], keys[6]}) == 3
+    assert keys[6] == "mine"
+
+
 async def test_events_of_another_task(agent: BadAgent, client: A2AClient) -> None:
     other = chunk("x")
     other["artifactUpdate"]["taskId"] = "other"

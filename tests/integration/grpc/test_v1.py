@@ -85,10 +85,17 @@ async def test_large_numbers_stay_what_they_are_to_readers_of_json() -> None:
 
 async def test_sending_again_is_the_same_task() -> None:
     async with talking() as talk:
-        first = await talk.send("echo once", message_id="same")
+        key = (("idempotency-key", "k"),)
+        first = await talk.send("echo once", message_id="same", metadata=key)
         by_json = {"messageId": "same", "role": "ROLE_USER", "parts": [{"text": "echo once"}]}
-        assert (await talk.json("SendMessage", {"message": by_json}))["task"]["id"] == first.id
-        assert (await talk.send("echo once", message_id="same")).id == first.id
+        assert (await talk.json("SendMessage", {"message": by_json}, headers=key))["task"]["id"] == first.id
+        assert (await talk.send("echo once", message_id="same", metadata=key)).id == first.id
+        with pytest.raises(aio.AioRpcError) as told:
+            await talk.send("echo twice", message_id="same", metadata=key)
+        assert told.value.code().name == "ALREADY_EXISTS"
+        with pytest.raises(aio.AioRpcError) as told:
+            await talk.send("echo once", metadata=(("idempotency-key", "x" * 256),))
+        assert told.value.code().name == "INVALID_ARGUMENT"
 
 
 async def test_a_direct_message() -> None:

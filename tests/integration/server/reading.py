@@ -32,9 +32,13 @@ def sending(text: str, message_id: str = "m", **more: Any) -> dict[str, Any]:
     return {"message": {"messageId": message_id, "role": "ROLE_USER", "parts": [{"text": text}], **more}}
 
 
-async def streamed(client: httpx2.AsyncClient, text: str, message_id: str = "m") -> list[Event]:
+async def streamed(
+    client: httpx2.AsyncClient, text: str, message_id: str = "m", *, key: str | None = None
+) -> list[Event]:
     """All events of a stream."""
-    async with client.stream("POST", "/", json=rpc("SendStreamingMessage", sending(text, message_id))) as response:
+    headers = {"Idempotency-Key": key} if key is not None else {}
+    asked = rpc("SendStreamingMessage", sending(text, message_id))
+    async with client.stream("POST", "/", json=asked, headers=headers) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         return [event async for event in events(response)]
 

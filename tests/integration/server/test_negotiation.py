@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from starlette.types import ASGIApp
 
+from keelbolt.errors import InvalidValue
+from keelbolt.grpc.library import aio
 from keelbolt.protocol.card import AgentCardConfig, ExtensionConfig
+from keelbolt.protocol.operations import Operation
+from keelbolt.protocol.protobuf.methods import METHODS_V03, METHODS_V1
 from keelbolt.server import A2AServer
+from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks import TaskContext
+from tests.integration.grpc.speaking import talking as speaking
 from tests.integration.server.actor import agent
 from tests.integration.server.asgi import Reply, ask, call
 
@@ -30,34 +40,66 @@ def code_of(reply: Reply) -> int | None:
     return None if error is None else int(error["code"])
 
 
-@pytest.mark.parametrize(
-    ("method", "asked", "code"),
-    [
-        ("GetTask", None, -32001),
-        ("GetTask", "", -32001),
-        ("GetTask", "1.0", -32001),
-        ("GetTask", "1.0.7", -32001),
-        ("tasks/get", None, -32001),
-        ("tasks/get", "0.3", -32001),
-        ("tasks/get", "0.3.0", -32001),
-        ("GetTask", "1.1", -32009),
-        ("GetTask", "2.0", -32009),
-        ("GetTask", "0.2", -32009),
-        ("GetTask", "new", -32009),
-        ("GetTask", "0.3", -32009),
-        ("tasks/get", "1.0", -32009),
-    ],
-)
+PAGE = (Path(__file__).parents[3] / "docs/reference/protocol.md").read_text(encoding="utf-8")
+
+
+def documented() -> list[tuple[str, str, str | None, str]]:
+    """The table of versions: binding, request, A2A-Version, and what is spoken."""
+    found = []
+    table = PAGE.split("| request | `A2A-Version` | spoken |")[1].split("\n\n")[0]
+    for line in table.splitlines()[2:]:
+        request, values, spoken = (cell.strip() for cell in line.strip("|").split("|"))
+        binding, _, name = request.partition(" ")
+        plain = re.sub(r"`[^`]*`", "", values)
+        given: list[str | None] = [*re.findall(r"`([^`]*)`", values)]
+        given += [None] * ("none" in plain) + [""] * ("empty" in plain)
+        found += [(binding, name.strip("`"), value, spoken.strip("`")) for value in given]
+    return found
+
+
+def test_the_table_is_read() -> None:
+    assert len(documented()) > 45
+    assert {row[3] for row in documented()} == {"0.3", "1.0", "VersionNotSupportedError"}
+
+
+@pytest.mark.parametrize(("binding", "name", "asked", "spoken"), [row for row in documented() if row[0] != "gRPC"])
 @pytest.mark.parametrize("by", ["header", "query"])
-async def test_versions_of_json_rpc(app: ASGIApp, method: str, asked: str | None, code: int, by: str) -> None:
-    """The name of the method tells the version; a version that is asked for must be that one."""
+async def test_the_documented_versions(
+    app: ASGIApp, binding: str, name: str, asked: str | None, spoken: str, by: str
+) -> None:
+    """Every line of the table in docs/reference/protocol.md, by the shape of the answer."""
     headers = [("a2a-version", asked)] if asked is not None and by == "header" else []
-    query = f"A2A-Version={asked}" if asked is not None and by == "query" else ""
-    reply = await call(app, method, {"id": "nowhere"}, headers=headers, query=query)
-    assert reply.status == 200
-    assert code_of(reply) == code
-    if code == -32009:
-        assert "0.3 and 1.0" in reply.json["error"]["message"] or "asked for" in reply.json["error"]["message"]
+    query = f"A2A-Version={quote(asked)}" if asked is not None and by == "query" else ""
+    if binding == "JSON-RPC":
+        reply = await call(app, name, {"id": "nowhere"}, headers=headers, query=query)
+        error = reply.json["error"]
+        code = -32009 if spoken == "VersionNotSupportedError" else -32001
+        assert (reply.status, error["code"]) == (200, code)
+        if code == -32001:
+            assert isinstance(error["data"], list if spoken == "1.0" else dict)
+        return
+    reply = await ask(app, "GET", name.format(id="nowhere"), headers=headers, query=query)
+    if spoken == "VersionNotSupportedError":
+        assert reply.status == 400
+        assert "VERSION_NOT_SUPPORTED" in reply.body.decode() or reply.json["error"] == spoken
+    else:
+        assert reply.status == 404
+        assert isinstance(reply.json["error"], dict if spoken == "1.0" else str)
+
+
+@pytest.mark.parametrize(("_binding", "name", "asked", "spoken"), [row for row in documented() if row[0] == "gRPC"])
+async def test_the_documented_versions_of_grpc(_binding: str, name: str, asked: str | None, spoken: str) -> None:
+    metadata = (("a2a-version", asked),) if asked is not None else ()
+    methods = METHODS_V1 if name == "lf.a2a.v1" else METHODS_V03
+    method = next(each for each in methods.values() if each.operation is Operation.get_task)
+    assert method.path.startswith(f"/{name}.")
+    fields = {"id": "nowhere"} if name == "lf.a2a.v1" else {"name": "tasks/nowhere"}
+    async with speaking() as talk:
+        call = talk.channel.unary_unary(method.path)
+        with pytest.raises(aio.AioRpcError) as told:
+            await call(method.request(**fields).SerializeToString(), metadata=metadata)
+    wanted = "FAILED_PRECONDITION" if spoken == "VersionNotSupportedError" else "NOT_FOUND"
+    assert told.value.code().name == wanted
 
 
 async def test_the_header_counts_more_than_the_query(app: ASGIApp) -> None:
@@ -66,29 +108,52 @@ async def test_the_header_counts_more_than_the_query(app: ASGIApp) -> None:
     assert code_of(reply) == -32001
 
 
-@pytest.mark.parametrize(
-    ("path", "asked", "reason"),
-    [
-        ("/tasks/nowhere", None, "TASK_NOT_FOUND"),
-        ("/tasks/nowhere", "1.0", "TASK_NOT_FOUND"),
-        ("/tasks/nowhere", "0.3", "VERSION_NOT_SUPPORTED"),
-        ("/tasks/nowhere", "3.0", "VERSION_NOT_SUPPORTED"),
-    ],
-)
-@pytest.mark.parametrize("by", ["header", "query"])
-async def test_versions_of_rest(app: ASGIApp, path: str, asked: str | None, reason: str, by: str) -> None:
-    headers = [("a2a-version", asked)] if asked is not None and by == "header" else []
-    query = f"A2A-Version={asked}" if asked is not None and by == "query" else ""
-    reply = await ask(app, "GET", path, headers=headers, query=query)
-    assert reply.status == (404 if reason == "TASK_NOT_FOUND" else 400)
-    assert reply.json["error"]["details"][0]["reason"] == reason
+async def test_rest_of_0_3_has_two_forms(app: ASGIApp) -> None:
+    """Under /v1 it is the JSON of protobuf; on a path of 1.0, asked for in 0.3, plain JSON (as a2akit's client)."""
+    message = {"messageId": "m", "kind": "message", "role": "user", "parts": [{"kind": "text", "text": "echo hi"}]}
+    headers = [("content-type", "application/json"), ("a2a-version", "0.3.0")]
+    reply = await ask(app, "POST", "/message:send", headers=headers, body=json.dumps({"message": message}).encode())
+    assert (reply.json["kind"], reply.json["status"]["state"]) == ("task", "completed")
+    task_id = reply.json["id"]
+    plain = await ask(app, "GET", f"/tasks/{task_id}", headers=headers)
+    assert (plain.json["kind"], plain.header("content-type")) == ("task", "application/json")
+    assert [task["id"] for task in (await ask(app, "GET", "/tasks", headers=headers)).json["tasks"]] == [task_id]
+    proto = await ask(app, "GET", f"/v1/tasks/{task_id}")
+    assert proto.json["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-async def test_rest_of_0_3_is_under_v1(app: ASGIApp) -> None:
-    reply = await ask(app, "GET", "/v1/tasks/nowhere")
-    assert (reply.status, reply.header("content-type")) == (404, "application/json")
-    reply = await ask(app, "GET", "/v1/tasks/nowhere", headers=[("a2a-version", "1.0")])
-    assert reply.status == 400
+async def test_an_agent_of_1_0_alone() -> None:
+    """Nothing of 0.3 is spoken, and the card has the members of 1.0 alone."""
+    async with agent(settings=ServerSettings.of({}, protocols=("1.0",))) as server:
+        app = server.app
+        assert code_of(await call(app, "GetTask", {"id": "nowhere"})) == -32001
+        reply = await call(app, "tasks/get", {"id": "nowhere"})
+        assert (code_of(reply), "speaks 1.0" in reply.json["error"]["message"]) == (-32009, True)
+        assert code_of(await call(app, "GetTask", {"id": "nowhere"}, headers=[("a2a-version", "0.3")])) == -32009
+        assert (await ask(app, "GET", "/v1/tasks/nowhere")).status == 400
+        assert (await ask(app, "GET", "/tasks/nowhere", headers=[("a2a-version", "0.3")])).status == 400
+        card = (await ask(app, "GET", "/.well-known/agent-card.json")).json
+        assert {one["protocolVersion"] for one in card["supportedInterfaces"]} == {"1.0"}
+        assert not {"url", "protocolVersion", "preferredTransport", "additionalInterfaces"} & card.keys()
+        assert "stateTransitionHistory" not in card["capabilities"]
+
+
+async def test_an_agent_of_0_3_alone() -> None:
+    async with agent(settings=ServerSettings.of({"KEELBOLT_PROTOCOLS": "0.3"})) as server:
+        app = server.app
+        assert code_of(await call(app, "tasks/get", {"id": "nowhere"})) == -32001
+        assert code_of(await call(app, "GetTask", {"id": "nowhere"})) == -32009
+        assert (await ask(app, "GET", "/v1/tasks/nowhere")).json["error"] == "TaskNotFoundError"
+        assert (await ask(app, "GET", "/tasks/nowhere")).json["error"] == "TaskNotFoundError"
+        card = (await ask(app, "GET", "/.well-known/agent-card.json")).json
+        assert {one["protocolVersion"] for one in card["supportedInterfaces"]} == {"0.3"}
+        assert card["protocolVersion"] == "0.3.0"
+
+
+@pytest.mark.parametrize("protocols", [(), ("2.0",), ("1.0", "new"), "1.0"])
+def test_what_are_no_protocols(protocols: object) -> None:
+    with pytest.raises(InvalidValue, match=r"protocols are some of 0\.3, 1\.0"):
+        ServerSettings.of({}, protocols=protocols)
 
 
 # ---------------------------------------------------------------------------------------------------------- extensions

@@ -312,14 +312,15 @@ async def test_a_repeated_first_message_is_one_task() -> None:
     hook = {"taskPushNotificationConfig": {"url": "https://hook.example/"}}
     async with agent(work) as app:
         params = {**message(), "configuration": hook}
-        replies = await asyncio.gather(*(call(app, "SendMessage", params) for _ in range(5)))
-        replies.append(await call(app, "SendMessage", params))
+        key = [("idempotency-key", "k")]
+        replies = await asyncio.gather(*(call(app, "SendMessage", params, headers=key) for _ in range(5)))
+        replies.append(await call(app, "SendMessage", params, headers=key))
         (task_id,) = {task_of(reply)["id"] for reply in replies}
         assert begun == 1
         listed = await call(app, "ListTaskPushNotificationConfigs", {"taskId": task_id})
         assert len(listed.json["result"]["configs"]) == 1
         other = {"message": {**params["message"], "parts": [{"text": "something else"}]}}
-        assert (await call(app, "SendMessage", other)).json["error"]["code"] == -32602
+        assert (await call(app, "SendMessage", other, headers=key)).json["error"]["code"] == -32050
 
 
 @pytest.mark.parametrize("what", ["input", "auth"])

@@ -17,6 +17,7 @@ from keelbolt.tasks import listing
 from keelbolt.tasks.settings import TaskSettings
 from tests.integration.server.actor import agent
 from tests.integration.server.asgi import Reply, ask, call, rpc
+from tests.integration.server.people import authenticator, bearer
 
 JSON = [("content-type", "application/json")]
 
@@ -31,10 +32,15 @@ def message(text: str, message_id: str = "m", **more: Any) -> dict[str, Any]:
     return {"messageId": message_id, "role": "ROLE_USER", "parts": [{"text": text}], **more}
 
 
-async def send(app: ASGIApp, text: str, message_id: str = "m", *, configuration: Any = None, **more: Any) -> Reply:
+async def send(
+    app: ASGIApp, text: str, message_id: str = "m", *, configuration: Any = None, key: str | None = None, **more: Any
+) -> Reply:
     params = {"message": message(text, message_id, **more)}
     return await call(
-        app, "SendMessage", params if configuration is None else {**params, "configuration": configuration}
+        app,
+        "SendMessage",
+        params if configuration is None else {**params, "configuration": configuration},
+        headers=[("idempotency-key", key)] if key is not None else [],
     )
 
 
@@ -70,10 +76,10 @@ async def test_an_answer_waits_for_the_end_of_the_turn(app: ASGIApp, text: str, 
 
 
 async def test_who_does_not_wait_is_answered_at_once(app: ASGIApp, tmp_path: Path) -> None:
-    reply = await send(app, f"until {tmp_path}/go", configuration={"returnImmediately": True})
+    reply = await send(app, f"until {tmp_path}/go", configuration={"returnImmediately": True}, key="k")
     assert state_of(reply) in ("SUBMITTED", "WORKING")
     (tmp_path / "go").touch()
-    repeated = await send(app, f"until {tmp_path}/go")
+    repeated = await send(app, f"until {tmp_path}/go", key="k")
     assert (task_of(repeated)["id"], state_of(repeated)) == (task_of(reply)["id"], "COMPLETED")
 
 
@@ -126,8 +132,8 @@ async def test_waiting_has_an_end() -> None:
 
 
 async def test_many_who_wait_for_one_task(app: ASGIApp) -> None:
-    """The same message sent at the same time is one task, and everybody gets its end."""
-    replies = await asyncio.gather(*[send(app, "count 20 0.01") for _ in range(20)])
+    """The same message sent at the same time with one key is one task, and every sender gets its end."""
+    replies = await asyncio.gather(*[send(app, "count 20 0.01", key="k") for _ in range(20)])
     assert len({task_of(reply)["id"] for reply in replies}) == 1
     assert {state_of(reply) for reply in replies} == {"COMPLETED"}
 
@@ -136,9 +142,44 @@ async def test_many_who_wait_for_one_task(app: ASGIApp) -> None:
 
 
 async def test_a_repeat_is_the_same_task_and_another_body_an_error(app: ASGIApp) -> None:
-    first = await send(app, "echo hello")
-    assert (await send(app, "echo hello")).body == first.body
-    assert code_of(await send(app, "echo goodbye")) == -32602
+    """By Idempotency-Key, in every binding; without one, the same message of an anonymous caller is a new task."""
+    first = await send(app, "echo hello", key="k")
+    assert (await send(app, "echo hello", key="k")).body == first.body
+    other = await send(app, "echo goodbye", key="k")
+    assert code_of(other) == -32050
+    assert other.json["error"]["data"][0]["reason"] == "IDEMPOTENCY_KEY_REUSED"
+    headers = [*JSON, ("idempotency-key", "k")]
+    body = json.dumps({"message": message("echo goodbye")}).encode()
+    rest = await ask(app, "POST", "/message:send", headers=headers, body=body)
+    assert (rest.status, rest.json["error"]["status"]) == (409, "ALREADY_EXISTS")
+    body = json.dumps({"message": message("echo hello")}).encode()
+    rest = await ask(app, "POST", "/message:send", headers=headers, body=body)
+    assert rest.json["task"]["id"] == task_of(first)["id"]
+    old = {"messageId": "m", "kind": "message", "role": "user", "parts": [{"kind": "text", "text": "echo hello"}]}
+    in_v03 = await call(app, "message/send", {"message": old}, headers=headers[1:])
+    assert in_v03.json["result"]["id"] == task_of(first)["id"]
+    assert task_of(await send(app, "echo hello"))["id"] != task_of(first)["id"]
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "\u00e4"])
+async def test_what_is_no_idempotency_key(app: ASGIApp, key: str) -> None:
+    """It is a bad request, and no task is made."""
+    assert code_of(await send(app, "echo hello", key=key)) == -32602
+    assert (await call(app, "ListTasks", {})).json["result"]["tasks"] == []
+    assert state_of(await send(app, "echo hello", key="x" * 255)) == "COMPLETED"
+
+
+async def test_a_known_caller_repeats_without_a_key() -> None:
+    """Its message id, with the same body and ids, is enough; the same id with another body is a new message."""
+    async with agent(auth=authenticator()) as server:
+        who = list(bearer("ada"))
+
+        async def sent(text: str) -> Reply:
+            return await call(server.app, "SendMessage", {"message": message(text)}, headers=who)
+
+        first = await sent("echo hello")
+        assert (await sent("echo hello")).body == first.body
+        assert task_of(await sent("echo goodbye"))["id"] != task_of(first)["id"]
 
 
 async def test_a_task_is_continued_by_its_id_alone(app: ASGIApp) -> None:

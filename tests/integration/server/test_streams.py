@@ -132,6 +132,7 @@ async def test_who_leaves_cancels_nothing(path: str, tmp_path: Path) -> None:
     async with talking(server) as client:
         params = sending(f"until {tmp_path}/go")
         asked = rpc("SendStreamingMessage", params) if path == "/" else params
+        client.headers["Idempotency-Key"] = "k"
         async with client.stream("POST", path, json=asked) as response:
             _, first = await anext(events(response))
         await until(lambda: open_streams(server) == 0)
@@ -204,6 +205,7 @@ async def test_a_follow_up_streams_its_turn() -> None:
 async def test_a_stream_that_repeats_a_message(tmp_path: Path) -> None:
     """The same message streamed twice is one task; the second reader gets it as it is, then the same end."""
     async with talking(agent()) as client:
+        client.headers["Idempotency-Key"] = "k"
         asked = rpc("SendStreamingMessage", sending(f"until {tmp_path}/go"))
         async with client.stream("POST", "/", json=asked) as one, client.stream("POST", "/", json=asked) as two:
             first, second = events(one), events(two)
@@ -219,8 +221,8 @@ async def test_a_stream_that_repeats_a_message(tmp_path: Path) -> None:
 async def test_a_stream_that_repeats_a_message_of_a_task_that_waits() -> None:
     """It shows the task and ends, as the first one did: nothing comes before the user answers."""
     async with asyncio.timeout(20), talking(agent()) as client:
-        first = await streamed(client, "ask")
-        again = await streamed(client, "ask")
+        first = await streamed(client, "ask", key="k")
+        again = await streamed(client, "ask", key="k")
         assert [next(iter(event)) for _, event in again] == ["task"]
         task = again[0][1]["task"]
         assert (task["id"], task["status"]["state"]) == (first[0][1]["task"]["id"], "TASK_STATE_INPUT_REQUIRED")
@@ -230,6 +232,7 @@ async def test_where_leaving_cancels() -> None:
     """With cancel_on_disconnect, who leaves the stream of its message has canceled it; a mere reader has not."""
     server = agent(settings=ServerSettings.of({}, cancel_on_disconnect=True))
     async with talking(server) as client:
+        client.headers["Idempotency-Key"] = "k"
         asked = rpc("SendStreamingMessage", sending("wait"))
         async with client.stream("POST", "/", json=asked) as response:
             reading = events(response)

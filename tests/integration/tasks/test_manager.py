@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from keelbolt.auth.principal import Principal
+from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.errors import (
     ContextMismatchError,
+    IdempotencyKeyReused,
     InvalidTaskRequest,
     MessageReused,
     TaskNotAcceptingMessagesError,
@@ -16,9 +17,13 @@ from keelbolt.errors import (
     TaskTerminalStateError,
 )
 from keelbolt.protocol.types import Message, Part, Role, TaskState
+from keelbolt.storage import Query
 from keelbolt.tasks import Envelope, TaskContext
-from keelbolt.tasks.families import QUEUE
+from keelbolt.tasks.erase import erase_task
+from keelbolt.tasks.families import QUEUE, SENDS
 from tests.integration.tasks.stage import Stage, answer, ask, log, look, message, one_end, state_of, states, until
+
+ADA = Principal(owner="ada")
 
 
 async def echo(ctx: TaskContext) -> None:
@@ -139,17 +144,17 @@ async def test_fifty_identical_sends(stage: Stage) -> None:
         await ctx.complete("answer")
 
     engines = [await stage.engine(once), await stage.engine(once)]
-    same = message("the same")
+    same, keyed = message("the same"), Envelope(key="k")
 
     async def send(number: int) -> str:
         engine = engines[number % 2]
-        sent = await engine.tasks.send(same)
+        sent = await engine.tasks.send(same, keyed)
         return (await answer(engine, sent)).model_dump_json()
 
     answers = await asyncio.gather(*map(send, range(50)))
     assert len(set(answers)) == 1
     assert len(runs) == 1
-    late = await engines[1].tasks.send(same)
+    late = await engines[1].tasks.send(same, keyed)
     assert late.repeated
     assert (await answer(engines[1], late)).model_dump_json() == answers[0]
     assert await one_end(engines[0], runs[0]) is TaskState.completed
@@ -159,26 +164,77 @@ async def test_a_repeated_answer(stage: Stage) -> None:
     """The answer to a paused task, sent ten times at once, is one turn; and later it is known still."""
     engine = await stage.engine(talk)
     task = await ask(engine, "one")
-    same = message("bye", task_id=task.id)
+    same, keyed = message("bye", task_id=task.id), Envelope(key="k")
 
     async def send() -> str:
-        return (await answer(engine, await engine.tasks.send(same))).model_dump_json()
+        return (await answer(engine, await engine.tasks.send(same, keyed))).model_dump_json()
 
     answers = await asyncio.gather(*(send() for _ in range(10)))
     assert len(set(answers)) == 1
     assert (await states(engine, task.id)).count("working") == 2
-    assert (await engine.tasks.send(same)).repeated  # though the task is over
+    assert (await engine.tasks.send(same, keyed)).repeated  # though the task is over
 
 
 async def test_the_same_id_with_another_body(stage: Stage) -> None:
-    """A message id that is used again for something else is an error, and changes nothing."""
-    engine = await stage.engine(talk)
+    """With repeated_send="same", a message id that is used for another message is an error, and changes nothing."""
+    engine = await stage.engine(talk, repeated_send="same")
     task = await ask(engine, "one", message_id="m")
     before = len(await log(engine, task.id))
     for other in (message("two", message_id="m"), message("two", message_id="m", task_id=task.id)):
         with pytest.raises(MessageReused):
             await engine.tasks.send(other)
     assert len(await log(engine, task.id)) == before
+
+
+async def test_an_anonymous_message_id_is_no_key(stage: Stage) -> None:
+    """Two anonymous clients that both count from 1 don't meet: each message is a task."""
+    engine = await stage.engine(echo)
+    same = message("the same", message_id="1")
+    sent = [await engine.tasks.send(same) for _ in range(2)]
+    assert sent[0].task.record.task_id != sent[1].task.record.task_id
+    assert not any(one.repeated for one in sent)
+
+
+async def test_a_known_caller_repeats_by_what_it_sent(stage: Stage) -> None:
+    """Equal id, context, task and body: one task. The same id with anything else: a new message."""
+    engine = await stage.engine(talk)
+    first = await ask(engine, "one", who=ADA, message_id="m")
+    again = await engine.tasks.send(message("one", message_id="m"), Envelope(ADA))
+    assert (again.repeated, again.task.record.task_id) == (True, first.id)
+    others = [message("two", message_id="m"), message("one", message_id="m", context_id=first.context_id)]
+    sent = [await engine.tasks.send(other, Envelope(ADA)) for other in others]
+    assert len({first.id, *(one.task.record.task_id for one in sent)}) == 3
+    follow_up = await engine.tasks.send(message("one", message_id="m", task_id=first.id), Envelope(ADA))
+    assert (follow_up.repeated, follow_up.task.record.task_id) == (False, first.id)
+
+
+@pytest.mark.parametrize("who", [ANONYMOUS, Principal(owner="ada")], ids=["anonymous", "known"])
+async def test_an_idempotency_key_with_another_message(stage: Stage, who: Principal) -> None:
+    """It is an error that changes nothing, for a new task and for one that goes on; keys of owners don't meet."""
+    engine = await stage.engine(talk)
+    sent = await engine.tasks.send(message("one"), Envelope(who, key="k"))
+    task = await answer(engine, sent)
+    before = len(await log(engine, task.id, who.partition))
+    for other in (message("two"), message("two", task_id=task.id)):
+        with pytest.raises(IdempotencyKeyReused):
+            await engine.tasks.send(other, Envelope(who, key="k"))
+    assert len(await log(engine, task.id, who.partition)) == before
+    bob = await engine.tasks.send(message("three"), Envelope(Principal(owner="bob"), key="k"))
+    assert bob.task.record.task_id != task.id
+
+
+async def test_an_erased_task_leaves_its_keys(stage: Stage) -> None:
+    """Once the task is erased, its keys and messages make new tasks."""
+    engine = await stage.engine(talk)
+    first, follow = message("one"), message("bye")
+    task = await answer(engine, await engine.tasks.send(first, Envelope(ADA, key="k")))
+    follow = follow.model_copy(update={"task_id": task.id})
+    await answer(engine, await engine.tasks.send(follow, Envelope(ADA, key="l")))
+    assert await erase_task(engine.store, ADA.partition, task.id)
+    query = Query(SENDS, {"task": task.id})
+    assert (await engine.kernel.find(ADA.partition, query)).records == ()
+    again = await engine.tasks.send(first, Envelope(ADA, key="k"))
+    assert (again.repeated, again.task.record.task_id == task.id) == (False, False)
 
 
 async def test_the_same_id_of_another_owner(stage: Stage) -> None:
@@ -245,8 +301,8 @@ async def test_strange_ids_are_taken(stage: Stage) -> None:
     engine = await stage.engine(echo)
     for message_id in ("x" * 5000, "\x00\n", "~", "ü/../", " ", "\U0001f600"):
         one = message("x", message_id=message_id)
-        first = await engine.tasks.send(one)
-        again = await engine.tasks.send(one)
+        first = await engine.tasks.send(one, Envelope(ADA))
+        again = await engine.tasks.send(one, Envelope(ADA))
         assert again.repeated
         assert again.task.record.task_id == first.task.record.task_id
         assert (await answer(engine, first)).history[0].message_id == message_id

@@ -125,7 +125,7 @@ async def test_accepts(stage: Stage, modes: list[str], mime: str, accepted: bool
 
 
 async def test_who_and_where(stage: Stage) -> None:
-    """The caller and what middleware put beside the message come to the worker, stored with the task."""
+    """The caller and what middlewares put beside the message come to the worker."""
     alice = Principal("alice", "acme", frozenset({"admin"}), {"email": "a@example.org"}, "user")
     seen = await seen_by(
         stage, lambda ctx: (ctx.principal, ctx.request_context), message(), principal=alice, request={"trace": "t"}

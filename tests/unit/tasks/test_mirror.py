@@ -86,8 +86,8 @@ def texts(task: Task) -> list[str]:
     return [entry.text for entry in task.history]
 
 
-async def done(engine: TaskEngine, given: Message) -> Task:
-    settled = await engine.tasks.settled(await engine.tasks.send(given))
+async def done(engine: TaskEngine, given: Message, key: str | None = None) -> Task:
+    settled = await engine.tasks.settled(await engine.tasks.send(given, Envelope(key=key)))
     return await engine.store.task(settled)
 
 
@@ -139,7 +139,7 @@ async def test_cancelling_is_written(engine: TaskEngine, storage: Recorder) -> N
 
 
 async def test_identical_sends_make_one_task(engine: TaskEngine, storage: Recorder) -> None:
-    sent = await asyncio.gather(*(engine.tasks.send(message("Hello")) for _ in range(50)))
+    sent = await asyncio.gather(*(engine.tasks.send(message("Hello"), Envelope(key="k")) for _ in range(50)))
     assert len({one.task.record.task_id for one in sent}) == len(storage.tasks) == 1
     assert storage.calls.count("create") == 1
 
@@ -158,11 +158,11 @@ async def test_a_write_that_fails_is_not_acknowledged(
 ) -> None:
     storage.broken = True
     with pytest.raises(StorageUnreachable, match="Recorder failed") as caught:
-        await engine.tasks.send(message("Hello"))
+        await engine.tasks.send(message("Hello"), Envelope(key="k"))
     assert "secret" not in str(caught.value)
     assert "secret" in caplog.text
     storage.broken = False
-    task = await done(engine, message("Hello"))  # the same message finds the task that it made
+    task = await done(engine, message("Hello"), key="k")  # the same message finds the task that it made
     assert list(storage.tasks) == [task.id]
     assert task.status.state is TaskState.completed
 
@@ -255,10 +255,10 @@ async def test_ended_tasks_do_not_stay_in_memory(
     engine: TaskEngine, storage: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mirrors, "KEEP_SECONDS", 0.01)
-    task = await done(engine, message("stream"))
+    task = await done(engine, message("stream"), key="k")
     await asyncio.sleep(0.1)
     assert (await engine.kernel.stats()).entries == 0
-    again = await engine.tasks.send(message("stream"))
+    again = await engine.tasks.send(message("stream"), Envelope(key="k"))
     assert again.repeated
     assert again.task.record.task_id == task.id
 

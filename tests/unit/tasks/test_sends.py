@@ -1,4 +1,4 @@
-"""A message id reaches one task, once."""
+"""Which sends are repeats, and of what."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keelbolt.errors import CommitRefused, MessageReused
+from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.errors import CommitRefused, IdempotencyKeyReused, InvalidTaskRequest, MessageReused
+from keelbolt.protocol.types import Message, Part, Role, encode
 from keelbolt.storage import Kernel, open_storage
 from keelbolt.tasks.families import FAMILIES
-from keelbolt.tasks.sends import MAX_PLAIN_ID, Send, forget_send, send_key
+from keelbolt.tasks.sends import MAX_KEY_CHARACTERS, Send, checked_key, named
+from keelbolt.tasks.settings import RepeatedSend
 
-ODD_IDS = ["~", "~x", "x" * 199, "x" * 200, "x" * 201, "\x00", "\ud800", "a/b", " "]
-IDS = st.text(max_size=300) | st.sampled_from(ODD_IDS)
+ADA = Principal(owner="ada")
+TEXTS = st.text(max_size=300) | st.sampled_from(["~", "\x00", "\ud800", "a/b", " ", "x" * 500])
 
 
 @pytest.fixture
@@ -23,45 +26,105 @@ async def kernel() -> AsyncIterator[Kernel]:
         yield kernel
 
 
-@given(IDS, IDS)
-def test_every_id_has_a_key_of_its_own(one: str, other: str) -> None:
-    """Whatever a client calls its messages, two ids never share a key, and every key can be stored."""
-    assert (send_key(one) == send_key(other)) == (one == other)
-    assert len(send_key(one)) <= MAX_PLAIN_ID
-    assert send_key(one).isprintable()
-    send_key(one).encode()
+def a_send(
+    text: str = "hello",
+    *,
+    who: Principal = ADA,
+    repeated: RepeatedSend = "auto",
+    key: str | None = None,
+    message_id: str = "m",
+    task_id: str | None = None,
+    context_id: str | None = None,
+) -> Send:
+    message = Message(message_id=message_id, role=Role.user, parts=[Part(text=text)])
+    if task_id is not None:
+        message.task_id = task_id
+    if context_id is not None:
+        message.context_id = context_id
+    return Send.of(message, encode(message), who, repeated=repeated, key=key)
 
 
-def test_a_digest_can_not_be_forged() -> None:
-    """An id that looks like the key of another is another."""
-    assert send_key(send_key("x" * 500)) != send_key("x" * 500)
+@given(TEXTS, TEXTS)
+def test_every_text_has_a_name_of_its_own(one: str, other: str) -> None:
+    """Two texts never share the name of a record, and every name can be stored."""
+    assert (named("key", one) == named("key", other)) == (one == other)
+    assert named("key", one) != named("id", one)
+    assert named("key", one).isascii()
+    assert len(named("requeue", one)) <= 200
 
 
-async def test_once(kernel: Kernel) -> None:
-    """The first one is remembered with its task; a repeat is refused and finds it; another body is an error."""
-    send = Send("m", b"body")
+async def repeats(kernel: Kernel, first: Send, second: Send) -> bool:
+    if inserts := list(first.insert("task-1")):
+        await kernel.commit("p", *inserts)
+    return await second.reached(kernel, "p") == "task-1"
+
+
+async def test_the_same_message_of_a_known_caller_is_a_repeat(kernel: Kernel) -> None:
+    """The commit of a repeat is refused, and it finds the first task; another owner's partition has none."""
+    send = a_send()
     assert await send.reached(kernel, "p") is None
-    await kernel.commit("p", *send.insert("task-1"))
+    assert await repeats(kernel, send, a_send())
     with pytest.raises(CommitRefused):
-        await kernel.commit("p", *send.insert("task-2"))
-    assert await send.reached(kernel, "p") == "task-1"
+        await kernel.commit("p", *a_send().insert("task-2"))
     assert await send.reached(kernel, "other") is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        a_send("other words"),
+        a_send(message_id="n"),
+        a_send(task_id="t"),
+        a_send(context_id="c"),
+    ],
+    ids=["body", "message id", "task", "context"],
+)
+async def test_anything_else_is_a_new_message(kernel: Kernel, other: Send) -> None:
+    """With repeated_send="auto", the same message id with another body, task or context is no repeat and no error."""
+    assert not await repeats(kernel, a_send(), other)
+    await kernel.commit("p", *other.insert("task-2"))
+    assert await a_send().reached(kernel, "p") == "task-1"
+    assert await other.reached(kernel, "p") == "task-2"
+
+
+async def test_a_message_id_of_an_anonymous_caller_is_no_key(kernel: Kernel) -> None:
+    """Anonymous callers share one owner, so their message ids say nothing; nothing is written for them."""
+    assert a_send(who=ANONYMOUS).keys == ()
+    assert list(a_send(who=ANONYMOUS).insert("task-1")) == []
+    assert a_send(who=Principal(tenant="acme")).keys == ()
+    assert not await repeats(kernel, a_send(who=ANONYMOUS), a_send(who=ANONYMOUS))
+
+
+@pytest.mark.parametrize("repeated", ["auto", "same", "new"])
+@pytest.mark.parametrize("who", [ANONYMOUS, ADA], ids=["anonymous", "known"])
+async def test_an_idempotency_key_is_a_key_for_every_caller(
+    kernel: Kernel, repeated: RepeatedSend, who: Principal
+) -> None:
+    """Same key and body: the same task. Same key, another body: an error. Another key: as without one."""
+    first = a_send(who=who, repeated=repeated, key="k")
+    assert await repeats(kernel, first, a_send(who=who, repeated=repeated, key="k"))
+    with pytest.raises(IdempotencyKeyReused):
+        await a_send("other", who=who, repeated=repeated, key="k", message_id="n").reached(kernel, "p")
+    found = await a_send(who=who, repeated=repeated, key="l").reached(kernel, "p")
+    assert (found == "task-1") == (repeated == "same" or (repeated == "auto" and who is ADA))
+
+
+async def test_same(kernel: Kernel) -> None:
+    """With repeated_send="same", a message id is a key for every caller, and another body is an error."""
+    first = a_send(who=ANONYMOUS, repeated="same")
+    assert await repeats(kernel, first, a_send(who=ANONYMOUS, repeated="same"))
     with pytest.raises(MessageReused):
-        await Send("m", b"another body").reached(kernel, "p")
+        await a_send("other", who=ANONYMOUS, repeated="same").reached(kernel, "p")
 
 
-async def test_not_once(kernel: Kernel) -> None:
-    """Where repeats are meant to be new, nothing is remembered."""
-    send = Send("m", b"body", once=False)
-    await kernel.commit("p", *Send("m", b"body").insert("task-1"))
-    assert send.insert("task-2") == ()
-    assert await send.reached(kernel, "p") is None
+async def test_new(kernel: Kernel) -> None:
+    """With repeated_send="new", no message id is a key."""
+    assert not await repeats(kernel, a_send(repeated="new"), a_send(repeated="new"))
 
 
-async def test_forgotten(kernel: Kernel) -> None:
-    """With its task the memory of a message goes too."""
-    for message_id in ("m", "x" * 500):
-        send = Send(message_id, b"body")
-        await kernel.commit("p", *send.insert("task-1"))
-        await kernel.commit("p", forget_send(message_id))
-        assert await send.reached(kernel, "p") is None
+@pytest.mark.parametrize("key", ["", "x" * (MAX_KEY_CHARACTERS + 1), "ä", "a\tb", "\x7f"])
+def test_what_is_no_key(key: str) -> None:
+    """A key has 1 to 255 printable ASCII characters."""
+    with pytest.raises(InvalidTaskRequest, match="Idempotency-Key"):
+        checked_key(key)
+    assert checked_key("x" * MAX_KEY_CHARACTERS)

@@ -12,7 +12,7 @@ from keelbolt.auth.principal import Principal
 from keelbolt.errors import ConcurrencyError, InvalidTaskRequest, InvalidValue, StorageClosed, UnknownScheme
 from keelbolt.protocol.types import Artifact, Message, Part, Role, Task, TaskState
 from keelbolt.storage import Patch, Remove, open_storage
-from keelbolt.tasks import TaskContext, TaskEngine
+from keelbolt.tasks import Envelope, TaskContext, TaskEngine
 from keelbolt.tasks.families import SNAPSHOTS, TASKS, WEBHOOKS
 from keelbolt.tasks.pushes import push_key
 from keelbolt.tasks.record import push_field
@@ -227,12 +227,16 @@ async def worker(ctx: TaskContext) -> None:
 async def test_nothing_is_left_of_a_deleted_task() -> None:
     """Record, log, inbox, snapshot, segments, keys of its sends, work item: all are gone."""
     async with InMemoryStorage() as storage, TaskEngine(storage.kernel, worker) as engine:
-        kept = await engine.tasks.settled(await engine.tasks.send(message("ask", "kept", context_id="other")))
+        kept = await engine.tasks.settled(
+            await engine.tasks.send(message("ask", "kept", context_id="other"), Envelope(key="kept"))
+        )
         before = await storage.kernel.stats()
-        long = await engine.tasks.settled(await engine.tasks.send(message("long", "m1", context_id="talk")))
+        long = await engine.tasks.settled(
+            await engine.tasks.send(message("long", "m1", context_id="talk"), Envelope(key="1"))
+        )
         asked = await engine.tasks.settled(await engine.tasks.send(message("ask", "m2", context_id="talk")))
         follow = message("long", "m3", task_id=asked.record.task_id)
-        await engine.tasks.settled(await engine.tasks.send(follow))
+        await engine.tasks.settled(await engine.tasks.send(follow, Envelope(key="2")))
         made = await storage.create_task("talk", message("x", "m4"), idempotency_key="key")
         await storage.update_task(made.id, messages=[message("x", "kept")])  # the id of another task's send
         await storage.update_context("talk", {"a": 1})
@@ -241,7 +245,7 @@ async def test_nothing_is_left_of_a_deleted_task() -> None:
         assert await storage.delete_context("talk") == 2
         after = await storage.kernel.stats()
         assert (after.records, after.streams, after.entries) == (before.records, before.streams, before.entries)
-        again = await engine.tasks.send(message("ask", "kept", context_id="other"))
+        again = await engine.tasks.send(message("ask", "kept", context_id="other"), Envelope(key="kept"))
         assert again.task.record.task_id == kept.record.task_id
 
 

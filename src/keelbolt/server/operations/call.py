@@ -8,9 +8,9 @@ from typing import Any
 
 from keelbolt.auth import Principal
 from keelbolt.errors import InvalidParamsError, MethodNotFoundError, TaskNotFoundError
+from keelbolt.tasks.ids import is_task_id
 
 OPERATOR = "operator"
-MAX_ID_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class OpsCall:
     def task_id(self) -> str:
         """Raises TaskNotFoundError for what can't be the id of any."""
         task_id = self.names["task_id"]
-        if len(task_id) > MAX_ID_CHARACTERS or not task_id.isprintable():
+        if not is_task_id(task_id):
             raise TaskNotFoundError(task_id)
         return task_id
 

@@ -20,7 +20,7 @@ from keelbolt.tasks.dead import dead_letters, drop
 from keelbolt.tasks.erase import erase_context, erase_task
 from keelbolt.tasks.events import Snapshot
 from keelbolt.tasks.families import EVENTS, INBOX, QUEUE, TASKS
-from keelbolt.tasks.intake import MAX_CONTEXT_ID
+from keelbolt.tasks.ids import check_context_id
 from keelbolt.tasks.listing import record_json
 from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.webhooks.overview import webhooks
@@ -182,8 +182,7 @@ class TaskOperations:
 
     async def erase_context(self, call: OpsCall) -> bytes:
         context = call.text("context")
-        if not context or len(context) > MAX_CONTEXT_ID or "\0" in context:
-            raise InvalidParamsError("context is the id of a context")
+        check_context_id(context)
         return to_json({"erased": await erase_context(self._store, call.principal.partition, context)})
 
     async def list_dead(self, call: OpsCall) -> bytes:

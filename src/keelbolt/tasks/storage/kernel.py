@@ -11,7 +11,7 @@ from hashlib import sha256
 from types import TracebackType
 from typing import Any, Generic, Self, cast
 
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.errors import (
@@ -39,6 +39,7 @@ from keelbolt.storage import (
 )
 from keelbolt.tasks.erase import erase_context, erase_task
 from keelbolt.tasks.families import CONTEXTS, EVENTS, FAMILIES, QUEUE, SENDS, TASKS
+from keelbolt.tasks.ids import check_context_id, is_task_id
 from keelbolt.tasks.listing import list_tasks
 from keelbolt.tasks.notes import MessageNote, Note, StatusNote, append_notes
 from keelbolt.tasks.pushes import nudges
@@ -106,11 +107,11 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         return await self._store.task(task, history_length=history_length, include_artifacts=include_artifacts)
 
     async def _find(self, task_id: str) -> StoredTask | None:
-        return await self._store.find(self.partition, task_id) if _is_id(task_id) else None
+        return await self._store.find(self.partition, task_id) if is_task_id(task_id) else None
 
     async def get_version(self, task_id: str) -> int | None:
         """The version of the task, or None."""
-        if not _is_id(task_id):
+        if not is_task_id(task_id):
             return None
         return (await self.kernel.log_state(self.partition, EVENTS, task_id)).head or None
 
@@ -128,7 +129,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
     # --------------------------------------------------------------------------------------------------------- create
 
     async def create_task(self, context_id: str, message: Message, *, idempotency_key: str | None = None) -> Task:
-        _check_context(context_id)
+        check_context_id(context_id)
         key = _key(context_id, idempotency_key) if idempotency_key is not None else None
         for _ in range(RETRIES):
             task = await self._create(context_id, message, key)
@@ -144,11 +145,11 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         submitted = StatusNote.of(TaskState.submitted, timestamp(now))
         notes: list[Note] = [MessageNote(text), submitted]
         record = TaskRecord(
-            task_id, context_id, submitted.state, submitted.status, now, now, Turn(1, message.message_id), key=key
+            task_id, context_id, submitted.state, submitted.status, now, now, Turn(1, message.message_id)
         )
         operations: list[Operation] = [record.insert(), append_notes(task_id, notes)]
         if key is not None:
-            operations.append(Insert(SENDS, key, to_json({"task": task_id})))
+            operations.append(Insert(SENDS, key, b"{}", {"task": task_id}))
         try:
             await self._commit(operations)
         except CommitRefused as refusal:
@@ -161,7 +162,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
 
     async def _with_key(self, key: str) -> StoredTask | None:
         found = await self.kernel.get(self.partition, SENDS, key)
-        return await self._store.find(self.partition, from_json(found.body)["task"]) if found is not None else None
+        return await self._store.find(self.partition, str(found.fields["task"])) if found is not None else None
 
     # --------------------------------------------------------------------------------------------------------- update
 
@@ -176,7 +177,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         task_metadata: dict[str, Any] | None = None,
         expected_version: int | None = None,
     ) -> int:
-        if not _is_id(task_id):
+        if not is_task_id(task_id):
             raise TaskNotFoundError(str(task_id))
         if expected_version is not None and (type(expected_version) is not int or expected_version < 0):
             raise InvalidTaskRequest(f"a version is a whole number that is not negative, not {expected_version!r}")
@@ -241,11 +242,11 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
 
     async def delete_task(self, task_id: str) -> bool:
         """Delete everything of the task; answers whether there was one."""
-        return await erase_task(self._store, self.partition, task_id) if _is_id(task_id) else False
+        return await erase_task(self._store, self.partition, task_id) if is_task_id(task_id) else False
 
     async def delete_context(self, context_id: str) -> int:
         """Delete all tasks of a context and what is kept about it; answers how many tasks there were."""
-        _check_context(context_id)
+        check_context_id(context_id)
         return await erase_context(self._store, self.partition, context_id)
 
     # ------------------------------------------------------------------------------------------------------- contexts
@@ -255,7 +256,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
 
     async def load_context_version(self, context_id: str) -> tuple[ContextT | None, int]:
         """What is kept about a context, and its version (0: nothing is)."""
-        _check_context(context_id)
+        check_context_id(context_id)
         record = await self.kernel.get(self.partition, CONTEXTS, context_id)
         return (None, 0) if record is None else (cast("ContextT", from_json(record.body)), record.version)
 
@@ -264,7 +265,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
 
         With ``version`` only over what `load_context_version` answered, else ConcurrencyError.
         """
-        _check_context(context_id)
+        check_context_id(context_id)
         body = json_of(context, "the context")
         operation: Operation
         match version:
@@ -282,18 +283,8 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         return receipt.version(CONTEXTS, context_id)
 
 
-def _is_id(task_id: str) -> bool:
-    """Whether this could be the id of a task; whatever else it is, there is no such task."""
-    return isinstance(task_id, str) and 0 < len(task_id) <= 200 and task_id.isprintable()
-
-
-def _check_context(context_id: str) -> None:
-    if not isinstance(context_id, str) or not 0 < len(context_id) <= 1000 or not context_id.isprintable():
-        raise InvalidTaskRequest("a context id is 1 to 1000 printable characters")
-
-
 def _key(context_id: str, idempotency_key: str) -> str:
-    """Where an idempotency key is kept: beside the ids of sent messages, none of which begins with two tildes."""
+    """Where an idempotency key is kept: beside the keys of sends, none of which begins with a tilde."""
     if not isinstance(idempotency_key, str):
         raise InvalidTaskRequest("an idempotency key is a string")
     text = f"{len(context_id)}:{context_id}{idempotency_key}"

@@ -42,6 +42,7 @@ export function rpc(method, params, { stream = false } = {}) {
     body: { jsonrpc: "2.0", id: rpcId, method, params },
     rpc: method,
     stream,
+    key: method.startsWith("Send") ? crypto.randomUUID() : undefined, // a send that is tried again is one task
   };
 }
 
@@ -59,6 +60,7 @@ export function headers(call, { secret = true } = {}) {
   if (call.rpc) found["A2A-Version"] = "1.0";
   if (call.stream) found.Accept = "text/event-stream";
   if (call.after) found["Last-Event-ID"] = String(call.after);
+  if (call.key && secret) found["Idempotency-Key"] = call.key; // not in a command to copy: run twice, it sends twice
   const known = credentials();
   if (known) found[known.header] = secret ? known.value : known.header === "Authorization" ? "Bearer $TOKEN" : "$TOKEN";
   return found;

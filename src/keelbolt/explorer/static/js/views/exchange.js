@@ -140,7 +140,7 @@ export function exchange(params, { stream, onTask, onAnswer }) {
       }
       await follow({
         signal,
-        // Sent again with the same id it is the same task; once that is known, its stream is continued where it broke.
+        // Sent again with the same key it is the same task; once that is known, its stream is continued where it broke.
         call: (after) =>
           task ? { ...rpc("SubscribeToTask", { id: task.id }, { stream: true }), after } : { ...call, after },
         over: () => Boolean(answered) || [...ENDED, ...PAUSED].includes(stateName(state)),

@@ -1,0 +1,112 @@
+"""The generation extension: a dense number of a task's state, as A2A 1.1 has it, within the metadata of 1.0.
+
+A generation counts the events of a task: 1 when it is created, one more for each status and artifact update. It is the
+number of such entries in the task's log, so it costs nothing to keep, and every process has the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import from_json, to_json
+
+from keelbolt.errors import InvalidParamsError, LogTrimmed
+from keelbolt.protocol.extensions import GENERATION
+from keelbolt.protocol.requests import GetTaskRequest, SendMessageRequest
+from keelbolt.server.caller import Caller
+from keelbolt.tasks.engine import TaskEngine
+from keelbolt.tasks.families import EVENTS
+from keelbolt.tasks.notes import WIRE_KINDS
+from keelbolt.tasks.store import StoredTask
+
+if TYPE_CHECKING:
+    from keelbolt.server.service import Item
+
+HEADER = b"current-generation"
+MATCH = "ifGenerationMatch"
+
+
+def in_use(caller: Caller) -> bool:
+    """Whether the caller asked for the extension, and the card has it."""
+    return GENERATION in caller.extensions
+
+
+def expected(request: SendMessageRequest, caller: Caller) -> int | None:
+    """The generation that the task of this message must have: ``metadata[GENERATION].ifGenerationMatch``."""
+    given = (request.metadata or {}).get(GENERATION)
+    if not in_use(caller) or not isinstance(given, Mapping) or given.get(MATCH) is None:
+        return None
+    return _number(given[MATCH], MATCH)
+
+
+def known(request: GetTaskRequest, caller: Caller) -> int | None:
+    """The generation that a caller of GetTask has: the parameter currentGeneration, or the header."""
+    if not in_use(caller):
+        return None
+    if request.current_generation is not None:
+        return request.current_generation
+    given = next((value for name, value in caller.headers if name == HEADER), None)
+    return None if given is None else _number(given.decode("latin-1"), "Current-Generation")
+
+
+def _number(value: Any, name: str) -> int:
+    if isinstance(value, float) and value.is_integer():  # a Struct of protobuf has no integers
+        value = int(value)
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
+        value = int(value)
+    if type(value) is not int or value < 0:
+        raise InvalidParamsError(f"{name} is the generation of a task: a number")
+    return value
+
+
+async def newer(engine: TaskEngine, task: StoredTask, generation: int, seconds: float) -> StoredTask:
+    """The task once it is past this generation, or as it is after so many seconds, or when it is over."""
+    partition, task_id = task.partition, task.record.task_id
+    found = task.view.generation
+    if found > generation or task.view.state.terminal:
+        return task
+    follow = engine.events.follow(partition, task_id, after=task.version)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds), contextlib.aclosing(follow) as events:
+            async for event in events:
+                found += getattr(event, "kind", "status") in WIRE_KINDS
+                if found > generation:
+                    break
+    return await engine.store.load(partition, task_id)
+
+
+async def numbered(engine: TaskEngine, items: AsyncGenerator[Item, None], caller: Caller) -> AsyncGenerator[Item, None]:
+    """The items of a stream, each with its generation in its metadata."""
+    generation: int | None = None
+    async with contextlib.aclosing(items):
+        async for item in items:
+            if item.kind == "beat":
+                yield item
+                continue
+            body = from_json(item.json)
+            if generation is None or item.kind == "task":
+                task_id = item.task_id or body["id"]
+                generation = await _at(engine, caller.principal.partition, task_id, item.seq or 0)
+            else:
+                generation += 1
+            body["metadata"] = {**body.get("metadata", {}), GENERATION: {"generation": generation}}
+            yield item.with_json(to_json(body))
+
+
+async def _at(engine: TaskEngine, partition: str, task_id: str, seq: int) -> int:
+    """The generation of the task when its log ended with this entry."""
+    task = await engine.store.load(partition, task_id)
+    generation, after = task.view.generation, seq
+    while after < task.version:
+        try:
+            page = await engine.kernel.read_log(partition, EVENTS, task_id, after=after, before=task.version + 1)
+        except LogTrimmed:  # the stream has a gap there, and begins with a newer task
+            break
+        if not page.entries:
+            break
+        generation -= sum(entry.kind in WIRE_KINDS for entry in page.entries)
+        after = page.entries[-1].seq
+    return generation

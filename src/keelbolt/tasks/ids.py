@@ -1,0 +1,32 @@
+"""Which ids tasks and contexts can have: one rule each, for the wire, the storages and the operations API."""
+
+from __future__ import annotations
+
+from keelbolt.errors import InvalidTaskRequest
+
+MAX_CONTEXT_ID = 1000  # characters
+MAX_TASK_ID = 200  # characters
+
+
+def check_context_id(context_id: str) -> None:
+    """Raise InvalidTaskRequest unless this is a context id: 1 to 1000 characters of valid text without NUL.
+
+    Clients choose context ids, so they can hold anything else: tabs, emoji with joiners, control characters.
+    """
+    if not isinstance(context_id, str) or not 0 < len(context_id) <= MAX_CONTEXT_ID or not _is_text(context_id):
+        raise InvalidTaskRequest(f"a context id is 1 to {MAX_CONTEXT_ID} characters of valid text without NUL")
+
+
+def is_task_id(task_id: str) -> bool:
+    """Whether this can be the id of a task. Servers choose task ids, so they are short and printable."""
+    return isinstance(task_id, str) and 0 < len(task_id) <= MAX_TASK_ID and task_id.isprintable()
+
+
+def _is_text(text: str) -> bool:
+    if "\0" in text:
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True

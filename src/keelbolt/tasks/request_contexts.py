@@ -1,0 +1,32 @@
+"""Request contexts: values of a request that its worker sees, in the memory of this process alone.
+
+They are kept from the send until the turn begins here. They are never stored, so a turn that another process begins has
+none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+MAX_WAITING = 1000  # requests whose turn has not begun here; the oldest is dropped first
+
+Key = tuple[str, str, str]  # partition, task, message
+
+
+class RequestContexts:
+    """The request contexts of turns that have not begun yet."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Key, dict[str, Any]] = {}
+
+    def put(self, key: Key, values: Mapping[str, Any]) -> None:
+        """Keep the values until the turn of this message begins here."""
+        self._waiting.pop(key, None)
+        self._waiting[key] = dict(values)
+        if len(self._waiting) > MAX_WAITING:
+            del self._waiting[next(iter(self._waiting))]
+
+    def take(self, key: Key) -> dict[str, Any]:
+        """The values of this message's request, once; empty if there are none in this process."""
+        return self._waiting.pop(key, None) or {}
