@@ -13,6 +13,10 @@ from keelbolt.protocol.limits import Limits
 
 Operators = Literal["none", "loopback"]
 
+TENANT_OPERATOR = "operator"  # sees everything of its own tenant
+SYSTEM_OPERATOR = "operator:all"  # sees all tenants, and what belongs to none
+OPERATOR_ROLES = (TENANT_OPERATOR, SYSTEM_OPERATOR)
+
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off", "")
 
@@ -44,11 +48,14 @@ class ServerSettings:
     webhook_loopback: bool = False  # allow webhooks into this machine: for development
     webhook_secret: str = field(default="", repr=False)  # signs deliveries to webhooks, beside their own token
     webhook_give_up_seconds: float = 3 * 86400.0  # a webhook that failed for so long is told nothing more
+    operator_roles: Sequence[str] = OPERATOR_ROLES  # the roles that make operators; empty: roles make none
 
     def __post_init__(self) -> None:
         checked_prefix(self.explorer_prefix)
         if self.operators not in get_args(Operators):
             raise InvalidValue(f"operators is one of {', '.join(get_args(Operators))}, not {self.operators!r}")
+        if isinstance(self.operator_roles, str) or not set(self.operator_roles) <= set(OPERATOR_ROLES):
+            raise InvalidValue(f"operator_roles are some of {', '.join(OPERATOR_ROLES)}, or none")
 
     @property
     def limits(self) -> Limits:

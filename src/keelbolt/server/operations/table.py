@@ -127,7 +127,11 @@ ROUTES: tuple[OpsRoute, ...] = (
         (("queue", "tasks (default) or webhooks"), ("state", "waiting, held or dead"), *PAGE, *_WHOSE),
     ),
     OpsRoute(
-        "partitions", "GET", "/partitions", "Whose tasks are kept here", (("after", "from this one on"),), operator=True
+        "partitions",
+        "GET",
+        "/partitions",
+        "Whose tasks an operator may see: those of its tenant, or all",
+        (("after", "from this one on"),),
     ),
     *KEPT_ROUTES,
 )
