@@ -33,6 +33,8 @@ def shown(default: Any) -> str:
         return str(default).lower()
     if isinstance(default, int | float):
         return f"{default:.10g}"
+    if isinstance(default, tuple) and default:
+        return ", ".join(default)
     return default or "empty" if isinstance(default, str) else "none"
 
 
