@@ -54,6 +54,7 @@
     │   ├── InvalidTaskRequest       a wrong argument: message, query, page token, state, length
     │   │   ├── MessageReused        the same message id with another body
     │   │   └── WebhookAddressError  a webhook into a private network, or not by https
+    │   ├── SecretKeyMissing         stored credentials are encrypted with a key that this process does not have
     │   ├── TurnEnded                the worker has ended its turn already
     │   ├── LeaseLost                another process has the task; nothing that this one writes is taken
     │   └── StepError

@@ -21,7 +21,7 @@ from keelbolt.protocol.types import PAUSED, TERMINAL
 from keelbolt.protocol.versions import Version
 from keelbolt.server.caller import Caller
 from keelbolt.server.dispatch import Dispatcher
-from keelbolt.server.gate import Gate, agreed, echoed, version_of
+from keelbolt.server.gate import Gate, agreed, echoed, issuing, shown_secrets, version_of
 from keelbolt.server.sse import Streams
 
 Unary = Callable[[bytes, Any], Awaitable[bytes]]
@@ -59,7 +59,9 @@ class Handlers:
                 request, caller = await self._admit(method, data, context)
                 if old_card:
                     return method.write_answer(await self._card(request, caller, method))
+                issued = issuing()
                 answer = await self._dispatcher.answer(method.operation, request, caller, method.codec, "")
+                _show(issued, context)
                 return method.write_answer(answer)
             except Exception as error:  # noqa: BLE001 - every failure has an answer
                 await fail(context, error, method.version)
@@ -77,7 +79,9 @@ class Handlers:
                 request, caller = await self._admit(method, data, context)
                 with self._streams.one(caller.principal):
                     events = self._dispatcher.events(request, caller, method.codec)
+                    issued = issuing()
                     await self._stream(method, events, context)
+                    _show(issued, context)
             except Exception as error:  # noqa: BLE001 - every failure has an answer
                 await fail(context, error, method.version)
             finally:
@@ -115,6 +119,12 @@ class Handlers:
         else:
             card = cards.encoded("").body
         return to_json(card_v03_proto(from_json(card)))
+
+
+def _show(issued: list[str], context: Any) -> None:
+    """Show new signing secrets of webhooks at the end of the call."""
+    if issued:
+        context.set_trailing_metadata(pairs(tuple(shown_secrets(issued))))
 
 
 _ENDS = frozenset(state.value for state in TERMINAL | PAUSED) | {"TASK_STATE_CANCELLED"}

@@ -48,6 +48,7 @@ from keelbolt.tasks.storage import Storage
 from keelbolt.tasks.worker import AnyWorker, handler_of
 from keelbolt.webhooks.delivery import Deliverer, DeliverySettings
 from keelbolt.webhooks.post import Poster
+from keelbolt.webhooks.sealing import Sealer
 
 if TYPE_CHECKING:
     from keelbolt.grpc.server import GrpcServer
@@ -114,6 +115,7 @@ class A2AServer:
         self._extended_card = extended_card
         self._admission = admission
         self.card_key = card_key
+        self.sealer = Sealer.of(self.settings.secret_key)
         if grpc_port is not None:
             require()  # what is missing shows here too
         self.grpc_at = None if grpc_port is None else Address(grpc_host or "127.0.0.1", grpc_port)
@@ -175,7 +177,7 @@ class A2AServer:
         """Deliver webhooks, for as long as the agent runs."""
         deliverer = Deliverer(
             engine.store,
-            Poster(loopback=self.settings.webhook_loopback),
+            Poster(loopback=self.settings.webhook_loopback, hosts=self.settings.webhook_hosts),
             settings=DeliverySettings(
                 secret=self.settings.webhook_secret,
                 give_up_seconds=self.settings.webhook_give_up_seconds,
@@ -183,6 +185,7 @@ class A2AServer:
                 heartbeat_seconds=self.task_settings.heartbeat_seconds,
             ),
             key=self.card_key,
+            sealer=self.sealer,
             metrics=self.metrics,
             tracing=self.tracing,
         )
@@ -314,7 +317,7 @@ class _Routes:
         )
         self.cards.address = server.address
         self.grpc: GrpcServer | None = None
-        self.service = AgentService(engine, self.cards.config, settings, server._admission)  # noqa: SLF001
+        self.service = AgentService(engine, self.cards.config, settings, server._admission, server.sealer)  # noqa: SLF001
         self.streams = Streams(settings.streams, settings.streams_each)
         self.health = Health(engine, self.streams)
         self.gate = gate = Gate(

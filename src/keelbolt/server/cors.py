@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 logger = logging.getLogger("keelbolt.server")
 
 HEADERS = ("A2A-Version", "A2A-Extensions", "X-A2A-Extensions", "Last-Event-ID", "Authorization", "Content-Type")
-EXPOSED = ("A2A-Extensions", "X-A2A-Extensions", "ETag", "Retry-After", "WWW-Authenticate")
+EXPOSED = ("A2A-Extensions", "X-A2A-Extensions", "ETag", "Retry-After", "Webhook-Secret", "WWW-Authenticate")
 
 
 class Cors:

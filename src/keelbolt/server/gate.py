@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl
@@ -17,6 +17,7 @@ from keelbolt.protocol.versions import Version, negotiate
 from keelbolt.server.caller import Caller
 from keelbolt.server.http import Header, check_headers, header, header_list
 from keelbolt.server.rates import Rates
+from keelbolt.webhooks.signing import issued_secrets
 
 
 class Gate:
@@ -102,6 +103,19 @@ def echoed(scope: Scope, caller: Caller) -> tuple[Header, ...]:
         return ()
     old = header(scope, b"a2a-extensions") is None
     return ((b"x-a2a-extensions" if old else b"a2a-extensions", extensions.echo(caller.extensions).encode()),)
+
+
+def issuing() -> list[str]:
+    """Collects the signing secrets of webhooks that the current request makes."""
+    issued: list[str] = []
+    issued_secrets.set(issued)
+    return issued
+
+
+def shown_secrets(issued: Iterable[str]) -> Iterator[Header]:
+    """The headers that show them, read when the response begins. A body that the protocol defines has no place for it."""
+    for secret in issued:
+        yield b"webhook-secret", secret.encode()
 
 
 def _trace(scope: Scope) -> dict[str, str]:

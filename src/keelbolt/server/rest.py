@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -20,7 +21,7 @@ from keelbolt.protocol.versions import Version
 from keelbolt.server.caller import Caller
 from keelbolt.server.dispatch import Dispatcher
 from keelbolt.server.failures import explain, failure_headers
-from keelbolt.server.gate import Gate, agreed, echoed, query_of, resumed, version_of
+from keelbolt.server.gate import Gate, agreed, echoed, issuing, query_of, resumed, shown_secrets, version_of
 from keelbolt.server.http import (
     A2A_JSON,
     JSON,
@@ -127,11 +128,13 @@ class Rest:
                 await self._stream(scope, receive, send, request, caller, codec, version)
                 return
             base = self._dispatcher.cards.base(scope)
+            issued = issuing()
             answering = self._dispatcher.answer(found.operation, request, caller, codec, base)
             answer = await while_there(receive, answering)
             status = 204 if answer == b"null" else 200
             body = b"" if status == 204 else answer
-            await respond(send, status, body, content_type=_content_type(scope, version), headers=echoed(scope, caller))
+            headers = (*echoed(scope, caller), *shown_secrets(issued))
+            await respond(send, status, body, content_type=_content_type(scope, version), headers=headers)
         except ClientGone:
             return
         except Exception as error:  # noqa: BLE001 - every failure has an answer
@@ -173,7 +176,7 @@ class Rest:
             self._dispatcher.events(request, caller, codec),
             frame=lambda data: data,
             failed=lambda error: failed(explain(error)),
-            headers=echoed(scope, caller),
+            headers=chain(echoed(scope, caller), shown_secrets(issuing())),
             who=caller.principal,
         )
 

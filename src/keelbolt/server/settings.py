@@ -48,6 +48,8 @@ class ServerSettings:
     webhook_loopback: bool = False  # allow webhooks into this machine: for development
     webhook_secret: str = field(default="", repr=False)  # signs deliveries to webhooks, beside their own token
     webhook_give_up_seconds: float = 3 * 86400.0  # a webhook that failed for so long is told nothing more
+    webhook_hosts: Sequence[str] = ()  # the only hosts that may receive webhooks, *.example.com included; empty: all
+    secret_key: str = field(default="", repr=False)  # encrypts credentials in the storage; several, with commas: rotation
     operator_roles: Sequence[str] = OPERATOR_ROLES  # the roles that make operators; empty: roles make none
 
     def __post_init__(self) -> None:
@@ -71,6 +73,8 @@ class ServerSettings:
             if given.get(each.name) is not None:
                 chosen[each.name] = given[each.name]
             elif name in environment:
+                if each.name == "secret_key" and not environment[name].strip():
+                    raise InvalidValue(f"{name} is set, but empty; give it a value, or unset it")
                 chosen[each.name] = _read(name, environment[name], each.default)
         if unknown := set(given) - {each.name for each in fields(cls)}:
             raise InvalidValue(f"there is no setting {', '.join(sorted(unknown))}")

@@ -36,6 +36,7 @@ def pushes_adopted(task_id: str, configs: Mapping[str, Any], told: int) -> list[
     cursor = to_json({"seq": told, "late": True})
     operations: list[Operation] = []
     for config_id, config in configs.items():
-        operations.append(NewPush(config_id, to_json(config)).put(task_id))
+        body = to_json(config)
+        operations.append(NewPush(config_id, lambda _key, body=body: body).put(task_id))
         operations.append(Put(PUSH_CURSORS, push_key(task_id, config_id), cursor))
     return operations

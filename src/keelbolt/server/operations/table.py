@@ -110,6 +110,13 @@ ROUTES: tuple[OpsRoute, ...] = (
         _WHOSE,
         (("after", "the last seq that is not repeated; without it, go on where the webhook stands"),),
     ),
+    OpsRoute(
+        "renew_secret",
+        "POST",
+        "/tasks/{task_id}/webhooks/{config_id}/secret",
+        "Give a webhook a new signing secret, and show it: it is shown once",
+        _WHOSE,
+    ),
     OpsRoute("system", "GET", "/system", "Engine, health, queues, workers and storage statistics", operator=True),
     OpsRoute(
         "watch_system",
