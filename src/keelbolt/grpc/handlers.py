@@ -90,7 +90,7 @@ class Handlers:
         return call
 
     async def _admit(self, method: Method, data: bytes, context: Any) -> tuple[Request, Caller]:
-        scope = scope_of(method.path, context.invocation_metadata())
+        scope = scope_of(method.path, context.invocation_metadata(), context.peer())
         principal = await self._gate.principal(scope)
         agreed(version_of(scope, {}), method.version)
         caller = self._gate.caller(principal, scope, query_of(scope), method.version)

@@ -32,7 +32,7 @@ from keelbolt.server.jsonrpc import JsonRpc
 from keelbolt.server.local import at_this_machine
 from keelbolt.server.metrics import MetricsPage
 from keelbolt.server.operations import OperationsApi
-from keelbolt.server.rates import Rates
+from keelbolt.server.rates import Logins, Rates
 from keelbolt.server.rest import OLDER_CARD, Rest, route
 from keelbolt.server.service import AgentService
 from keelbolt.server.settings import ServerSettings
@@ -324,8 +324,10 @@ class _Routes:
             self.cards.config,
             resolver=resolver,
             rates=Rates(settings.requests_per_second, settings.request_burst),
+            logins=Logins(settings.failed_logins),
             header_bytes=settings.header_bytes,
             tracing=server.tracing is not None,
+            trust_proxy=settings.trust_proxy,
         )
         dispatcher = Dispatcher(self.service, self.cards)
         if server.metrics is not None or server.tracing is not None:

@@ -27,7 +27,7 @@ class ServerSettings:
 
     url: str = ""  # where clients reach the agent; empty: as the request says
     grpc_url: str = ""  # where they reach it by gRPC, host:port; empty: the same host, at the port of gRPC
-    trust_proxy: bool = False  # believe X-Forwarded-Proto and X-Forwarded-Host
+    trust_proxy: bool = False  # believe X-Forwarded-Proto, X-Forwarded-Host and the last X-Forwarded-For
     body_bytes: int = 10 * 1024 * 1024
     body_seconds: float = 60.0  # until the whole body is here
     header_bytes: int = 65_536  # path, query and headers together
@@ -36,7 +36,7 @@ class ServerSettings:
     heartbeat_stream_seconds: float = 15.0
     streams: int = 10_000  # open at once in this process; more are answered with 503
     streams_each: int = 1_000  # of them, those of one owner; 0: all. Callers without a name share the whole
-    requests_per_second: float = 0.0  # of one principal; 0: as many as it likes
+    requests_per_second: float = 0.0  # of one principal, or of one address without a principal; 0: no limit
     request_burst: int = 100
     cancel_on_disconnect: bool = False
     cancel_words: str = ""  # the message of a status that a client's cancel leads to
@@ -50,6 +50,7 @@ class ServerSettings:
     webhook_give_up_seconds: float = 3 * 86400.0  # a webhook that failed for so long is told nothing more
     webhook_hosts: Sequence[str] = ()  # the only hosts that may receive webhooks, *.example.com included; empty: all
     secret_key: str = field(default="", repr=False)  # encrypts credentials in the storage; several, with commas: rotation
+    failed_logins: int = 20  # of one address within a minute; more are refused with 429; 0: no limit
     operator_roles: Sequence[str] = OPERATOR_ROLES  # the roles that make operators; empty: roles make none
 
     def __post_init__(self) -> None:
