@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jwt
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from keelbolt.auth import JWTAuthenticator
 from keelbolt.errors import AuthMisconfigured, CredentialsRefused

@@ -71,7 +71,8 @@ async def test_guessing_is_throttled_by_address() -> None:
 async def test_every_way_in_is_throttled() -> None:
     async with agent(KEYS) as app:
         await guess(app, EACH)
-        for method, path in (("POST", "/"), ("POST", "/message:send"), ("GET", "/keelbolt/v1/whoami"), ("GET", "/v1/tasks")):
+        ways = (("POST", "/"), ("POST", "/message:send"), ("GET", "/keelbolt/v1/whoami"), ("GET", "/v1/tasks"))
+        for method, path in ways:
             headers = [("x-api-key", "wrong"), ("content-type", "application/json")]
             reply = await ask(at(app, "192.0.2.1"), method, path, headers=headers, body=b"{}")
             assert reply.status == 429, path

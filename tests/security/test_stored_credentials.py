@@ -119,9 +119,9 @@ async def test_without_the_key_nothing_is_sent_and_operators_see_why(
                     return all(one is not None and words in from_json(one.body)["error"] for one in found)
 
                 await until(failed, seconds=30)
-                [shown, _other] = (
-                    await call(server.app, "ListTaskPushNotificationConfigs", {"taskId": task_id})
-                ).json["result"]["configs"]
+                [shown, _other] = (await call(server.app, "ListTaskPushNotificationConfigs", {"taskId": task_id})).json[
+                    "result"
+                ]["configs"]
                 assert "token" not in shown
                 assert "credentials" not in shown["authentication"]
                 listed = await ask(server.app, "GET", f"{PREFIX}/tasks/{task_id}/webhooks")
@@ -167,9 +167,7 @@ async def test_credentials_do_not_move_to_another_config(tmp_path: Path) -> None
         kernel = server.routes.service.engine.kernel
         stolen = await kernel.get(PARTITION, PUSH_CONFIGS, f"{task_id}/c")
         assert stolen is not None
-        sent = await send(
-            server, "wait", 2, configuration={"taskPushNotificationConfig": {"id": "c", "url": evil.url}}
-        )
+        sent = await send(server, "wait", 2, configuration={"taskPushNotificationConfig": {"id": "c", "url": evil.url}})
         other = sent.json["result"]["task"]["id"]
         await until(lambda: len(evil.arrivals) >= 3)
         seen = len(evil.arrivals)

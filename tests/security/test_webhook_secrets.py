@@ -1,5 +1,5 @@
-"""Attacks on webhooks: a forged delivery signed with the token that every delivery carries, an id that shifts the border
-between what is signed, a token without end, receivers that nobody allowed, and errors that tell about the network.
+"""Attacks on webhooks: a forged delivery signed with the token that every delivery carries, an id that shifts the
+border between what is signed, a token without end, receivers that are not allowed, and errors that describe the network.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def echo(ctx: TaskContext) -> None:
 
 @contextlib.asynccontextmanager
 async def agent(**settings: Any) -> AsyncIterator[A2AServer]:
-    people = {ALICE: "alice", OLGA: Principal("olga", roles=frozenset({"operator"}))}
+    people: dict[str, Principal | str] = {ALICE: "alice", OLGA: Principal("olga", roles=frozenset({"operator"}))}
     card = AgentCardConfig(
         name="A", description="Calls back.", capabilities=CapabilitiesConfig(streaming=True, push_notifications=True)
     )

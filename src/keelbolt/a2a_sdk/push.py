@@ -55,7 +55,8 @@ class KeelboltPushConfigStore(PushNotificationConfigStore):
         body, found = record.body, from_json(record.body)
         if "sealed" in found:
             body = opened(self._sealer, found["sealed"], record.key)
-        return Parse(body, TaskPushNotificationConfig())
+        config: TaskPushNotificationConfig = Parse(body, TaskPushNotificationConfig())
+        return config
 
     async def delete_info(self, task_id: str, context: ServerCallContext, config_id: str | None = None) -> None:
         partition = self._whose(context)

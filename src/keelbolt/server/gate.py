@@ -20,7 +20,6 @@ from keelbolt.server.http import Header, check_headers, header, header_list
 from keelbolt.server.rates import Client, Logins, Rates, client_of
 from keelbolt.webhooks.signing import issued_secrets
 
-
 logger = logging.getLogger("keelbolt.server")
 
 
@@ -132,7 +131,7 @@ def issuing() -> list[str]:
 
 
 def shown_secrets(issued: Iterable[str]) -> Iterator[Header]:
-    """The headers that show them, read when the response begins. A body that the protocol defines has no place for it."""
+    """The headers that show them, read when the response begins. The protocol's bodies have no field for them."""
     for secret in issued:
         yield b"webhook-secret", secret.encode()
 

@@ -49,7 +49,7 @@ class ServerSettings:
     webhook_secret: str = field(default="", repr=False)  # signs deliveries to webhooks, beside their own token
     webhook_give_up_seconds: float = 3 * 86400.0  # a webhook that failed for so long is told nothing more
     webhook_hosts: Sequence[str] = ()  # the only hosts that may receive webhooks, *.example.com included; empty: all
-    secret_key: str = field(default="", repr=False)  # encrypts credentials in the storage; several, with commas: rotation
+    secret_key: str = field(default="", repr=False)  # encrypts stored credentials; with commas: several
     failed_logins: int = 20  # of one address within a minute; more are refused with 429; 0: no limit
     operator_roles: Sequence[str] = OPERATOR_ROLES  # the roles that make operators; empty: roles make none
 

@@ -60,17 +60,14 @@ class Sealer:
         """Decrypt a value that was sealed for this place. Raises SecretKeyMissing."""
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - an extra, which is there
 
-        try:
-            kind, name, text = sealed.split(".")
-            raw = base64.urlsafe_b64decode(text)
-            key = self._keys[name] if kind == _FORMAT else None
-        except (ValueError, KeyError):
-            key = None
-        if key is None:
+        kind, name, text = (*sealed.split("."), "", "")[:3]
+        key = self._keys.get(name)
+        if key is None or kind != _FORMAT:
             raise SecretKeyMissing(
-                "the credentials are encrypted with a key that is not in KEELBOLT_SECRET_KEY; add it after the first one"
+                "the credentials are encrypted with a key that is not in KEELBOLT_SECRET_KEY; add it at the end"
             )
         try:
+            raw = base64.urlsafe_b64decode(text)
             return key.decrypt(raw[:NONCE_BYTES], raw[NONCE_BYTES:], place.encode())
         except (InvalidTag, ValueError):
             raise SecretKeyMissing(

@@ -108,9 +108,7 @@ class Scenarios:
         self.url = url
         self.transport = transport
         self.recorder = Recorder()
-        self.http = httpx.AsyncClient(
-            transport=self.recorder, timeout=20, headers={"authorization": f"Bearer {token}"}
-        )
+        self.http = httpx.AsyncClient(transport=self.recorder, timeout=20, headers={"authorization": f"Bearer {token}"})
         self.count = 0
 
     async def client(self, *, streaming: bool = True, polling: bool = False) -> Any:
