@@ -1,5 +1,5 @@
 """Attacks on webhooks: a forged delivery signed with the token that every delivery carries, an id that shifts the
-border between what is signed, a token without end, receivers that are not allowed, and errors that describe the network.
+border between what is signed, a token without end, receivers that are not allowed, and errors that say too much.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from keelbolt.protocol.card import (
 from keelbolt.protocol.signatures import CardKey
 from keelbolt.protocol.versions import Version
 from keelbolt.server.caller import Caller
-from keelbolt.server.http import Header, header, respond
+from keelbolt.server.http import NOSNIFF, Header, header, respond
 from keelbolt.server.service import RESUME_EXTENSION
 from keelbolt.server.settings import ServerSettings
 
@@ -65,6 +65,7 @@ class EncodedCard:
             (b"last-modified", modified),
             (b"cache-control", cache),
             (b"vary", b"host"),
+            NOSNIFF,
         )
         return cls(body, etag, modified, headers)
 
@@ -204,12 +205,12 @@ class Cards:
             await send({"type": "http.response.start", "status": 304, "headers": list(card.headers)})
             await send({"type": "http.response.body", "body": b""})
             return
-        await respond(send, 200, card.body, headers=card.headers, head=scope["method"] == "HEAD")
+        await respond(send, 200, card.body, caching=card.headers, head=scope["method"] == "HEAD")
 
 
 async def serve_jwks(send: Send, key: CardKey) -> None:
     """GET of the key set that verifies the card."""
-    await respond(send, 200, to_json(key.jwks()), headers=((b"cache-control", b"public, max-age=300"),))
+    await respond(send, 200, to_json(key.jwks()), caching=(NOSNIFF, (b"cache-control", b"public, max-age=300")))
 
 
 def _with_resume(config: AgentCardConfig) -> AgentCardConfig:

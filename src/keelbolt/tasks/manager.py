@@ -37,6 +37,8 @@ from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.sends import Send
 from keelbolt.tasks.store import StoredTask
 
+MAX_PRIORITY = 2**31 - 1
+
 
 class TaskManager(Intake):
     """The operations of the engine."""
@@ -205,8 +207,12 @@ class TaskManager(Intake):
         if task.view.state.name not in RUNNING:
             raise TaskNotAcceptingMessagesError(task_id, task.view.state)
         given = dict(payload or {})
-        if kind == "prioritise" and type(given.get("priority", 1)) is not int:
-            raise InvalidTaskRequest("the priority of a task is an integer: the larger goes first")
+        if kind == "prioritise":
+            priority = given.get("priority", 1)
+            if type(priority) is not int or not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
+                raise InvalidTaskRequest(
+                    f"the priority of a task is an integer from -{MAX_PRIORITY} to {MAX_PRIORITY}: the larger goes first"
+                )
         body = {"source": source or principal.owner, "reason": reason, "payload": given}
         json_bytes(body, "what the task is steered with")
         try:
