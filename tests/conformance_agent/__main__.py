@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--storage", default="memory:", help="sqlite:///file.db, postgresql://…")
     parser.add_argument("--no-streaming", action="store_true")
     parser.add_argument("--no-push", action="store_true")
-    parser.add_argument("--extended-card", action="store_true", help="have one, for everybody")
+    parser.add_argument("--extended-card", action="store_true", help="have one; needs --token")
     parser.add_argument("--token", help="answer only who has it, as a bearer token")
     parser.add_argument("--required-extension", action="store_true", help=f"require {REQUIRED_EXTENSION}")
     parser.add_argument("--processes", type=int, default=1)

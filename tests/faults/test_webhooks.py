@@ -75,7 +75,7 @@ async def check(url: str, receivers: dict[str, Receiver]) -> tuple[int, int]:
             arrived = [
                 arrival.seq
                 for arrival in receivers[webhook.config_id].arrivals
-                if arrival.id.startswith(f"{webhook.task_id}.")
+                if arrival.id.startswith(f"{webhook.task_id}:")
             ]
             assert list(dict.fromkeys(arrived)) == wanted, webhook.task_id
             assert webhook.cursor.status == "active"

@@ -171,7 +171,7 @@ class Actor:
 
 def people(key: str) -> dict[str, Principal | str]:
     """Alice has this key; that of the operator ends otherwise."""
-    return {key: "alice", f"{key}-operator": Principal(owner="olga", roles=frozenset({"operator"}))}
+    return {key: "alice", f"{key}-operator": Principal(owner="olga", roles=frozenset({"operator:all"}))}
 
 
 def server(storage: str, folder: Path, *, evil: bool = False, key: str = "", attempts: int = 5) -> A2AServer:

@@ -9,10 +9,12 @@ from a2a.server.tasks.push_notification_config_store import (
 )
 from a2a.types.a2a_pb2 import TaskPushNotificationConfig
 from google.protobuf.json_format import Parse
+from pydantic_core import from_json, to_json
 
 from keelbolt.a2a_sdk.scope import Directory, Whose
 from keelbolt.a2a_sdk.words import encoded
-from keelbolt.storage import Collection, Delete, Index, Kernel, Put, Query
+from keelbolt.storage import Collection, Delete, Index, Kernel, Put, Query, Record
+from keelbolt.webhooks.sealing import Sealer, opened
 
 CONFIGS = "sdk_push_configs"
 FAMILY = Collection(CONFIGS, fields={"task": str}, indexes=(Index("task", equal=("task",)),))
@@ -21,17 +23,20 @@ FAMILY = Collection(CONFIGS, fields={"task": str}, indexes=(Index("task", equal=
 class KeelboltPushConfigStore(PushNotificationConfigStore):
     """Configs lie beside the tasks of their owner; whoever dispatches finds them by the task."""
 
-    def __init__(self, kernel: Kernel, directory: Directory, whose: Whose) -> None:
+    def __init__(self, kernel: Kernel, directory: Directory, whose: Whose, sealer: Sealer | None = None) -> None:
         self._kernel = kernel
         self._directory = directory
         self._whose = whose
+        self._sealer = sealer  # encrypts whole configs, which hold a token and credentials
 
     async def set_info(
         self, task_id: str, notification_config: TaskPushNotificationConfig, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
         config = normalize_push_notification_config(task_id, notification_config)
-        put = Put(CONFIGS, f"{task_id}/{config.id}", encoded(config), {"task": task_id})
-        await self._kernel.commit(self._whose(context), put)
+        key, body = f"{task_id}/{config.id}", encoded(config)
+        if self._sealer is not None:
+            body = to_json({"sealed": self._sealer.seal(body, key)})
+        await self._kernel.commit(self._whose(context), Put(CONFIGS, key, body, {"task": task_id}))
         return config
 
     async def get_info(self, task_id: str, context: ServerCallContext) -> list[TaskPushNotificationConfig]:
@@ -43,7 +48,15 @@ class KeelboltPushConfigStore(PushNotificationConfigStore):
 
     async def _of(self, partition: str, task_id: str) -> list[TaskPushNotificationConfig]:
         page = await self._kernel.find(partition, Query(CONFIGS, {"task": task_id}), limit=1000)
-        return [Parse(record.body, TaskPushNotificationConfig()) for record in page.records]
+        return [self._read(record) for record in page.records]
+
+    def _read(self, record: Record) -> TaskPushNotificationConfig:
+        """The config. Raises SecretKeyMissing: one without its credentials must not be delivered to."""
+        body, found = record.body, from_json(record.body)
+        if "sealed" in found:
+            body = opened(self._sealer, found["sealed"], record.key)
+        config: TaskPushNotificationConfig = Parse(body, TaskPushNotificationConfig())
+        return config
 
     async def delete_info(self, task_id: str, context: ServerCallContext, config_id: str | None = None) -> None:
         partition = self._whose(context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from keelbolt.storage import open_storage
 from keelbolt.tasks.events import Events
 from keelbolt.tasks.families import FAMILIES
 from keelbolt.tasks.store import TaskStore
+from keelbolt.webhooks.sealing import Sealer
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,14 @@ class SdkStores:
 
 
 @asynccontextmanager
-async def sdk_stores(url: str, *, whose: Whose = scope.whose) -> AsyncIterator[SdkStores]:
-    """The stores on this storage. ``whose`` names the partition of a call's tasks (default: tenant and user)."""
+async def sdk_stores(
+    url: str, *, whose: Whose = scope.whose, secret_key: str | None = None
+) -> AsyncIterator[SdkStores]:
+    """The stores on this storage. ``whose`` names the partition of a call's tasks (default: tenant and user).
+
+    ``secret_key`` (default: ``KEELBOLT_SECRET_KEY`` in the environment) encrypts push configs.
+    """
+    sealer = Sealer.of(os.environ.get("KEELBOLT_SECRET_KEY", "") if secret_key is None else secret_key)
     async with open_storage(url, declare=[*FAMILIES, scope.FAMILY, push.FAMILY]) as kernel:
         store = TaskStore(kernel)
         events = Events(store)
@@ -40,7 +48,7 @@ async def sdk_stores(url: str, *, whose: Whose = scope.whose) -> AsyncIterator[S
                 tasks,
                 KeelboltPlainTaskStore(tasks),
                 KeelboltEventStream(events, directory),
-                KeelboltPushConfigStore(kernel, directory, whose),
+                KeelboltPushConfigStore(kernel, directory, whose, sealer),
             )
         finally:
             events.close()

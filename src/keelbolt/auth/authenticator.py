@@ -90,6 +90,7 @@ class Resolver:
         identity = await answer(self.authenticator, headers)
         principal = ANONYMOUS if identity is None else principal_of(identity)
         if not principal.anonymous:
+            _check_text(principal)
             return principal
         if any(name in headers for name in self._credentials):
             raise CredentialsRefused
@@ -109,6 +110,14 @@ class Resolver:
             else:
                 found[name] += ("; " if name == "cookie" else ", ") + value
         return found
+
+
+def _check_text(principal: Principal) -> None:
+    """Refuse names with half of a surrogate pair: they can't be stored with what the caller makes."""
+    try:
+        "".join((principal.owner, principal.tenant, principal.type, *principal.roles)).encode()
+    except UnicodeEncodeError:
+        raise CredentialsRefused("The caller's name is no text.", reason="claims") from None
 
 
 def _decoded(headers: RawHeaders) -> Iterator[tuple[str, str]]:

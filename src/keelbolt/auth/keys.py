@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import binascii
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import unquote, urlsplit
 
 from keelbolt.errors import AuthMisconfigured, MissingExtra
 
@@ -32,7 +35,11 @@ except ImportError as error:
     raise MissingExtra("auth", "pyjwt[crypto]") from error
 
 KeySource: TypeAlias = str | bytes | Mapping[str, Any]
-"""A secret, a PEM (public key, certificate or private key), a JWK or a JWK Set, as text or as a mapping."""
+"""A secret, a PEM (public key, certificate or private key), a JWK or a JWK Set, as text or as a mapping.
+
+Text that begins with ``file:``, contains a path separator or names an existing file is the path of a file that holds
+one of these. Bytes are always the key itself.
+"""
 
 SYMMETRIC = ("HS256", "HS384", "HS512")
 ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -68,9 +75,13 @@ def load_keys(source: KeySource | Sequence[KeySource]) -> tuple[VerificationKey,
         return tuple(key for one in source for key in load_keys(one))
     if isinstance(source, Mapping):
         return _of_json(source)
+    if isinstance(source, str):
+        source = _named_file(source)
     text = source if isinstance(source, str) else source.decode("latin-1")
-    raw = source.encode() if isinstance(source, str) else source
+    raw = source.encode("utf-8", "surrogateescape") if isinstance(source, str) else source
     start = text.lstrip()
+    if not start:
+        raise AuthMisconfigured("the key is empty, so every token could be forged; give a secret, or a file with a key")
     if "-----BEGIN" in start:
         return (_of_pem(raw.strip()),)
     if start.startswith("{"):
@@ -80,12 +91,43 @@ def load_keys(source: KeySource | Sequence[KeySource]) -> tuple[VerificationKey,
             pass  # a secret may look like anything
     if start.startswith(("ssh-", "ecdsa-sha2-")):
         raise AuthMisconfigured("an SSH key can't check tokens; give the public key as PEM (ssh-keygen -e -m PKCS8)")
-    if start.startswith(("http://", "https://")):
-        raise AuthMisconfigured("the key is a URL; give the URL of a key set as jwks_url=")
-    if start.rstrip().lower().endswith(_FILES):
-        raise AuthMisconfigured("the key is the name of a file; give what is in the file: Path(...).read_text()")
     _refuse_der(raw)
     return (_of_secret(raw),)
+
+
+def _named_file(text: str) -> str | bytes:
+    """The contents of the file that this text names; the text itself where it is a key.
+
+    A path must never become the secret itself: anyone can guess a path. So text that looks like a path is a readable
+    file, or an error. The error does not repeat the text, which may be a secret.
+    """
+    start = text.strip()
+    if "-----BEGIN" in start or start.startswith(("{", "ssh-", "ecdsa-sha2-")):
+        return text
+    if start.startswith(("http://", "https://")):
+        raise AuthMisconfigured("the key is a URL; give the URL of a key set as jwks_url=")
+    separators = {"/", os.sep, os.altsep or os.sep}
+    if start.lower().startswith("file:"):
+        path, why = unquote(urlsplit(start).path), "it begins with file:"
+    elif any(separator in start for separator in separators):
+        path, why = start, f"it contains {'/' if '/' in start else os.sep}"
+    elif start.lower().endswith(_FILES):
+        path, why = start, "it ends like one"
+    elif os.path.isfile(start):  # noqa: PTH113 - Path.is_file raises for a name that is too long
+        path, why = start, "a file has this name"
+    else:
+        return text
+    try:
+        found = Path(path).read_bytes().strip()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is no path"
+        raise AuthMisconfigured(
+            f"the key names a file ({why}), which can't be read: {reason}. Check the path and the permissions; "
+            "a secret must not contain a path separator, or is given as bytes"
+        ) from None
+    if not found:
+        raise AuthMisconfigured(f"the key names a file ({why}), which is empty")
+    return found
 
 
 def keys_of_set(document: Mapping[str, Any]) -> tuple[VerificationKey, ...]:

@@ -52,9 +52,11 @@ def take_apart(token: str, *, token_types: Collection[str] = TOKEN_TYPES) -> Unv
 
 
 def json_object(raw: bytes) -> dict[str, Any]:
-    """A JSON object in which no object has a name twice, and every number is one."""
+    """A JSON object in which no object has a name twice, every number is one, and all text can be stored."""
     try:
         value = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_number)
+        if b"\\u" in raw:  # only an escape can be half of a surrogate pair
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         _refuse("The token is no signed JWT.", "malformed")
     if not isinstance(value, dict):

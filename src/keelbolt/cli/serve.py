@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -73,22 +71,29 @@ def settings_of(given: Mapping[str, Any]) -> ServerSettings:
 
 
 def auth_of(given: Mapping[str, Any]) -> Authenticator | None:
-    """Who lets callers in: whoever shows a token that this key has signed."""
+    """The authenticator of the options: callers need a token that this key verifies."""
     from keelbolt.errors import AuthMisconfigured
 
     key: str | None = given["auth_key"]
     if key is None:
         if given["auth_type"] is not None:
             raise AuthMisconfigured("--auth-key is required when --auth-type is bearer")
-        if given["auth_issuer"] or given["auth_audience"]:
-            raise AuthMisconfigured("--auth-key is required with --auth-issuer and --auth-audience")
+        if given["auth_issuer"] or given["auth_audience"] or given["tenant_claim"]:
+            raise AuthMisconfigured("--auth-key is required with --auth-issuer, --auth-audience and --tenant-claim")
         return None
+    from keelbolt.auth.claims import ClaimMapping
     from keelbolt.auth.jwt import JWTAuthenticator
 
-    with contextlib.suppress(OSError, ValueError):  # no path at all: a secret
-        if (path := Path(key)).is_file():
-            key = path.read_text(encoding="utf-8").strip()
-    return JWTAuthenticator(key, issuer=given["auth_issuer"], audience=given["auth_audience"])
+    claim: str | None = given["tenant_claim"]
+    if claim is not None and not all(claim.split(".")):
+        raise AuthMisconfigured("--tenant-claim is the name of a claim, or names joined by dots for a nested one")
+    path = tuple(claim.split(".")) if claim is not None else None
+    return JWTAuthenticator(
+        key,
+        issuer=given["auth_issuer"],
+        audience=given["auth_audience"],
+        claim_mapping=ClaimMapping(tenant_claim=path),
+    )
 
 
 def _serve_worker(given: Mapping[str, Any]) -> None:

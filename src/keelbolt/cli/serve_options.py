@@ -44,18 +44,31 @@ class ServeCommand(click.Command):
 class ServeOption(click.Option):
     """An option that is also read from a variable without ``KEELBOLT_``, unless a worker is served.
 
-    Containers of apcore agents are set up by such names; somebody else's program may mean something else by HOST.
+    Containers of apcore agents are set up by such names; other programs may mean something else by HOST. An option that
+    is ``filled`` must not be empty: without it the agent would let in more callers than the operator meant.
     """
 
-    def __init__(self, *names: Any, plain: str | None = None, **options: Any) -> None:
+    def __init__(self, *names: Any, plain: str | None = None, filled: bool = False, **options: Any) -> None:
         super().__init__(*names, **options)
         self.plain = plain
+        self.filled = filled
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         found = super().resolve_envvar_value(ctx)
-        if found is None and self.plain is not None and not _names_worker(ctx):
-            found = os.environ.get(self.plain) or None
+        names = [self.envvar] if isinstance(self.envvar, str) else []
+        if self.plain is not None and not _names_worker(ctx):
+            names.append(self.plain)
+            found = found or os.environ.get(self.plain) or None
+        if self.filled:
+            for name in names:
+                if name in os.environ and not os.environ[name].strip():
+                    raise click.UsageError(f"{name} is set, but empty; give it a value, or unset it", ctx)
         return found
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        if self.filled and isinstance(value, str) and not value.strip():
+            raise click.UsageError(f"{self.opts[0]} is empty; give it a value", ctx)
+        return super().process_value(ctx, value)
 
 
 def _names_worker(ctx: click.Context) -> bool:
@@ -135,10 +148,18 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "--auth-key",
         plain="JWT_KEY",
         metavar="KEY",
-        help="What their signatures are checked with: a secret, or the path of a key in PEM.",
+        filled=True,
+        help="What their signatures are checked with: a secret, or the path of a file with a secret, a PEM or a JWK.",
     ),
-    _option("--auth-issuer", plain="JWT_ISSUER", metavar="URL", help="Who must have issued them."),
-    _option("--auth-audience", plain="JWT_AUDIENCE", metavar="WORD", help="For whom they must be."),
+    _option("--auth-issuer", plain="JWT_ISSUER", metavar="URL", filled=True, help="Who must have issued them."),
+    _option("--auth-audience", plain="JWT_AUDIENCE", metavar="WORD", filled=True, help="For whom they must be."),
+    _option(
+        "--tenant-claim",
+        plain="JWT_TENANT_CLAIM",
+        metavar="CLAIM",
+        filled=True,
+        help="The claim that holds the caller's tenant; a dot leads into a nested one. Tokens without it are refused.",
+    ),
     _option(
         "--push-notifications", plain="PUSH_NOTIFICATIONS", is_flag=True, default=None, help="Allow webhooks (modules)."
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from keelbolt.cli.failure import Failure
 from keelbolt.cli.output import as_json, print_json, print_table, progress
 from keelbolt.cli.state import partition_at, scope_at, state_at, url_option, where
 from keelbolt.errors import StateNotFound
+from keelbolt.storage.private_files import create_private
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -99,7 +101,7 @@ def _written(output: Path | None) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         return
     try:
-        file = output.open("xb")
+        file = os.fdopen(create_private(output), "wb")
     except OSError as error:
         raise Failure(f"{output} can't be written: {error.strerror}; name a new file") from None
     try:

@@ -59,6 +59,7 @@
     │   │   ├── MessageReused        the same message id with another body (repeated_send="same")
     │   │   ├── IdempotencyKeyReused  the same Idempotency-Key with another message
     │   │   └── WebhookAddressError  a webhook into a private network, or not by https
+    │   ├── SecretKeyMissing         stored credentials are encrypted with a key that this process does not have
     │   ├── TurnEnded                the worker has ended its turn already
     │   ├── LeaseLost                another process has the task; nothing that this one writes is taken
     │   └── StepError

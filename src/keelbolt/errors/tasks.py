@@ -107,6 +107,10 @@ class WebhookAddressError(InvalidTaskRequest):
     """A webhook must be reachable by https at a public address; this one is private, local or reserved."""
 
 
+class SecretKeyMissing(TaskError):
+    """The credentials of the webhook are encrypted, and this process has no key; set KEELBOLT_SECRET_KEY."""
+
+
 class TurnEnded(TaskError):
     """The worker has ended its turn already; only one of complete, respond, fail, reject, request_… ends a turn."""
 

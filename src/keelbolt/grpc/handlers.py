@@ -21,7 +21,7 @@ from keelbolt.protocol.types import PAUSED, TERMINAL
 from keelbolt.protocol.versions import Version
 from keelbolt.server.caller import Caller
 from keelbolt.server.dispatch import Dispatcher
-from keelbolt.server.gate import Gate, echoed
+from keelbolt.server.gate import Gate, echoed, issuing, shown_secrets
 from keelbolt.server.http import parsed
 from keelbolt.server.sse import Streams
 
@@ -60,7 +60,9 @@ class Handlers:
                 request, caller = await self._admit(method, data, context)
                 if old_card:
                     return method.write_answer(await self._card(request, caller, method))
+                issued = issuing()
                 answer = await self._dispatcher.answer(method.operation, request, caller, method.codec, "")
+                _show(issued, context)
                 return method.write_answer(answer)
             except Exception as error:  # noqa: BLE001 - every failure has an answer
                 await fail(context, error, method.version)
@@ -78,7 +80,9 @@ class Handlers:
                 request, caller = await self._admit(method, data, context)
                 with self._streams.one(caller.principal):
                     events = self._dispatcher.events(request, caller, method.codec)
+                    issued = issuing()
                     await self._stream(method, events, context)
+                    _show(issued, context)
             except Exception as error:  # noqa: BLE001 - every failure has an answer
                 await fail(context, error, method.version)
             finally:
@@ -87,7 +91,7 @@ class Handlers:
         return call
 
     async def _admit(self, method: Method, data: bytes, context: Any) -> tuple[Request, Caller]:
-        scope = scope_of(method.path, context.invocation_metadata())
+        scope = scope_of(method.path, context.invocation_metadata(), context.peer())
         principal = await self._gate.principal(scope)
         self._gate.version((method.version,), self._gate.asked(scope, {}))
         caller = self._gate.caller(principal, scope, query_of(scope), method.version)
@@ -121,6 +125,12 @@ class Handlers:
         else:
             card = cards.encoded("").body
         return to_json(card_v03_proto(from_json(card)))
+
+
+def _show(issued: list[str], context: Any) -> None:
+    """Show new signing secrets of webhooks at the end of the call."""
+    if issued:
+        context.set_trailing_metadata(pairs(tuple(shown_secrets(issued))))
 
 
 _ENDS = frozenset(state.value for state in TERMINAL | PAUSED) | {"TASK_STATE_CANCELLED"}

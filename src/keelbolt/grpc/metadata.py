@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import unquote
 
 from starlette.types import Scope
 
@@ -11,13 +12,23 @@ from keelbolt.server.http import header
 AFTER_SEQ = b"after-seq"
 
 
-def scope_of(path: str, metadata: Any) -> Scope:
+def scope_of(path: str, metadata: Any, peer: str = "") -> Scope:
     """What the gate looks at. Binary metadata (``-bin``) is not for us, but counts for its size."""
     headers = [
         (name.encode("latin-1"), value if isinstance(value, bytes) else value.encode("utf-8"))
         for name, value in metadata or ()
     ]
-    return {"type": "http", "path": path, "query_string": b"", "headers": headers}
+    client = _client(peer)
+    return {"type": "http", "path": path, "query_string": b"", "headers": headers, "client": client}
+
+
+def _client(peer: str) -> tuple[str, int] | None:
+    """The address and port of a peer, as gRPC writes it: ipv4:192.0.2.1:50051, ipv6:%5B2001:db8::1%5D:50051."""
+    kind, _, rest = unquote(peer).partition(":")
+    address, _, port = rest.rpartition(":")
+    if kind not in ("ipv4", "ipv6") or not port.isdecimal():
+        return None
+    return address.strip("[]"), int(port)
 
 
 def query_of(scope: Scope) -> dict[str, str]:

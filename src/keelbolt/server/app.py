@@ -34,7 +34,7 @@ from keelbolt.server.local import at_this_machine
 from keelbolt.server.metrics import MetricsPage
 from keelbolt.server.middleware import Middleware
 from keelbolt.server.operations import OperationsApi
-from keelbolt.server.rates import Rates
+from keelbolt.server.rates import Logins, Rates
 from keelbolt.server.rest import OLDER_CARD, Rest, route
 from keelbolt.server.service import AgentService
 from keelbolt.server.settings import ServerSettings
@@ -50,6 +50,7 @@ from keelbolt.tasks.storage import Storage
 from keelbolt.tasks.worker import AnyWorker, handler_of
 from keelbolt.webhooks.delivery import Deliverer, DeliverySettings
 from keelbolt.webhooks.post import Poster
+from keelbolt.webhooks.sealing import Sealer
 
 if TYPE_CHECKING:
     from keelbolt.grpc.server import GrpcServer
@@ -121,6 +122,7 @@ class A2AServer:
         self._extended_card = extended_card
         self._admission = admission
         self.card_key = card_key
+        self.sealer = Sealer.of(self.settings.secret_key)
         if grpc_port is not None:
             require()  # what is missing shows here too
         self.grpc_at = None if grpc_port is None else Address(grpc_host or "127.0.0.1", grpc_port)
@@ -182,7 +184,7 @@ class A2AServer:
         """Deliver webhooks, for as long as the agent runs."""
         deliverer = Deliverer(
             engine.store,
-            Poster(loopback=self.settings.webhook_loopback),
+            Poster(loopback=self.settings.webhook_loopback, hosts=self.settings.webhook_hosts),
             settings=DeliverySettings(
                 secret=self.settings.webhook_secret,
                 give_up_seconds=self.settings.webhook_give_up_seconds,
@@ -190,6 +192,7 @@ class A2AServer:
                 heartbeat_seconds=self.task_settings.heartbeat_seconds,
             ),
             key=self.card_key,
+            sealer=self.sealer,
             metrics=self.metrics,
             tracing=self.tracing,
         )
@@ -332,7 +335,7 @@ class _Routes:
         )
         self.cards.address = server.address
         self.grpc: GrpcServer | None = None
-        self.service = AgentService(engine, self.cards.config, settings, server._admission)  # noqa: SLF001
+        self.service = AgentService(engine, self.cards.config, settings, server._admission, server.sealer)  # noqa: SLF001
         self.streams = Streams(
             settings.streams, settings.streams_each, heartbeat_seconds=settings.heartbeat_stream_seconds
         )
@@ -341,9 +344,11 @@ class _Routes:
             self.cards.config,
             resolver=resolver,
             rates=Rates(settings.requests_per_second, settings.request_burst),
+            logins=Logins(settings.failed_logins),
             header_bytes=settings.header_bytes,
             protocols=settings.versions,
             tracing=server.tracing is not None,
+            trust_proxy=settings.trust_proxy,
         )
         middlewares = server._middlewares  # noqa: SLF001
         dispatcher = Dispatcher(self.service, self.cards, middlewares)

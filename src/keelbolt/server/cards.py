@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import logging
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -32,8 +33,10 @@ from keelbolt.protocol.extensions import GENERATION, RESUME
 from keelbolt.protocol.signatures import CardKey
 from keelbolt.protocol.versions import Version
 from keelbolt.server.caller import Caller
-from keelbolt.server.http import Header, header, respond
+from keelbolt.server.http import NOSNIFF, Header, header, respond
 from keelbolt.server.settings import ServerSettings
+
+logger = logging.getLogger("keelbolt.server")
 
 PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 JWKS_PATH = "/.well-known/jwks.json"
@@ -62,6 +65,7 @@ class EncodedCard:
             (b"last-modified", modified),
             (b"cache-control", cache),
             (b"vary", b"host"),
+            NOSNIFF,
         )
         return cls(body, etag, modified, headers)
 
@@ -76,7 +80,12 @@ class EncodedCard:
 
 
 class Cards:
-    """Writes the card of this agent."""
+    """Writes the card of this agent.
+
+    A card is signed only where the setting ``url`` says at which address: a signature over the Host header of a request
+    would vouch for any address that a caller makes up. The extended card needs authentication (A2A 1.0, 13.3); without
+    ``schemes`` there is none, and the card says so.
+    """
 
     def __init__(
         self,
@@ -88,9 +97,13 @@ class Cards:
         extended: ExtendedCard | None = None,
         key: CardKey | None = None,
     ) -> None:
-        self.config = _with_ours(config, settings)
         self._settings = settings
         self._schemes = schemes or {}
+        if config.extended_card and not self._schemes:
+            logger.warning("the extended card is not served: it needs authentication, so give the agent auth=…")
+        if key is not None and not settings.url:
+            logger.warning("the card is not signed: set the url of the agent, which the signature vouches for")
+        self.config = self._offered(config)
         self._optional = optional_auth
         self._extended = extended
         self.address = ""  # where the agent listens, for callers whose request does not say how they reached it
@@ -101,8 +114,16 @@ class Cards:
 
     def replace(self, config: AgentCardConfig) -> None:
         """Another card from now on."""
-        self.config, self._known = _with_ours(config, self._settings), {}
+        self.config, self._known = self._offered(config), {}
         self._modified = formatdate(usegmt=True).encode()
+
+    def _offered(self, config: AgentCardConfig) -> AgentCardConfig:
+        """The config with what this server adds and can't offer."""
+        if config.extended_card and not self._schemes:
+            capabilities = config.capabilities.model_copy(update={"extended_agent_card": False})
+            changes = {"capabilities": capabilities, "supports_authenticated_extended_card": False}
+            config = config.model_copy(update=changes)
+        return _with_ours(config, self._settings)
 
     def encoded(self, base: str = "") -> EncodedCard:
         """The card for clients that reach the agent at this address."""
@@ -121,7 +142,7 @@ class Cards:
             raise UnsupportedOperationError("this agent has no extended card; its card says so")
         if self._extended is None:
             raise ExtendedCardNotConfiguredError
-        if self._schemes and caller.principal.anonymous:  # it is for callers that are known, even where others may ask
+        if caller.principal.anonymous:  # also where anonymous callers may ask for everything else
             raise CredentialsMissing(challenge=challenge(self._schemes))
         with acting_as(caller.principal):
             config = self._extended(caller)
@@ -143,7 +164,7 @@ class Cards:
         return card_v1(card) if self._settings.versions == (Version.v1_0,) else card
 
     def _signed(self, card: dict[str, Any]) -> dict[str, Any]:
-        if self._key is not None:
+        if self._key is not None and self._settings.url:
             card["signatures"] = [*card.get("signatures", ()), self._key.sign(card)]
         return card
 
@@ -185,12 +206,12 @@ class Cards:
             await send({"type": "http.response.start", "status": 304, "headers": list(card.headers)})
             await send({"type": "http.response.body", "body": b""})
             return
-        await respond(send, 200, card.body, headers=card.headers, head=scope["method"] == "HEAD")
+        await respond(send, 200, card.body, caching=card.headers, head=scope["method"] == "HEAD")
 
 
 async def serve_jwks(send: Send, key: CardKey) -> None:
     """GET of the key set that verifies the card."""
-    await respond(send, 200, to_json(key.jwks()), headers=((b"cache-control", b"public, max-age=300"),))
+    await respond(send, 200, to_json(key.jwks()), caching=(NOSNIFF, (b"cache-control", b"public, max-age=300")))
 
 
 def _with_ours(config: AgentCardConfig, settings: ServerSettings) -> AgentCardConfig:

@@ -19,7 +19,7 @@ HEADERS = (
     "Authorization",
     "Content-Type",
 )
-EXPOSED = ("A2A-Extensions", "X-A2A-Extensions", "ETag", "Retry-After", "WWW-Authenticate")
+EXPOSED = ("A2A-Extensions", "X-A2A-Extensions", "ETag", "Retry-After", "Webhook-Secret", "WWW-Authenticate")
 
 
 class Cors:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl
@@ -10,13 +11,16 @@ from urllib.parse import parse_qsl
 from starlette.types import Scope
 
 from keelbolt.auth import ANONYMOUS, Principal, Resolver
-from keelbolt.errors import InvalidParamsError
+from keelbolt.errors import CredentialsRefused, InvalidParamsError
 from keelbolt.protocol import extensions, versions
 from keelbolt.protocol.card import AgentCardConfig
 from keelbolt.protocol.versions import Version
 from keelbolt.server.caller import Caller
 from keelbolt.server.http import Header, check_headers, header, header_list
-from keelbolt.server.rates import Rates
+from keelbolt.server.rates import Client, Logins, Rates, client_of
+from keelbolt.webhooks.signing import issued_secrets
+
+logger = logging.getLogger("keelbolt.server")
 
 
 class Gate:
@@ -28,13 +32,17 @@ class Gate:
         *,
         resolver: Resolver | None,
         rates: Rates,
+        logins: Logins,
         header_bytes: int = 65_536,
         protocols: Sequence[Version] = versions.ALL,
         tracing: bool = False,
+        trust_proxy: bool = False,
     ) -> None:
         self._resolver = resolver
         self._tracing = tracing
         self._rates = rates
+        self._logins = logins
+        self._trust_proxy = trust_proxy
         self._header_bytes = header_bytes
         self._versions = protocols
         self._declared = [extensions.Declared(item.uri, item.required) for item in card.all_extensions]
@@ -55,9 +63,20 @@ class Gate:
     async def principal(self, scope: Scope) -> Principal:
         """Who calls. Raises HeadersTooLargeError, an AuthError, or RateLimitedError."""
         check_headers(scope, self._header_bytes)
-        who = ANONYMOUS if self._resolver is None else await self._resolver.principal(scope["headers"])
-        self._rates.check(who)
+        client = client_of(scope, trust_proxy=self._trust_proxy)
+        who = ANONYMOUS if self._resolver is None else await self._known(self._resolver, scope, client)
+        self._rates.check(who, client.address)
         return who
+
+    async def _known(self, resolver: Resolver, scope: Scope, client: Client) -> Principal:
+        self._logins.check(client)
+        try:
+            return await resolver.principal(scope["headers"])
+        except CredentialsRefused as refused:
+            logger.info("login failed from %s: %s", client.name or "an unknown address", refused.reason)
+            if refused.reason != "expired":  # its signature was right: the caller guesses nothing
+                self._logins.failed(client)
+            raise
 
     def caller(
         self, principal: Principal, scope: Scope, query: Mapping[str, str], version: Version = Version.v1_0
@@ -98,6 +117,19 @@ def echoed(scope: Scope, caller: Caller) -> tuple[Header, ...]:
         return ()
     old = header(scope, b"a2a-extensions") is None
     return ((b"x-a2a-extensions" if old else b"a2a-extensions", extensions.echo(caller.extensions).encode()),)
+
+
+def issuing() -> list[str]:
+    """Collects the signing secrets of webhooks that the current request makes."""
+    issued: list[str] = []
+    issued_secrets.set(issued)
+    return issued
+
+
+def shown_secrets(issued: Iterable[str]) -> Iterator[Header]:
+    """The headers that show them, read when the response begins. The protocol's bodies have no field for them."""
+    for secret in issued:
+        yield b"webhook-secret", secret.encode()
 
 
 def _trace(scope: Scope) -> dict[str, str]:

@@ -21,6 +21,10 @@ Header = tuple[bytes, bytes]
 JSON = b"application/json"
 A2A_JSON = b"application/a2a+json"
 
+NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
+PRIVATE: tuple[Header, ...] = (NOSNIFF, (b"cache-control", b"no-store"))
+"""Answers belong to their caller: no cache keeps them, and no browser takes them for anything but what they are."""
+
 
 PATIENCE_SECONDS = 1.0  # after so long without an answer, the server looks whether the client is still there
 
@@ -168,9 +172,10 @@ async def respond(
     *,
     content_type: bytes = JSON,
     headers: Iterable[Header] = (),
+    caching: tuple[Header, ...] = PRIVATE,
     head: bool = False,
 ) -> None:
-    """Send a whole answer; of ``head``, all but the body."""
-    start = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *headers]
+    """Send a whole answer; of ``head``, all but the body. ``caching`` is for answers that are for all callers."""
+    start = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), *caching, *headers]
     await send({"type": "http.response.start", "status": status, "headers": start})
     await send({"type": "http.response.body", "body": b"" if head else body})

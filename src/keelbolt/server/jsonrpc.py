@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 
 from starlette.types import Receive, Scope, Send
 
@@ -15,7 +16,7 @@ from keelbolt.protocol.versions import Version
 from keelbolt.server.caller import Caller
 from keelbolt.server.dispatch import Dispatcher
 from keelbolt.server.failures import explain, failure_headers
-from keelbolt.server.gate import Gate, echoed, query_of, resumed
+from keelbolt.server.gate import Gate, echoed, issuing, query_of, resumed, shown_secrets
 from keelbolt.server.http import ClientGone, check_content_type, header_list, parsed, read_body, respond, while_there
 from keelbolt.server.sse import Streams, respond_event
 from keelbolt.storage import new_id
@@ -57,8 +58,10 @@ class JsonRpc:
                 dialect.PLAIN_LIST if operation is Operation.list_tasks and version is Version.v0_3 else CODECS[version]
             )
             base = self._dispatcher.cards.base(scope)
+            issued = issuing()
             answer = await while_there(receive, self._dispatcher.answer(operation, request, caller, codec, base))
-            await respond(send, 200, jsonrpc.result(call.id, answer), headers=echoed(scope, caller))
+            headers = (*echoed(scope, caller), *shown_secrets(issued))
+            await respond(send, 200, jsonrpc.result(call.id, answer), headers=headers)
         except ClientGone:
             return
         except Exception as error:  # noqa: BLE001 - every failure has an answer
@@ -86,7 +89,7 @@ class JsonRpc:
             self._dispatcher.events(request, caller, CODECS[version]),
             frame=lambda data: jsonrpc.result(call.id, data),
             failed=lambda error: jsonrpc.error(call.id, failed(explain(error))),
-            headers=echoed(scope, caller),
+            headers=chain(echoed(scope, caller), shown_secrets(issuing())),
             who=caller.principal,
         )
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -22,7 +23,7 @@ from keelbolt.protocol.versions import Version
 from keelbolt.server.caller import Caller
 from keelbolt.server.dispatch import Dispatcher
 from keelbolt.server.failures import explain, failure_headers
-from keelbolt.server.gate import Gate, echoed, query_of, resumed
+from keelbolt.server.gate import Gate, echoed, issuing, query_of, resumed, shown_secrets
 from keelbolt.server.http import (
     A2A_JSON,
     JSON,
@@ -139,11 +140,13 @@ class Rest:
                 await self._stream(scope, receive, send, request, caller, codec, version)
                 return
             base = self._dispatcher.cards.base(scope)
+            issued = issuing()
             answering = self._dispatcher.answer(found.operation, request, caller, codec, base)
             answer = await while_there(receive, answering)
             status = 204 if answer == b"null" else 200
             body = b"" if status == 204 else answer
-            await respond(send, status, body, content_type=_content_type(scope, version), headers=echoed(scope, caller))
+            headers = (*echoed(scope, caller), *shown_secrets(issued))
+            await respond(send, status, body, content_type=_content_type(scope, version), headers=headers)
         except ClientGone:
             return
         except Exception as error:  # noqa: BLE001 - every failure has an answer
@@ -191,7 +194,7 @@ class Rest:
             self._dispatcher.events(request, caller, codec),
             frame=lambda data: data,
             failed=lambda error: failed(explain(error)),
-            headers=echoed(scope, caller),
+            headers=chain(echoed(scope, caller), shown_secrets(issuing())),
             who=caller.principal,
         )
 

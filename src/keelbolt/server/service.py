@@ -48,6 +48,8 @@ from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.record import EXTENSIONS, REQUEST_METADATA
 from keelbolt.tasks.store import StoredTask
 from keelbolt.webhooks.configs import PushConfigs
+from keelbolt.webhooks.sealing import Sealer
+from keelbolt.webhooks.signing import issue
 
 RESUME_EXTENSION = extensions.RESUME
 """A stream can be continued after any event: see docs/reference/streams.md."""
@@ -91,13 +93,16 @@ class AgentService:
         card: AgentCardConfig,
         settings: ServerSettings,
         admission: Admission | None = None,
+        sealer: Sealer | None = None,
     ) -> None:
         self.engine = engine
         self._admission = admission
         self.tasks = engine.tasks
         self.card = card
         self.settings = settings
-        self.push = PushConfigs(engine.kernel, loopback=settings.webhook_loopback)
+        self.push = PushConfigs(
+            engine.kernel, loopback=settings.webhook_loopback, hosts=settings.webhook_hosts, sealer=sealer
+        )
         engine.store.tell_transitions = card.capabilities.state_transition_history
         self._abandoned: set[asyncio.Task[None]] = set()
 
@@ -145,7 +150,10 @@ class AgentService:
         )
         message = request.message
         if config is None or task_id is None:
-            return await self.tasks.send(message, envelope, task_id=task_id)
+            sent = await self.tasks.send(message, envelope, task_id=task_id)
+            if push is not None and not sent.repeated:
+                issue(push.secret)
+            return sent
         # A config that comes with a further message is told everything of its turn; the same message makes it once.
         head = (await self.tasks.load(task_id, caller.principal)).version
         sent = await self.tasks.send(message, envelope, task_id=task_id)

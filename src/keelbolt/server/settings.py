@@ -14,6 +14,10 @@ from keelbolt.protocol.versions import ALL, Version
 
 Operators = Literal["none", "loopback"]
 
+TENANT_OPERATOR = "operator"  # sees everything of its own tenant
+SYSTEM_OPERATOR = "operator:all"  # sees all tenants, and what belongs to none
+OPERATOR_ROLES = (TENANT_OPERATOR, SYSTEM_OPERATOR)
+
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off", "")
 
@@ -25,7 +29,7 @@ class ServerSettings:
     url: str = ""  # where clients reach the agent; empty: as the request says
     grpc_url: str = ""  # where they reach it by gRPC, host:port; empty: the same host, at the port of gRPC
     protocols: Sequence[str] = ("1.0", "0.3")  # the versions of A2A that are spoken
-    trust_proxy: bool = False  # believe X-Forwarded-Proto and X-Forwarded-Host
+    trust_proxy: bool = False  # believe X-Forwarded-Proto, X-Forwarded-Host and the last X-Forwarded-For
     body_bytes: int = 10 * 1024 * 1024
     body_seconds: float = 60.0  # until the whole body is here
     header_bytes: int = 65_536  # path, query and headers together
@@ -36,7 +40,7 @@ class ServerSettings:
     heartbeat_stream_seconds: float = 4.0  # the official SDK clients give up after 5 s of silence
     streams: int = 10_000  # open at once in this process; more are answered with 503
     streams_each: int = 1_000  # of them, those of one owner; 0: all. Callers without a name share the whole
-    requests_per_second: float = 0.0  # of one principal; 0: as many as it likes
+    requests_per_second: float = 0.0  # of one principal, or of one address without a principal; 0: no limit
     request_burst: int = 100
     cancel_on_disconnect: bool = False
     cancel_words: str = ""  # the message of a status that a client's cancel leads to
@@ -53,6 +57,10 @@ class ServerSettings:
     connections_each: int = 1_000  # of them, those of one address; 0: all
     allow_anonymous: bool = False  # without authentication, listen where other machines reach the agent
     allowed_hosts: Sequence[str] = ()  # without authentication: Host names to answer to, beside loopback names and url
+    webhook_hosts: Sequence[str] = ()  # the only hosts that may receive webhooks, *.example.com included; empty: all
+    secret_key: str = field(default="", repr=False)  # encrypts stored credentials; with commas: several
+    failed_logins: int = 20  # of one address within a minute; more are refused with 429; 0: no limit
+    operator_roles: Sequence[str] = OPERATOR_ROLES  # the roles that make operators; empty: roles make none
 
     def __post_init__(self) -> None:
         checked_prefix(self.explorer_prefix)
@@ -60,6 +68,8 @@ class ServerSettings:
             raise InvalidValue(f"protocols are some of {', '.join(ALL)}, not {self.protocols!r}")
         if self.operators not in get_args(Operators):
             raise InvalidValue(f"operators is one of {', '.join(get_args(Operators))}, not {self.operators!r}")
+        if isinstance(self.operator_roles, str) or not set(self.operator_roles) <= set(OPERATOR_ROLES):
+            raise InvalidValue(f"operator_roles are some of {', '.join(OPERATOR_ROLES)}, or none")
 
     @property
     def versions(self) -> tuple[Version, ...]:
@@ -80,6 +90,8 @@ class ServerSettings:
             if given.get(each.name) is not None:
                 chosen[each.name] = given[each.name]
             elif name in environment:
+                if each.name == "secret_key" and not environment[name].strip():
+                    raise InvalidValue(f"{name} is set, but empty; give it a value, or unset it")
                 chosen[each.name] = _read(name, environment[name], each.default)
         if unknown := set(given) - {each.name for each in fields(cls)}:
             raise InvalidValue(f"there is no setting {', '.join(sorted(unknown))}")

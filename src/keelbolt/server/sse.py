@@ -12,7 +12,7 @@ from starlette.types import Receive, Send
 from keelbolt.auth import ANONYMOUS, Principal
 from keelbolt.errors import TooManyStreamsError
 from keelbolt.protocol.sse import HEARTBEAT, event, retry
-from keelbolt.server.http import Header, until_gone
+from keelbolt.server.http import NOSNIFF, Header, until_gone
 
 RETRY_MILLISECONDS = 1000
 
@@ -128,8 +128,9 @@ async def _send(
 
 _HEADERS: tuple[Header, ...] = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache, no-transform"),
+    (b"cache-control", b"no-store, no-transform"),
     (b"x-accel-buffering", b"no"),  # proxies must not collect events
+    NOSNIFF,
 )
 
 

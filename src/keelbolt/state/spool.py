@@ -20,6 +20,7 @@ from keelbolt.errors import StorageFull
 from keelbolt.state.policy import logger
 from keelbolt.state.spool_lines import dump_write, load_write
 from keelbolt.state.writes import Write
+from keelbolt.storage.private_files import create_private, ensure_private_folder
 
 MEMORY_BYTES = 64 * 1024 * 1024
 FILE_BYTES = 256 * 1024 * 1024
@@ -87,7 +88,7 @@ class FileSpool:
         self._left: list[tuple[Path, IO[bytes]]] = []  # files of the dead, all of whose lines are among the writes
         self._writes: deque[Place] = deque()
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            ensure_private_folder(self._directory)
             self._adopt()
         except OSError as error:  # what can't wait here will be told
             logger.warning("the spool %s can't be read: %s", directory, error)
@@ -139,7 +140,7 @@ class FileSpool:
         if self._file is None:
             self._path = self._directory / f"{os.getpid()}-{uuid4().hex}{_SUFFIX}"
             unnamed = self._path.with_suffix(".new")
-            file = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            file = create_private(unnamed)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 unnamed.rename(self._path)

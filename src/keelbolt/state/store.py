@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -35,6 +34,7 @@ from keelbolt.state.trajectories import Trajectories
 from keelbolt.state.updates import Steering, Updates
 from keelbolt.state.writer import Writer
 from keelbolt.storage import Durability, Kernel, Operation, open_storage
+from keelbolt.storage.private_files import ensure_private_folder
 
 
 class StateStore:
@@ -78,7 +78,7 @@ class StateStore:
             if policy != "resilient":
                 raise InvalidState("a spool is for policy='resilient'; a strict store tells what it could not save")
             try:
-                Path(spool).mkdir(parents=True, exist_ok=True)
+                ensure_private_folder(spool)
             except OSError as error:
                 raise InvalidState(f"the spool {os.fspath(spool)!r} can't be a directory: {error.strerror}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,12 @@ from keelbolt.storage.contract import Durability, Family, Kernel
 
 if TYPE_CHECKING:
     from keelbolt.storage.migrations import Migration
+
+
+_PORT = r"[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5]"
+_HOST = re.compile(rf"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]]*)(:({_PORT}))?")
+_POSTGRES = ("postgresql", "postgres")
+_REDIS = ("redis", "rediss", "valkey", "valkeys", "unix")
 
 
 def open_storage(url: str, *, durability: Durability | None = None, declare: Iterable[Family] = ()) -> Kernel:
@@ -134,9 +141,11 @@ def _split(url: str) -> tuple[str, str, dict[str, str]]:
         if parts.netloc or parts.path:
             raise UnknownScheme('memory: has no host and no path; each open_storage("memory:") is a new one')
         return "memory", "", _options(parts)
-    if scheme in ("postgresql", "postgres"):
+    if scheme in (*_POSTGRES, *_REDIS):
+        _check_server(parts)
+    if scheme in _POSTGRES:
         return "postgresql", url, _options(parts)
-    if scheme in ("redis", "rediss", "valkey", "valkeys", "unix"):
+    if scheme in _REDIS:
         return "redis", url, _options(parts)
     if scheme != "sqlite":
         raise UnknownScheme(
@@ -152,6 +161,18 @@ def _split(url: str) -> tuple[str, str, dict[str, str]]:
     if path == ":memory:":
         raise UnknownScheme("SQLite in memory would not be shared; use memory: instead")
     return "sqlite", path, _options(parts)
+
+
+def _check_server(parts: SplitResult) -> None:
+    """Refuse a URL whose password holds a character that ends it: the rest would be taken for a host, a database or an
+    option, and so appear in errors. Nothing of the URL is in this error.
+    """
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    if parts.fragment or "@" in parts.path + parts.query or not all(_HOST.fullmatch(host) for host in hosts):
+        raise UnknownScheme(
+            "the storage URL can't be read: it has a part after #, an @ after its host, or a port that is no number. "
+            "Encode these characters in a password: # as %23, / as %2F, ? as %3F, @ as %40"
+        )
 
 
 def _options(parts: SplitResult) -> dict[str, str]:

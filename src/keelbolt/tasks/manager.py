@@ -39,6 +39,7 @@ from keelbolt.tasks.store import StoredTask
 
 ANSWER_SECONDS = 2.8  # the official SDK clients give up after 5 s
 HEARD_SECONDS = 0.5  # until a process that runs the task has noted a cancel and written the end
+MAX_PRIORITY = 2**31 - 1
 
 
 class TaskManager(Intake):
@@ -227,8 +228,12 @@ class TaskManager(Intake):
         if task.view.state.name not in RUNNING:
             raise TaskNotAcceptingMessagesError(task_id, task.view.state)
         given = dict(payload or {})
-        if kind == "prioritise" and type(given.get("priority", 1)) is not int:
-            raise InvalidTaskRequest("the priority of a task is an integer: the larger goes first")
+        if kind == "prioritise":
+            priority = given.get("priority", 1)
+            if type(priority) is not int or not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
+                raise InvalidTaskRequest(
+                    f"the priority of a task is an integer from -{MAX_PRIORITY} to {MAX_PRIORITY}: the larger goes first"
+                )
         body = {"source": source or principal.owner, "reason": reason, "payload": given}
         json_bytes(body, "what the task is steered with")
         try:

@@ -9,7 +9,7 @@ from pydantic_core import from_json, to_json
 
 from keelbolt.storage import Delete, Insert, Operation, Put, Replace
 from keelbolt.tasks.families import PUSH_CONFIGS, PUSH_CURSORS
-from keelbolt.tasks.pushes import NewPush, push_ids, push_key
+from keelbolt.tasks.pushes import push_ids, push_key
 
 
 @runtime_checkable
@@ -36,6 +36,7 @@ def pushes_adopted(task_id: str, configs: Mapping[str, Any], told: int) -> list[
     cursor = to_json({"seq": told, "late": True})
     operations: list[Operation] = []
     for config_id, config in configs.items():
-        operations.append(NewPush(config_id, to_json(config)).put(task_id))
-        operations.append(Put(PUSH_CURSORS, push_key(task_id, config_id), cursor))
+        key = push_key(task_id, config_id)
+        operations.append(Put(PUSH_CONFIGS, key, to_json(config), {"task": task_id}))
+        operations.append(Put(PUSH_CURSORS, key, cursor))
     return operations

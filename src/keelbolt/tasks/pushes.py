@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from keelbolt.storage import Enqueue, Operation, Put
 from keelbolt.tasks.families import PUSH_CONFIGS, WEBHOOKS, lane_of
@@ -18,10 +18,12 @@ class NewPush:
     """A push config that is made together with its task."""
 
     config_id: str
-    body: bytes
+    body: Callable[[str], bytes]  # by the key under which it is stored, to which encrypted credentials are bound
+    secret: str = field(default="", repr=False)  # that signs its deliveries
 
     def put(self, task_id: str) -> Put:
-        return Put(PUSH_CONFIGS, push_key(task_id, self.config_id), self.body, {"task": task_id})
+        key = push_key(task_id, self.config_id)
+        return Put(PUSH_CONFIGS, key, self.body(key), {"task": task_id})
 
 
 def push_key(task_id: str, config_id: str) -> str:

@@ -80,8 +80,11 @@ class Target:
 
 
 @functools.lru_cache(4096)
-def check_url(url: str, *, loopback: bool = False) -> Target:
-    """The target of this URL. Raises WebhookAddressError. ``loopback`` allows this machine, also by plain HTTP."""
+def check_url(url: str, *, loopback: bool = False, hosts: tuple[str, ...] = ()) -> Target:
+    """The target of this URL. Raises WebhookAddressError. ``loopback`` allows this machine, also by plain HTTP.
+
+    ``hosts`` are the only ones allowed: names, addresses, or ``*.example.com`` for all names below that one.
+    """
     if len(url) > MAX_URL:
         raise WebhookAddressError(f"the URL of a webhook has at most {MAX_URL} characters")
     try:
@@ -95,6 +98,8 @@ def check_url(url: str, *, loopback: bool = False) -> Target:
         raise WebhookAddressError("the URL of a webhook holds no user name; use the authentication of the config")
     if not url.isascii() or not url.isprintable() or any(char in url for char in ' \\"<>^`{|}'):
         raise WebhookAddressError("the URL of a webhook is plain ASCII; encode other characters")
+    if hosts and not any(_matches(host.rstrip(".").lower(), allowed.lower()) for allowed in hosts):
+        raise WebhookAddressError("this agent sends webhooks to certain hosts alone, and this is none of them")
     literal = literal_address(host)
     local = loopback and (literal.is_loopback if literal is not None else host.rstrip(".").lower() == "localhost")
     if parts.scheme == "http" and not local:
@@ -107,6 +112,10 @@ def check_url(url: str, *, loopback: bool = False) -> Target:
         raise WebhookAddressError(f"a webhook is at port 443, or from {FIRST_FREE_PORT} on")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(url, parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path, parts.netloc)
+
+
+def _matches(host: str, allowed: str) -> bool:
+    return host.endswith(allowed[1:]) if allowed.startswith("*.") else host == allowed
 
 
 def literal_address(host: str) -> Address | None:

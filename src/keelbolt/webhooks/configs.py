@@ -6,11 +6,20 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from keelbolt.errors import BadCursor, CommitRefused, InvalidName, InvalidTaskRequest, StorageBusy, TaskNotFoundError
+from keelbolt.errors import (
+    BadCursor,
+    CommitRefused,
+    InvalidName,
+    InvalidTaskRequest,
+    SecretKeyMissing,
+    StorageBusy,
+    TaskNotFoundError,
+)
 from keelbolt.protocol.requests import PushConfig, PushConfigPage
 from keelbolt.protocol.versions import Version
 from keelbolt.storage import (
@@ -32,9 +41,14 @@ from keelbolt.tasks.pushes import NewPush, nudge, push_key
 from keelbolt.tasks.record import push_field, push_of
 from keelbolt.webhooks.addresses import check_url
 from keelbolt.webhooks.cursor import Cursor
+from keelbolt.webhooks.sealing import Sealer, opened
+from keelbolt.webhooks.signing import issue, new_signing_secret
 
 MAX_CONFIGS = 50  # of one task
-MAX_ID = 64  # characters
+MAX_ID = 64  # characters, as the following
+MAX_TOKEN = 1024
+MAX_CREDENTIALS = 4096
+MAX_SCHEME = 64
 PAGE_SIZE = 50
 RETRIES = 50
 _SCHEME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -43,43 +57,80 @@ _VALUE = re.compile(r"[\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?")
 
 @dataclass(frozen=True, slots=True)
 class StoredConfig:
-    """A config with everything in it, and the version whose words its receiver is told in."""
+    """A config with everything in it, the protocol version of its deliveries, and the secret that signs them.
+
+    ``locked`` says why its token, credentials and secret can't be read; they are missing then.
+    """
 
     config: PushConfig
     version: Version
+    secret: str = field(default="", repr=False)
+    locked: str = ""
 
-    def json(self) -> bytes:
+    def json(self, key: str, sealer: Sealer | None = None) -> bytes:
+        """The config as it is stored under this key; with a sealer, what is secret in it is encrypted."""
         config = self.config.model_dump(mode="json", by_alias=True, exclude_none=True)
-        return to_json({"config": config, "version": self.version.value})
+        body: dict[str, Any] = {"config": config, "version": self.version.value}
+        if sealer is None:
+            body["secret"] = self.secret
+        else:
+            hidden = {
+                "token": config.pop("token", None),
+                "credentials": config.get("authentication", {}).pop("credentials", None),
+                "secret": self.secret,
+            }
+            body["sealed"] = sealer.seal(to_json(hidden), key)
+        return to_json(body)
 
     @classmethod
-    def of(cls, record: Record) -> StoredConfig:
+    def of(cls, record: Record, sealer: Sealer | None = None) -> StoredConfig:
+        """The stored config. Without the sealer that encrypted it, nothing secret is in it."""
         body = from_json(record.body)
-        return cls(PushConfig.model_validate(body["config"]), Version(body["version"]))
+        config, version = PushConfig.model_validate(body["config"]), Version(body["version"])
+        if "sealed" not in body:
+            return cls(config, version, body.get("secret", ""))
+        try:
+            hidden = from_json(opened(sealer, body["sealed"], record.key))
+        except SecretKeyMissing as error:
+            return cls(config, version, locked=str(error))
+        authentication = config.authentication
+        if authentication is not None:
+            authentication = authentication.model_copy(update={"credentials": hidden["credentials"]})
+        whole = config.model_copy(update={"token": hidden["token"], "authentication": authentication})
+        return cls(whole, version, hidden["secret"])
 
 
 class PushConfigs:
-    """Those of all tasks. A partition is its caller's: what another owns is not there."""
+    """Those of all tasks. A partition is its caller's: what another owns is not there.
 
-    def __init__(self, kernel: Kernel, *, loopback: bool = False) -> None:
+    ``hosts`` are the only ones that may receive (see `check_url`). ``sealer`` encrypts what is secret in a config.
+    """
+
+    def __init__(
+        self, kernel: Kernel, *, loopback: bool = False, hosts: Sequence[str] = (), sealer: Sealer | None = None
+    ) -> None:
         self._kernel = kernel
         self._loopback = loopback
+        self._hosts = tuple(hosts)
+        self._sealer = sealer
 
     def new(self, config: PushConfig, version: Version = Version.v1_0) -> NewPush:
         """A config for a task that is about to be made: it is told everything from the first event on."""
         config = self._checked(config)
         assert config.id is not None
-        return NewPush(config.id, StoredConfig(config, version).json())
+        stored = StoredConfig(config, version, new_signing_secret())
+        return NewPush(config.id, lambda key: stored.json(key, self._sealer), stored.secret)
 
     def _checked(self, config: PushConfig) -> PushConfig:
-        check_url(config.url, loopback=self._loopback)
+        check_url(config.url, loopback=self._loopback, hosts=self._hosts)
         config_id = config.id or new_id()
         if len(config_id) > MAX_ID or not config_id.isprintable() or "/" in config_id:
             raise InvalidTaskRequest(f"the id of a push config has at most {MAX_ID} characters, and no slash")
-        _check_header("token", config.token)
+        _check_header("token", config.token, MAX_TOKEN)
         if config.authentication is not None:
-            _check_header("credentials", config.authentication.credentials)
-            if not _SCHEME.fullmatch(config.authentication.scheme):
+            scheme = config.authentication.scheme
+            _check_header("credentials", config.authentication.credentials, MAX_CREDENTIALS)
+            if len(scheme) > MAX_SCHEME or not _SCHEME.fullmatch(scheme):
                 raise InvalidTaskRequest("the scheme of the authentication is one word, such as Bearer")
         return config.model_copy(update={"id": config_id})
 
@@ -95,7 +146,8 @@ class PushConfigs:
         """Store a config, in place of the one with the same id.
 
         It is told what happens after this event of the task (None: from now on). One that takes the place of another
-        goes on where that stood, also when that was given up.
+        goes on where that stood, also when that was given up, and keeps its signing secret. A new secret is shown to
+        the caller of the current request (`issue`).
         """
         config = self._checked(config).model_copy(update={"task_id": task_id})
         assert config.id is not None
@@ -105,17 +157,23 @@ class PushConfigs:
             known = push_of(task)
             if config.id not in known and len(known) >= MAX_CONFIGS:
                 raise InvalidTaskRequest(f"a task has at most {MAX_CONFIGS} push configs; delete one first")
-            stored = StoredConfig(config, version).json()
+            stored = StoredConfig(config, version)
             stood = None
             if config.id in known:
                 kept, stood = await asyncio.gather(
                     self._kernel.get(partition, PUSH_CONFIGS, key), self._kernel.get(partition, PUSH_CURSORS, key)
                 )
-                active = stood is None or Cursor.of(stood).status == "active"
-                if kept is not None and kept.body == stored and active:
-                    return shown(config, task_id)  # nothing new: whoever delivers to it is not disturbed
+                if kept is not None:
+                    before = StoredConfig.of(kept, self._sealer)
+                    stored = replace(stored, secret=before.secret)
+                    active = stood is None or Cursor.of(stood).status == "active"
+                    if before == stored and active:
+                        return shown(config, task_id)  # nothing new: deliveries under way are not disturbed
+            new = not stored.secret
+            if new:
+                stored = replace(stored, secret=new_signing_secret())
             operations: list[Operation] = [
-                Put(PUSH_CONFIGS, key, stored, {"task": task_id}),
+                Put(PUSH_CONFIGS, key, stored.json(key, self._sealer), {"task": task_id}),
                 self._names(task, [*known, config.id]),
                 nudge(partition, task_id, config.id),
             ]
@@ -127,8 +185,29 @@ class PushConfigs:
             else:
                 operations.append(Insert(PUSH_CURSORS, key, Cursor().json()))
             if await self._committed(partition, operations):
+                if new:
+                    issue(stored.secret)
                 return shown(config, task_id)
         raise StorageBusy("the task changes all the time; try again")
+
+    async def renew_secret(self, partition: str, task_id: str, config_id: str) -> str:
+        """Give a config a new signing secret, and return it. Raises TaskNotFoundError."""
+        key = push_key(task_id, config_id)
+        for _ in range(RETRIES):
+            record = None
+            with contextlib.suppress(InvalidName):  # no config has such an id
+                record = await self._kernel.get(partition, PUSH_CONFIGS, key)
+            if record is None:
+                raise TaskNotFoundError(task_id, message="There is no such push config.")
+            before = StoredConfig.of(record, self._sealer)
+            if before.locked:
+                raise SecretKeyMissing(before.locked)
+            stored = replace(before, secret=new_signing_secret())
+            body = stored.json(key, self._sealer)
+            operations = [Replace(PUSH_CONFIGS, key, record.version, body, {"task": task_id})]
+            if await self._committed(partition, operations):
+                return stored.secret
+        raise StorageBusy("the config changes all the time; try again")
 
     async def delete(self, partition: str, task_id: str, config_id: str | None) -> None:
         """Remove it, or all; no error when there is none."""
@@ -177,7 +256,7 @@ class PushConfigs:
             with contextlib.suppress(InvalidName):  # no config has such an id
                 record = await self._kernel.get(partition, PUSH_CONFIGS, push_key(task_id, config_id))
             if record is not None:
-                return shown(StoredConfig.of(record).config, task_id)
+                return shown(StoredConfig.of(record, self._sealer).config, task_id)
         raise TaskNotFoundError(task_id, message="There is no such push config.")
 
     async def cursors(self, partition: str, task_id: str, config_ids: Sequence[str]) -> Sequence[Cursor]:
@@ -213,7 +292,7 @@ class PushConfigs:
             page = await self._kernel.find(partition, query, limit=limit, cursor=page_token or None)
         except BadCursor:
             raise InvalidTaskRequest("this page token belongs to another list, or is damaged") from None
-        configs = [shown(StoredConfig.of(record).config, task_id) for record in page.records]
+        configs = [shown(StoredConfig.of(record, self._sealer).config, task_id) for record in page.records]
         return PushConfigPage(configs, page.cursor or "")
 
 
@@ -226,6 +305,8 @@ def shown(config: PushConfig, task_id: str) -> PushConfig:
     return config.model_copy(update={"authentication": hidden})
 
 
-def _check_header(name: str, value: str | None) -> None:
+def _check_header(name: str, value: str | None, longest: int) -> None:
+    if value and len(value) > longest:
+        raise InvalidTaskRequest(f"the {name} of a push config have at most {longest} characters")
     if value and not _VALUE.fullmatch(value):
         raise InvalidTaskRequest(f"the {name} of a push config go into a header: printable ASCII, no line breaks")

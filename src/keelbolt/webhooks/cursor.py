@@ -21,6 +21,7 @@ class Cursor:
     """``seq`` is the last event that arrived. ``since`` is when the row of failures began, ``retry_at`` when the next
     try is due (seconds since 1970). A ``late`` one was made while its task ran: who runs it may not know it yet.
     ``tried_at`` is when the receiver was last told something, and ``code`` the HTTP status that it answered (0: none).
+    ``category`` is the kind of error that callers see; ``error`` is the cause, for operators.
     """
 
     seq: int = 0
@@ -33,16 +34,18 @@ class Cursor:
     late: bool = False
     tried_at: float = 0.0
     code: int = 0
+    category: str = ""
 
     def tried(self, now: float, code: int) -> Cursor:
         """It was told something, or could not be; what became of it is said by `arrived` and `failed`."""
         return replace(self, tried_at=now, code=code)
 
     def arrived(self, seq: int, *, counted: bool = True) -> Cursor:
-        return replace(self, seq=seq, delivered=self.delivered + counted, failures=0, since=0.0, error="", retry_at=0.0)
+        return replace(self.again(seq), status=self.status, delivered=self.delivered + counted)
 
-    def failed(self, error: str, now: float, dice: random.Random) -> Cursor:
-        again = replace(self, failures=self.failures + 1, since=self.since or now, error=error[:500])
+    def failed(self, error: str, now: float, dice: random.Random, *, category: str = "internal") -> Cursor:
+        failures, since = self.failures + 1, self.since or now
+        again = replace(self, failures=failures, since=since, error=error[:500], category=category)
         return replace(again, retry_at=now + again.wait_seconds(dice))
 
     def given_up(self) -> Cursor:
@@ -51,7 +54,7 @@ class Cursor:
     def again(self, after: int | None = None) -> Cursor:
         """Active once more, from where it stands, or after this event."""
         seq = self.seq if after is None else after
-        return replace(self, seq=seq, status="active", failures=0, since=0.0, error="", retry_at=0.0)
+        return replace(self, seq=seq, status="active", failures=0, since=0.0, error="", category="", retry_at=0.0)
 
     def wait_seconds(self, dice: random.Random) -> float:
         """How long until the next try: twice as long each time, somewhat scattered."""

@@ -30,6 +30,7 @@ from keelbolt.webhooks.letters import Letter, Letters, wanted
 from keelbolt.webhooks.post import Answer, Poster
 from keelbolt.webhooks.progress import Progress
 from keelbolt.webhooks.receivers import Receivers, receiver_of
+from keelbolt.webhooks.sealing import Sealer
 
 logger = logging.getLogger("keelbolt.webhooks")
 
@@ -50,7 +51,7 @@ class DeliverySettings:
     give_up_seconds: float = 3 * 86400.0  # a receiver that failed for so long is told nothing more
     lease_seconds: float = 15.0
     heartbeat_seconds: float = 5.0
-    secret: str = field(default="", repr=False)  # signs deliveries, beside the token of a config
+    secret: str = field(default="", repr=False)  # signs deliveries, beside the secret of each config
 
 
 class Deliverer:
@@ -63,6 +64,7 @@ class Deliverer:
         *,
         settings: DeliverySettings | None = None,
         key: CardKey | None = None,
+        sealer: Sealer | None = None,
         metrics: Metrics | None = None,
         dice: random.Random | None = None,
         tracing: Tracing | None = None,
@@ -73,6 +75,7 @@ class Deliverer:
         self._poster = poster
         carrier = tracing.carrier if tracing is not None else None
         self._letters = Letters(store, secret=self.settings.secret, key=key, carrier=carrier)
+        self._sealer = sealer
         self._tracing = tracing
         self._metrics = metrics
         self._dice = dice or random.Random()  # noqa: S311 - scatters retries
@@ -212,7 +215,12 @@ class Deliverer:
             await self._kernel.commit(claim.partition, claim.release(ready_in=min(wait, LONGEST_SECONDS)))
         else:
             try:
-                await self._tell(claim, StoredConfig.of(found), record, progress)
+                config = StoredConfig.of(found, self._sealer)
+                if config.locked:  # a delivery without its credentials would be refused, or believed without them
+                    answer = Answer(ok=False, error=config.locked, tried=False, category="config")
+                    await self._failed(claim, progress, answer)
+                else:
+                    await self._tell(claim, config, record, progress)
             finally:
                 progress.abandon()
         return True
@@ -272,7 +280,7 @@ class Deliverer:
         receiver = receiver_of(letter.url)
         if not await self._receivers.enter(receiver):
             reason = "the receiver does not answer; another delivery finds out when it does"
-            return Answer(ok=False, error=reason, tried=False)
+            return Answer(ok=False, error=reason, tried=False, category="receiver")
         silent = False
         try:
             answer = await self._poster.post(letter.url, letter.body, letter.headers)
@@ -286,7 +294,7 @@ class Deliverer:
     async def _failed(self, claim: Claim, progress: Progress, answer: Answer) -> None:
         now = self._now()
         cursor = progress.cursor.tried(now, answer.code) if answer.tried else progress.cursor
-        cursor = cursor.failed(answer.error, now, self._dice)
+        cursor = cursor.failed(answer.error, now, self._dice, category=answer.category)
         if answer.gone or now - cursor.since > self.settings.give_up_seconds:
             logger.warning("webhook %s is given up: %s", claim.key, answer.error)
             reason = "the receiver wants nothing more (410)" if answer.gone else answer.error

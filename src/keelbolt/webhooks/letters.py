@@ -32,7 +32,7 @@ class Letter:
 
 
 class Letters:
-    """Writes them. ``secret`` is the server's; a config's token is one more."""
+    """Writes them. They are signed with the secret of their config, and with the server's ``secret`` if it has one."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class Letters:
             body, content_type = _event(record, entry), "application/a2a+json"
         else:
             body, content_type = await self._task(partition, record.task_id, entry), "application/json"
-        delivery_id = f"{record.task_id}.{quote(config.id or '', safe='')}.{entry.seq}"
+        delivery_id = f"{_plain(record.task_id)}:{_plain(config.id or '')}:{entry.seq}"
         moment = self._store.clock.wall() // 1_000_000
         headers = {"Content-Type": content_type, "User-Agent": "keelbolt"}
-        headers |= standard_headers([secret_of(config.token or ""), self._secret], delivery_id, moment, body)
+        headers |= standard_headers([secret_of(stored.secret), self._secret], delivery_id, moment, body)
         if config.token:
             headers["X-A2A-Notification-Token"] = config.token
         if config.authentication is not None and config.authentication.credentials:
@@ -72,6 +72,11 @@ class Letters:
         task = await self._store.load(partition, task_id)
         task.view.status = to_json(from_json(entry.data)["status"])
         return v03.task(await self._store.task_json(task))
+
+
+def _plain(name: str) -> str:
+    """The name without the colon that divides an id, and without the dot that divides what is signed."""
+    return quote(name, safe="").replace(".", "%2E")
 
 
 def _event(record: TaskRecord, entry: Entry) -> bytes:

@@ -32,8 +32,8 @@ class Webhook:
     def config_id(self) -> str:
         return self.config.id or ""
 
-    def json(self) -> dict[str, Any]:
-        """All but token and credentials."""
+    def json(self, *, operator: bool = True) -> dict[str, Any]:
+        """All but token, credentials and secret. Of an error, callers see the category and operators the cause."""
         cursor, authentication = self.cursor, self.config.authentication
         return {
             "id": self.config_id,
@@ -45,11 +45,12 @@ class Webhook:
             "cursor": cursor.seq,
             "delivered": cursor.delivered,
             "failures": cursor.failures,
-            "error": cursor.error,
+            "error": cursor.error if operator else cursor.category,
+            "category": cursor.category,
             "failingSince": _moment(cursor.since),
             "retryAt": _moment(cursor.retry_at),
             "triedAt": _moment(cursor.tried_at),
-            "httpStatus": cursor.code or None,
+            "httpStatus": (cursor.code or None) if operator else None,
         }
 
 

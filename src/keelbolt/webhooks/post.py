@@ -6,8 +6,9 @@ import asyncio
 import re
 import ssl
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from keelbolt.errors import WebhookAddressError
 from keelbolt.webhooks.addresses import Resolver, Target, check_url, resolve
@@ -19,6 +20,10 @@ MAX_KEPT_EACH = 8  # of one host
 _HEADER = re.compile(r"[\t\x20-\x7e]*")
 
 Key = tuple[str, str, int]
+Category = Literal["address", "timeout", "connection", "tls", "answer", "status", "config", "receiver", "internal"]
+"""Kinds of failures: the address is not allowed, no answer in time, no connection, no trust, no HTTP, an HTTP status
+other than 2xx, a config that can't be delivered to, a receiver that is known to be away, anything else.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,7 @@ class Answer:
     """What came of it. ``gone``: the receiver says that it wants nothing more (410). ``silent``: it said nothing.
 
     ``code`` is the HTTP status that it answered with; 0: it did not. ``tried``: whether anything was sent at all.
+    ``error`` is the cause, for operators; ``category`` is what callers see of it.
     """
 
     ok: bool
@@ -34,6 +40,7 @@ class Answer:
     error: str = ""
     code: int = 0
     tried: bool = True
+    category: Category = "internal"
 
 
 class Poster:
@@ -48,11 +55,13 @@ class Poster:
         *,
         loopback: bool = False,
         resolver: Resolver | None = None,
+        hosts: Sequence[str] = (),
         seconds: float = TOTAL_SECONDS,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._loopback = loopback
         self._resolver = resolver
+        self._hosts = tuple(hosts)
         self._seconds = seconds
         self._tls = tls
         self._kept: OrderedDict[Key, list[Connection]] = OrderedDict()
@@ -67,23 +76,26 @@ class Poster:
         """Never raises: what goes wrong is the answer. Nothing of the URL or the headers is in it."""
         try:
             async with asyncio.timeout(self._seconds):
-                target = check_url(url, loopback=self._loopback)
+                target = check_url(url, loopback=self._loopback, hosts=self._hosts)
                 status = await self._post(target, _head(target, len(body), headers), body)
         except TimeoutError:
-            return Answer(ok=False, silent=True, error=f"no answer within {self._seconds:g} s")
+            return Answer(ok=False, silent=True, error=f"no answer within {self._seconds:g} s", category="timeout")
         except WebhookAddressError as error:
-            return Answer(ok=False, error=str(error))
+            return Answer(ok=False, error=str(error), category="address")
         except BadAnswer as error:
-            return Answer(ok=False, error=str(error))
+            return Answer(ok=False, error=str(error), category="answer")
         except ssl.SSLError as error:
-            return Answer(ok=False, error=f"TLS failed: {getattr(error, 'verify_message', '') or error.reason}"[:300])
+            cause = f"TLS failed: {getattr(error, 'verify_message', '') or error.reason}"[:300]
+            return Answer(ok=False, error=cause, category="tls")
         except OSError as error:
-            return Answer(ok=False, silent=True, error=f"no connection: {error.strerror or type(error).__name__}"[:300])
+            cause = f"no connection: {error.strerror or type(error).__name__}"[:300]
+            return Answer(ok=False, silent=True, error=cause, category="connection")
         except ValueError:
-            return Answer(ok=False, error="the token or the credentials of the config can't be sent in a header")
+            cause = "the token or the credentials of the config can't be sent in a header"
+            return Answer(ok=False, error=cause, category="config")
         if 200 <= status < 300:
             return Answer(ok=True, code=status)
-        return Answer(ok=False, gone=status == 410, error=f"HTTP {status}", code=status)
+        return Answer(ok=False, gone=status == 410, error=f"HTTP {status}", code=status, category="status")
 
     async def _post(self, target: Target, head: bytes, body: bytes) -> int:
         key = (target.scheme, target.host.lower(), target.port)

@@ -5,22 +5,38 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import secrets
 import time
 from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 from keelbolt.protocol.signatures import CardKey
 
 TOLERANCE_SECONDS = 300  # a receiver should refuse what is older
 
+issued_secrets: ContextVar[list[str] | None] = ContextVar("issued_secrets", default=None)
+"""The signing secrets that the current request made, for its response: they are shown once."""
 
-def standard_headers(secrets: Iterable[bytes], delivery_id: str, moment: int, body: bytes) -> dict[str, str]:
-    """webhook-id, webhook-timestamp and webhook-signature (v1: HMAC-SHA256, one for each secret that is not empty).
+
+def new_signing_secret() -> str:
+    """A secret of 256 random bits, as Standard Webhooks writes it."""
+    return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def issue(secret: str) -> None:
+    """Show a new secret to the caller of the current request, if there is one."""
+    if (issued := issued_secrets.get()) is not None:
+        issued.append(secret)
+
+
+def standard_headers(keys: Iterable[bytes], delivery_id: str, moment: int, body: bytes) -> dict[str, str]:
+    """webhook-id, webhook-timestamp and webhook-signature (v1: HMAC-SHA256, one for each key that is not empty).
 
     A repeat has the same id.
     """
     headers = {"webhook-id": delivery_id, "webhook-timestamp": str(moment)}
-    if signatures := [sign(secret, delivery_id, moment, body) for secret in secrets if secret]:
+    if signatures := [sign(secret, delivery_id, moment, body) for secret in keys if secret]:
         headers["webhook-signature"] = " ".join(signatures)
     return headers
 

@@ -95,7 +95,7 @@ def test_section_13_3_what_is_copied_is_there_before_it_is_installed() -> None:
 def test_section_13_3_compose_gives_running_tasks_their_time() -> None:
     service = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["agent"]
     assert int(service["stop_grace_period"].rstrip("s")) > int(service["environment"]["SHUTDOWN_TIMEOUT"])
-    assert service["ports"] == [f"{variables()['PORT']}:{variables()['PORT']}"]
+    assert service["ports"] == [f"127.0.0.1:{variables()['PORT']}:{variables()['PORT']}"]
     mounts = [mount.rsplit(":", 1)[0] if mount.endswith(":ro") else mount for mount in service["volumes"]]
     inside = {mount.rpartition(":")[2] for mount in mounts}
     assert inside == {variables()["EXTENSIONS_DIR"], "/data"}
@@ -206,7 +206,15 @@ def test_section_13_4_a_flag_then_ours_then_the_plain_name(
 
 
 @pytest.mark.parametrize(
-    "name", [*(name for name, *_ in VARIABLES), "LOG_LEVEL", "JWT_ISSUER", "JWT_AUDIENCE", "PUSH_NOTIFICATIONS"]
+    "name",
+    [
+        *(name for name, *_ in VARIABLES),
+        "LOG_LEVEL",
+        "JWT_ISSUER",
+        "JWT_AUDIENCE",
+        "JWT_TENANT_CLAIM",
+        "PUSH_NOTIFICATIONS",
+    ],
 )
 def test_section_13_4_every_variable_is_documented(name: str) -> None:
     assert f"`{name}`" in (ROOT / "docs/howto/apcore.md").read_text()

@@ -137,7 +137,7 @@ def test_section_4_9_modules_are_looked_for_in_extensions(tmp_path: Path) -> Non
         ("--extensions-dir empty", "error: No modules discovered in empty\n"),
         ("", "error: Extensions directory not found: ./extensions; name one with --extensions-dir, or a worker as"),
         ("--extensions-dir mods --auth-type bearer", "error: --auth-key is required when --auth-type is bearer\n"),
-        ("--extensions-dir mods --auth-issuer x", "error: --auth-key is required with --auth-issuer and"),
+        ("--extensions-dir mods --auth-issuer x", "error: --auth-key is required with --auth-issuer"),
         ("--extensions-dir mods --auth-key short", "error: "),
         ("--extensions-dir mods --port 99999", "99999 is not in the range"),
         ("--extensions-dir mods --port high", "'high' is not a valid"),

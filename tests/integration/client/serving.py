@@ -70,10 +70,12 @@ async def serving(app: Any, port: int = 0) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def our_agent(storage: str = "memory:", card: AgentCardConfig = CARD, **options: Any) -> AsyncIterator[str]:
+async def our_agent(
+    storage: str = "memory:", card: AgentCardConfig = CARD, *, port: int = 0, **options: Any
+) -> AsyncIterator[str]:
     options.setdefault("task_settings", TaskSettings.of(cancel_seconds=1.0))
     server = A2AServer(worker=echo, agent_card=card, storage=storage, **options)
-    async with serving(server.app) as url:
+    async with serving(server.app, port) as url:
         try:
             yield url
         finally:

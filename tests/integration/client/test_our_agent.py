@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -30,6 +31,7 @@ from keelbolt.errors import (
 )
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.protocol.signatures import CardKey
+from keelbolt.server.settings import ServerSettings
 from tests.integration.client.serving import CARD, COMBINATIONS, our_agent
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -227,7 +229,10 @@ async def test_a_card_is_asked_for_again_by_its_etag() -> None:
 
 async def test_a_signed_card() -> None:
     key, other = CardKey.generate("k1"), CardKey.generate("k1")
-    async with our_agent(card_key=key) as url:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = ServerSettings.of({}, url=f"http://127.0.0.1:{port}")
+    async with our_agent(card_key=key, settings=settings, port=port) as url:
         async with A2AClient(url, card_keys=key.jwks()) as client:
             assert text_of(await client.send_message("Hi")) == "You said: Hi"
         async with A2AClient(url, card_keys=f"{url}/.well-known/jwks.json") as client:

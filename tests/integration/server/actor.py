@@ -6,12 +6,15 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from keelbolt.auth import TokenAuthenticator
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, ExtensionConfig, SkillConfig
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks import TaskContext
 from keelbolt.tasks.settings import TaskSettings
 from keelbolt.tasks.worker import AnyWorker
+
+TOKEN = "a-token-of-the-tests"
 
 
 async def act(ctx: TaskContext) -> None:
@@ -61,14 +64,16 @@ def agent(
     *,
     streaming: bool = True,
     push: bool = True,
-    extended: bool = True,
+    extended: bool = False,
     extensions: tuple[ExtensionConfig, ...] = (),
     task_settings: TaskSettings | None = None,
     settings: ServerSettings | None = None,
     worker: AnyWorker = act,
     **more: Any,
 ) -> A2AServer:
-    """An agent with everything."""
+    """An agent with everything; one with an extended card knows the caller of TOKEN."""
+    if extended:
+        more.setdefault("auth", TokenAuthenticator.of({TOKEN: "alice"}))
     card = AgentCardConfig(
         name="Actor",
         description="Does as told",

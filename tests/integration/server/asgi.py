@@ -45,7 +45,8 @@ class Reply:
         for word in filter(None, sent):
             body = body.replace(json.dumps(word)[1:-1].encode(), b"<sent>")
         body = TIMES.sub(b"<time>", IDS.sub(b"<id>", body))
-        headers = [(name, b"<length>" if name == b"content-length" else value) for name, value in self.headers]
+        new = {b"content-length": b"<length>", b"webhook-secret": b"<secret>"}
+        headers = [(name, new.get(name, value)) for name, value in self.headers]
         return self.status, headers, body
 
 

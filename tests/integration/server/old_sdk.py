@@ -107,11 +107,11 @@ def same(found: Any, wanted: Any) -> None:
 class Scenarios:
     """Each does one thing as a user of the SDK does it."""
 
-    def __init__(self, url: str, transport: str) -> None:
+    def __init__(self, url: str, transport: str, token: str) -> None:
         self.url = url
         self.transport = transport
         self.recorder = Recorder()
-        self.http = httpx.AsyncClient(transport=self.recorder, timeout=20)
+        self.http = httpx.AsyncClient(transport=self.recorder, timeout=20, headers={"authorization": f"Bearer {token}"})
         self.count = 0
 
     async def client(self, *, streaming: bool = True, polling: bool = False) -> Any:
@@ -263,10 +263,10 @@ SCENARIOS: tuple[Callable[[Scenarios], Awaitable[None]], ...] = (
 )
 
 
-async def main(url: str, transport: str) -> dict[str, str | None]:
+async def main(url: str, transport: str, token: str) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for scenario in SCENARIOS:
-        run = Scenarios(url, transport)
+        run = Scenarios(url, transport, token)
         run.count = len(found) * 100
         try:
             await scenario(run)
@@ -279,4 +279,4 @@ async def main(url: str, transport: str) -> dict[str, str | None]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(main(*sys.argv[1:3]))))
+    print(json.dumps(asyncio.run(main(*sys.argv[1:4]))))

@@ -132,7 +132,7 @@ async def test_what_another_owns_does_not_exist(
 async def test_nobody_is_told_to_authenticate_and_nothing_else(
     app: ASGIApp, alices: dict[str, Alice], route: OpsRoute, reach: str, expired: bool
 ) -> None:
-    who = bearer("alice", expires_in=-3600, roles=["operator"]) if expired else []
+    who = bearer("alice", expires_in=-3600, roles=["operator:all"]) if expired else []
     seen = []
     for things, whose in ((alices["input"], "alice"), (invented(alices["input"]), "ecila")):
         reply = await asked(app, route, reach, things, who, whose)
@@ -150,7 +150,7 @@ async def test_what_is_for_operators_is_not_there_for_others(app: ASGIApp, route
     for roles in ([], ["user"], ["Operator"], ["operators"]):
         reply = await asked(app, route, "nothing", alice, bearer("mallory", roles=roles))
         assert reply.masked() == nothing.masked()
-    shown = await asked(app, route, "nothing", alice, bearer("olga", roles=["operator"]))
+    shown = await asked(app, route, "nothing", alice, bearer("olga", roles=["operator:all"]))
     assert shown.status == 200 or (shown.status == 404 and b"there is no such" in shown.body)
 
 
@@ -160,14 +160,14 @@ async def test_only_operators_act_for_others(app: ASGIApp, alices: dict[str, Ali
     query = urlencode({"owner": owner, "tenant": "acme"})
     refused = await ask(app, "GET", f"{PREFIX}/tasks", query=query, headers=bearer("mallory"))
     assert refused.masked() == nothing.masked()
-    shown = await ask(app, "GET", f"{PREFIX}/tasks", query=query, headers=bearer("olga", roles=["operator"]))
+    shown = await ask(app, "GET", f"{PREFIX}/tasks", query=query, headers=bearer("olga", roles=["operator:all"]))
     assert (len(shown.json["tasks"]) > 0) == (owner == "alice")
 
 
 async def test_an_operators_token_of_a_page_is_no_key(app: ASGIApp, alices: dict[str, Alice]) -> None:
     """A page token that an operator got of another's tasks is worth nothing to who may not see them."""
     query = {"owner": "alice", "tenant": "acme", "pageSize": "1"}
-    operator = bearer("olga", roles=["operator"])
+    operator = bearer("olga", roles=["operator:all"])
     page = await ask(app, "GET", f"{PREFIX}/tasks", query=urlencode(query), headers=operator)
     stolen = urlencode({"pageToken": page.json["nextPageToken"]})
     reply = await ask(app, "GET", f"{PREFIX}/tasks", query=stolen, headers=bearer("mallory"))
@@ -256,7 +256,7 @@ async def test_the_log_tells_an_operator_from_the_owner() -> None:
         for state in ("working", "input"):
             task = await started(server.app, state, bearer("alice"))
             query = urlencode({"owner": "alice", "tenant": "acme"})
-            who = [("content-type", "application/json"), *bearer("olga", roles=["operator"])]
+            who = [("content-type", "application/json"), *bearer("olga", roles=["operator:all"])]
             path = f"{PREFIX}/tasks/{task['id']}"
             reply = await ask(server.app, "POST", f"{path}/cancel", query=query, headers=who, body=b'{"reason":"old"}')
             assert reply.json["status"]["state"] == "TASK_STATE_CANCELED"

@@ -92,7 +92,7 @@ BAD_TOKENS: dict[str, Callable[[], Headers]] = {
 @pytest.mark.parametrize("wrong", BAD_TOKENS)
 async def test_who_is_not_known_gets_401_in_every_binding(wrong: str) -> None:
     """With a challenge that says how to authenticate, and without a word of what was sent."""
-    async with agent() as app:
+    async with agent(settings=ServerSettings.of({}, failed_logins=0)) as app:
         for entry in ENTRIES:
             reply = await wished(app, entry, Wish(task="t", config="c", tenant="acme"), BAD_TOKENS[wrong]())
             assert reply.status == 401, entry

@@ -248,7 +248,7 @@ def test_whatever_is_sent_is_answered_as_documented(fuzzed: Fuzzed, binding: str
     @given(BINDINGS[binding](fuzzed.known), st.booleans())
     def answered(asked: Asked, by_other: bool) -> None:
         if operator and by_other:
-            fuzzed.check(asked, bearer("olga", roles=["operator"]), operator=True)
+            fuzzed.check(asked, bearer("olga", roles=["operator:all"]), operator=True)
         else:
             who = [("authorization", f"Bearer {NOWHERE}")] if by_other else bearer("mallory")
             (fuzzed.check_call if asked.method == "gRPC" else fuzzed.check)(asked, who)

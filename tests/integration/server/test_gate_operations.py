@@ -19,7 +19,7 @@ from tests.integration.server.asgi import Reply, ask
 from tests.integration.server.people import authenticator, bearer
 from tests.integration.tasks.stage import message
 
-OPERATOR = bearer("olga", roles=["operator"])
+OPERATOR = bearer("olga", roles=["operator:all"])
 
 
 async def execute(ctx: DispatchContext, _helpers: Any) -> None:

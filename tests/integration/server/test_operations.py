@@ -346,7 +346,7 @@ async def test_a_context_is_erased() -> None:
         assert [task["id"] for task in (await get(client, "/tasks"))["tasks"]] == [kept["id"]]
 
 
-PEOPLE: tuple[tuple[str, list[str]], ...] = (("ada", []), ("bob", []), ("olga", ["operator"]))
+PEOPLE: tuple[tuple[str, list[str]], ...] = (("ada", []), ("bob", []), ("olga", ["operator:all"]))
 
 
 async def test_what_was_sent_under_an_asked_tenant_is_reached() -> None:
@@ -559,7 +559,7 @@ async def test_work_that_waits_is_listed_by_pages() -> None:
 
 async def test_a_caller_sees_its_own_and_an_operator_what_it_asks_for() -> None:
     server = A2AServer(worker=act, agent_card=CARD, auth=authenticator())
-    ada, bob, olga = dict(bearer("ada")), dict(bearer("bob")), dict(bearer("olga", roles=["operator"]))
+    ada, bob, olga = dict(bearer("ada")), dict(bearer("bob")), dict(bearer("olga", roles=["operator:all"]))
     async with talking(server) as client:
         task = await send(client, "echo mine", headers=ada)
 
@@ -701,6 +701,7 @@ async def test_callers_are_told_who_they_are() -> None:
             "tenant": "",
             "roles": [],
             "operator": True,
+            "allTenants": True,
             "authentication": False,
         }
 

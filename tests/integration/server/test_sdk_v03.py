@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.server.actor import agent
+from tests.integration.server.actor import TOKEN, agent
 from tests.integration.server.serving import served
 
 HERE = Path(__file__)
@@ -21,7 +21,7 @@ async def test_the_official_client_of_0_3(transport: str) -> None:
     """Send, stream, continue, cancel, resubscribe, push configs, the extended card, errors: all as it expects them."""
     if not PYTHON.exists():
         pytest.skip("the official SDK 0.3 is not installed; `make test` does that")
-    async with served(agent()) as url:
+    async with served(agent(extended=True)) as url:
         child = await asyncio.create_subprocess_exec(
             PYTHON,
             "-W",
@@ -29,6 +29,7 @@ async def test_the_official_client_of_0_3(transport: str) -> None:
             HERE.with_name("old_sdk.py"),
             url,
             transport,
+            TOKEN,
             stdout=asyncio.subprocess.PIPE,
         )
         output, _ = await child.communicate()

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.server.actor import agent
+from tests.integration.server.actor import TOKEN, agent
 from tests.integration.server.recorded import ANSWERS, Recorder
 from tests.integration.server.serving import served
 
@@ -205,7 +205,8 @@ async def test_push_configs(binding: str) -> None:
 
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_extended_card(binding: str) -> None:
-    async with _sdk(binding) as sdk:
+    async with _sdk(binding, extended=True) as sdk:
+        sdk.http.headers["authorization"] = f"Bearer {TOKEN}"
         card = await (await sdk.client()).get_extended_agent_card(PB.GetExtendedAgentCardRequest())
         assert card.description == "Does as told, for you"
 

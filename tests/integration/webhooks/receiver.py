@@ -33,11 +33,11 @@ class Arrival:
 
     @property
     def seq(self) -> int:
-        return int(self.id.rpartition(".")[2])
+        return int(self.id.rpartition(":")[2])
 
     @property
     def config(self) -> str:
-        return self.id.split(".")[1]
+        return self.id.split(":")[1]
 
     @property
     def json(self) -> Any:

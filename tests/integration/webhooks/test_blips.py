@@ -31,7 +31,7 @@ class Box(Poster):
     async def post(self, url: str, body: bytes, headers: Any) -> Answer:
         if self.away:
             return Answer(ok=False, error="HTTP 503")
-        self.seqs.append(int(headers["webhook-id"].rpartition(".")[2]))
+        self.seqs.append(int(headers["webhook-id"].rpartition(":")[2]))
         return Answer(ok=True)
 
 

@@ -12,8 +12,10 @@ from keelbolt.observability.metrics import Metrics
 from keelbolt.protocol.requests import Authentication, PushConfig
 from keelbolt.protocol.signatures import CardKey
 from keelbolt.protocol.versions import Version
+from keelbolt.tasks import Envelope
 from keelbolt.webhooks.delivery import DeliverySettings
 from keelbolt.webhooks.signing import verify
+from tests.integration.tasks.stage import message
 from tests.integration.webhooks.office import Office
 from tests.integration.webhooks.receiver import Receiver, answer
 
@@ -39,7 +41,7 @@ async def test_in_0_3_the_task_is_told(quiet_office: Office, receiver: Receiver)
 
 
 async def test_a_receiver_can_check_who_it_is(quiet_office: Office, receiver: Receiver) -> None:
-    """By the authentication it asked for, by the secret of the server, by its own token, and by a JWT."""
+    """By the authentication it asked for, by the secret of the server, by the secret of the config, and by a JWT."""
     office = quiet_office
     key, metrics = CardKey.generate("k1"), Metrics()
     await office.deliverer(secret="whsec_c2VydmVyIHNlY3JldA==", key=key, metrics=metrics)
@@ -49,14 +51,16 @@ async def test_a_receiver_can_check_who_it_is(quiet_office: Office, receiver: Re
         token="mine",
         authentication=Authentication(scheme="Bearer", credentials="let me in"),
     )
-    task_id = await office.finished(await office.send("chunks 0", config))
+    push = office.configs.new(config)
+    task_id = await office.finished(await office.engine.tasks.send(message("chunks 0"), Envelope(push=push)))
     await office.idle(task_id, "ü.1")
     assert len(receiver.arrivals) == 3
     for arrival in receiver.arrivals:
         headers = arrival.headers
         assert headers["authorization"] == "Bearer let me in"
-        assert headers["webhook-id"] == f"{task_id}.%C3%BC.1.{arrival.seq}"
-        assert verify("mine", headers, arrival.body)
+        assert headers["webhook-id"] == f"{task_id}:%C3%BC%2E1:{arrival.seq}"
+        assert verify(push.secret, headers, arrival.body)
+        assert not verify("mine", headers, arrival.body)
         assert verify("whsec_c2VydmVyIHNlY3JldA==", headers, arrival.body)
         [public] = jwt.PyJWKSet.from_dict(key.jwks()).keys
         claims = jwt.decode(headers["x-a2a-notification-jwt"], public.key, algorithms=["ES256"], audience=receiver.url)

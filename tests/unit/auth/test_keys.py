@@ -88,8 +88,9 @@ def pem_of(key: Any) -> bytes:
     ("source", "words"),
     [
         ("secret", "at least 32"),
-        ("", "at least 32"),
-        ("/etc/keelbolt/the-public-key-of-our-issuer.pem", "name of a file"),
+        ("", "empty"),
+        (" \n", "empty"),
+        ("/etc/keelbolt/the-public-key-of-our-issuer.pem", "names a file"),
         ("https://issuer.example/.well-known/jwks.json", "jwks_url"),
         (ssh(), "PEM"),
         (der(), "DER"),

@@ -18,7 +18,7 @@ from keelbolt.server.gate import Gate, query_of
 from keelbolt.server.health import Health
 from keelbolt.server.http import ClientGone, check_content_type, parsed, read_body, respond
 from keelbolt.server.local import at_this_machine
-from keelbolt.server.operations.call import OPERATOR, OpsCall, acting
+from keelbolt.server.operations.call import OpsCall, Reach, acting, reach_of
 from keelbolt.server.operations.files import FileOperations, send_file
 from keelbolt.server.operations.gates import GateOperations
 from keelbolt.server.operations.openapi import document
@@ -41,7 +41,8 @@ class OperationsApi:
         self._cards = cards
         self._streams = streams
         self._limits = service.settings.limits
-        self._local = local  # who sits at this machine is an operator
+        self._operator_roles = service.settings.operator_roles
+        self._local = local  # clients on this machine are operators
         self._routes = [(route, route.pattern) for route in ROUTES]
         self._handlers = (
             TaskOperations(service),
@@ -105,10 +106,11 @@ class OperationsApi:
                 body = await parsed(len(text), lambda: strict_json.read(text, limits=self._limits))
             if not isinstance(body, dict):
                 raise InvalidRequestError("the body is an object")
-        operator = OPERATOR in principal.roles or (self._local and at_this_machine(scope))
-        whose = acting(principal, query, operator=operator, needs_operator=route.operator)
+        local = self._local and at_this_machine(scope)
+        reach: Reach = "all" if local else reach_of(principal, self._operator_roles)
+        whose = acting(principal, query, reach=reach, needs_all=route.operator)
         after = self._gate.caller(principal, scope, query).after
-        return OpsCall(whose, names, query, body, after, self._cards.base(scope), principal.owner, operator)
+        return OpsCall(whose, names, query, body, after, self._cards.base(scope), principal.owner, reach, principal)
 
     def _handler(self, route: OpsRoute) -> Callable[[OpsCall], Any]:
         for handlers in self._handlers:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
-from keelbolt.auth import Principal
+from keelbolt.auth import ANONYMOUS, Principal
 from keelbolt.errors import InvalidParamsError, MethodNotFoundError, TaskNotFoundError
+from keelbolt.server.settings import SYSTEM_OPERATOR, TENANT_OPERATOR
 from keelbolt.tasks.ids import is_task_id
 
-OPERATOR = "operator"
+Reach = Literal["own", "tenant", "all"]
+"""What a caller may see: what it owns, everything of its tenant, or everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,7 @@ class OpsCall:
     """``principal`` is whose tasks are meant: the caller's own, or those an operator asks for.
 
     ``by`` is the caller's name, which the log keeps: what an operator does is not noted as the owner's own doing.
-    ``operator``: whether the caller is one.
+    ``reach`` is how far the caller sees, and ``caller`` the caller itself.
     """
 
     principal: Principal
@@ -28,7 +30,13 @@ class OpsCall:
     after: int | None
     base: str
     by: str = ""
-    operator: bool = False
+    reach: Reach = "own"
+    caller: Principal = ANONYMOUS
+
+    @property
+    def operator(self) -> bool:
+        """Whether the caller sees more than its own."""
+        return self.reach != "own"
 
     @property
     def task_id(self) -> str:
@@ -55,9 +63,16 @@ class OpsCall:
         return value
 
 
-def acting(caller: Principal, query: Mapping[str, str], *, operator: bool, needs_operator: bool) -> Principal:
-    """Whose tasks a call means. For who may not ask, what it asks for is not there."""
-    if needs_operator and not operator:
+def reach_of(caller: Principal, enabled: Collection[str]) -> Reach:
+    """How far a caller sees by its roles, of which those in ``enabled`` count."""
+    if SYSTEM_OPERATOR in caller.roles and SYSTEM_OPERATOR in enabled:
+        return "all"
+    return "tenant" if TENANT_OPERATOR in caller.roles and TENANT_OPERATOR in enabled else "own"
+
+
+def acting(caller: Principal, query: Mapping[str, str], *, reach: Reach, needs_all: bool) -> Principal:
+    """Whose tasks a call means. Raises MethodNotFoundError where the caller does not see so far."""
+    if needs_all and reach != "all":
         raise MethodNotFoundError("there is nothing at this path")
     tenant, owner, asked = query.get("tenant"), query.get("owner"), query.get("askedTenant")
     if asked and tenant:
@@ -68,7 +83,22 @@ def acting(caller: Principal, query: Mapping[str, str], *, operator: bool, needs
         if caller.tenant:
             raise MethodNotFoundError("there is nothing at this path")
         return replace(caller, asked_tenant=asked)
+    if tenant is None and not asked and reach != "all":
+        tenant = caller.tenant
     wanted = Principal(owner=owner or "", tenant=tenant or "", asked_tenant=asked or "")
-    if wanted.partition != caller.partition and not operator:
+    if wanted.partition != caller.partition and not sees(caller, wanted.partition, reach):
         raise MethodNotFoundError("there is nothing at this path")
     return wanted
+
+
+def sees(caller: Principal, partition: str, reach: Reach) -> bool:
+    """Whether what lies in this partition is shown to the caller."""
+    if reach == "all" or partition == caller.partition:
+        return True
+    if reach == "own":
+        return False
+    tenant, divided, owner = partition.partition("/")
+    if not caller.tenant:  # owners of no tenant: "alice", and "alice//acme" for a tenant that alice names itself
+        return not divided or owner.startswith("/")
+    anyone = Principal(tenant=caller.tenant).partition  # "acme/"
+    return f"{tenant}/" == anyone and bool(divided) and not owner.startswith("/")

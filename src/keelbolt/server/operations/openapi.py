@@ -60,7 +60,7 @@ def _operation(route: OpsRoute) -> dict[str, Any]:
         "responses": {"200": {"description": "Done", "content": {content: {}}}, "default": _PROBLEM},
     }
     if route.operator:
-        found["description"] = "For operators."
+        found["description"] = "For operators of all tenants."
     if route.body:
         members = {name: {"description": text} for name, text in route.body}
         schema = {"type": "object", "properties": members}

@@ -13,7 +13,9 @@ Method = Literal["GET", "POST", "DELETE"]
 
 @dataclass(frozen=True, slots=True)
 class OpsRoute:
-    """``name`` is the handler. An ``operator`` route shows what belongs to nobody in particular."""
+    """``name`` is the handler. An ``operator`` route shows what belongs to no tenant: it needs the role
+    ``operator:all``.
+    """
 
     name: str
     method: Method

@@ -13,9 +13,9 @@ from typing import cast
 from pydantic_core import to_json
 
 from keelbolt import __version__
-from keelbolt.errors import InvalidName, InvalidParamsError
+from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
 from keelbolt.server.health import Health
-from keelbolt.server.operations.call import OpsCall
+from keelbolt.server.operations.call import OpsCall, sees
 from keelbolt.storage import Kernel
 from keelbolt.storage.work import WorkState
 from keelbolt.tasks.families import QUEUE, WEBHOOKS
@@ -23,6 +23,7 @@ from keelbolt.tasks.pushes import push_ids
 from keelbolt.tasks.runner import Runner
 
 WATCH_SECONDS = 1.0
+MAX_PARTITIONS = 1000
 QUEUES = (QUEUE, WEBHOOKS)
 
 
@@ -44,6 +45,7 @@ class SystemOperations:
                 "tenant": who.tenant,
                 "roles": sorted(who.roles),
                 "operator": call.operator,
+                "allTenants": call.reach == "all",
                 "authentication": self._authenticates,
             }
         )
@@ -147,11 +149,17 @@ class SystemOperations:
         return to_json({"work": items, "nextPageToken": page.cursor or ""})
 
     async def partitions(self, call: OpsCall) -> bytes:
+        """The partitions that an operator may act in. Raises MethodNotFoundError for other callers."""
+        if not call.operator:
+            raise MethodNotFoundError("there is nothing at this path")
+        after, found = call.query.get("after", ""), list[str]()
         try:
-            found = await self._kernel.partitions(after=call.query.get("after", ""), limit=1000)
+            while len(found) < MAX_PARTITIONS and (page := await self._kernel.partitions(after=after, limit=1000)):
+                found += [name for name in page if sees(call.caller, name, call.reach)]
+                after = page[-1]
         except InvalidName:
             raise InvalidParamsError("after is the name of a partition") from None
-        return to_json({"partitions": list(found)})
+        return to_json({"partitions": found[:MAX_PARTITIONS]})
 
 
 def _process(runner: Runner) -> dict[str, object]:

@@ -110,6 +110,13 @@ ROUTES: tuple[OpsRoute, ...] = (
         _WHOSE,
         (("after", "the last seq that is not repeated; without it, go on where the webhook stands"),),
     ),
+    OpsRoute(
+        "renew_secret",
+        "POST",
+        "/tasks/{task_id}/webhooks/{config_id}/secret",
+        "Give a webhook a new signing secret, and show it: it is shown once",
+        _WHOSE,
+    ),
     OpsRoute("system", "GET", "/system", "Engine, health, queues, workers and storage statistics", operator=True),
     OpsRoute(
         "watch_system",
@@ -127,7 +134,11 @@ ROUTES: tuple[OpsRoute, ...] = (
         (("queue", "tasks (default) or webhooks"), ("state", "waiting, held or dead"), *PAGE, *_WHOSE),
     ),
     OpsRoute(
-        "partitions", "GET", "/partitions", "Whose tasks are kept here", (("after", "from this one on"),), operator=True
+        "partitions",
+        "GET",
+        "/partitions",
+        "Whose tasks an operator may see: those of its tenant, or all",
+        (("after", "from this one on"),),
     ),
     *KEPT_ROUTES,
 )

@@ -130,7 +130,7 @@ class TaskOperations:
 
     async def list_push(self, call: OpsCall) -> bytes:
         found = webhooks(self._store, await self._partition(call), call.task_id)
-        return to_json({"webhooks": [webhook.json() async for webhook in found]})
+        return to_json({"webhooks": [webhook.json(operator=call.operator) async for webhook in found]})
 
     async def list_webhooks(self, call: OpsCall) -> bytes:
         state, limit = call.query.get("state"), call.number("limit", 100, low=1, high=500)
@@ -140,7 +140,7 @@ class TaskOperations:
         async with contextlib.aclosing(webhooks(self._store, call.principal.partition)) as listed:
             async for webhook in listed:
                 if state is None or webhook.cursor.status == state:
-                    found.append(webhook.json())
+                    found.append(webhook.json(operator=call.operator))
                 if len(found) > limit:
                     break
         return to_json({"webhooks": found[:limit], "more": len(found) > limit})
@@ -166,6 +166,11 @@ class TaskOperations:
         after = call.number("after", 0, low=0, high=2**53) if "after" in {*call.body, *call.query} else None
         await self._service.push.replay(partition, call.task_id, call.names["config_id"], after=after)
         return b"{}"
+
+    async def renew_secret(self, call: OpsCall) -> bytes:
+        partition = await self._partition(call)
+        secret = await self._service.push.renew_secret(partition, call.task_id, call.names["config_id"])
+        return to_json({"secret": secret})
 
     async def requeue_task(self, call: OpsCall) -> bytes:
         sent = await self._tasks.requeue(call.task_id, call.principal)

@@ -8,7 +8,7 @@ import re
 import ssl
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from keelbolt.errors import (
     CannotOpen,
@@ -84,7 +84,11 @@ def plain_url(url: str) -> str:
     for name in TLS_OPTIONS[1:]:
         if name in tls and not Path(tls[name]).is_file():
             raise CannotOpen(f"the file that {name} in the storage URL names can't be read")
-    return urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(tls), ""))
+    login, at, hosts = parts.netloc.rpartition("@")
+    user, colon, password = login.partition(":")
+    # The driver splits a URL at other characters than we do; encoded, there is one way to read it.
+    login = quote(unquote(user), safe="") + colon + quote(unquote(password), safe="")
+    return urlunsplit(("postgresql", login + at + hosts, parts.path, urlencode(tls), ""))
 
 
 async def connect(

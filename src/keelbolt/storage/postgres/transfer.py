@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -43,7 +44,9 @@ class SchemaTransfer(Transfer):
 
     def place(self) -> str:
         parts = urlsplit(self._url)
-        return f"postgresql://{parts.hostname or ''}:{parts.port or 5432}{parts.path}?schema={self._schema}"
+        hosts = parts.netloc.rpartition("@")[2].lower().split(",")
+        named = ",".join(host if re.search(r":\d+$", host) else f"{host}:5432" for host in hosts)
+        return f"postgresql://{named}{parts.path}?schema={self._schema}"
 
     @contextlib.asynccontextmanager
     async def reading(self) -> AsyncIterator[LiveSource]:

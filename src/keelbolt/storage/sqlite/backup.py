@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from keelbolt.errors import BadBackup, DestinationInUse
+from keelbolt.storage.private_files import ensure_private
 from keelbolt.storage.sqlite.connection import translate
 from keelbolt.storage.sqlite.place import check_place
 from keelbolt.storage.sqlite.schema import check_file
@@ -74,6 +75,8 @@ def open_backup(place: Path) -> sqlite3.Connection:
 
 
 def _connect(place: str, *, uri: bool = False) -> sqlite3.Connection:
+    if not uri:
+        ensure_private(place)
     return sqlite3.connect(place, timeout=10.0, isolation_level=None, check_same_thread=False, uri=uri)
 
 

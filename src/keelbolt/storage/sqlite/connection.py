@@ -17,6 +17,7 @@ from keelbolt.errors import (
 )
 from keelbolt.storage.contract import Durability
 from keelbolt.storage.migrations import queries_of
+from keelbolt.storage.private_files import ensure_private
 
 SQL = queries_of("keelbolt.storage.sqlite")
 
@@ -44,6 +45,8 @@ class Connect(Protocol):
 
 
 def connect(path: str) -> Connection:
+    """A connection to this file. A new file is private; SQLite gives its mode to the files beside it (-wal, -shm)."""
+    ensure_private(path)
     return sqlite3.connect(
         path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
     )

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from keelbolt.errors import BadBackup, DestinationInUse, TransferError
 from keelbolt.storage.ids import new_id
+from keelbolt.storage.private_files import create_private
 from keelbolt.storage.transfer.archive import MAGIC, ArchiveWriter, frames, table_of, unpack
 from keelbolt.storage.transfer.copy import (
     Copied,
@@ -39,6 +40,7 @@ def new_file(place: Path) -> Iterator[Path]:
     partial = place.with_name(f"{place.name}.partial")
     try:
         partial.unlink(missing_ok=True)
+        os.close(create_private(partial))
         yield partial
         with partial.open("rb") as file:
             os.fsync(file.fileno())

@@ -20,7 +20,7 @@ import { threadView } from "./views/thread.js";
 import { systemView } from "./views/system.js";
 
 // A view: its place in the address, its name, and `open({main, parts, query, signal, me})`.
-// An `operator` view is shown to those who may see what belongs to nobody in particular.
+// An `operator` view shows what belongs to no tenant, to operators of all tenants.
 const VIEWS = [agentView, tryView, tasksView, sessionsView, turnsView, systemView];
 const DETAIL = {
   tasks: taskView,
@@ -30,7 +30,7 @@ const DETAIL = {
   memory: memoryView,
   artifacts: artifactView,
 };
-const offered = () => VIEWS.filter(({ operator }) => !operator || me?.operator);
+const offered = () => VIEWS.filter(({ operator }) => !operator || me?.allTenants);
 
 let leaving = new AbortController();
 let me = null;

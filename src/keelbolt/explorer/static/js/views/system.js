@@ -23,7 +23,7 @@ async function open({ main, signal, me }) {
     h("h1", {}, "System"),
     health.status === "ok" ? tag("Reads and writes work", "good") : tag("The storage does not answer", "bad"),
   );
-  if (!me?.operator) {
+  if (!me?.allTenants) {
     replace(
       main,
       title,
@@ -40,7 +40,7 @@ async function open({ main, signal, me }) {
           "p",
           {},
           me?.authentication
-            ? "A token with the role operator shows queues, workers, dead letters and storage."
+            ? "A token with the role operator:all shows queues, workers, dead letters and storage."
             : "Start the agent with --operators loopback: then whoever sits at its machine is an operator.",
         ),
       ),
