@@ -30,7 +30,7 @@ from typing import NoReturn
 
 from keelbolt.storage import Kernel, open_storage
 from keelbolt.storage.sqlite import SQLiteKernel
-from keelbolt.tasks import Message, Part, Role, TaskContext, TaskEngine, TaskSettings
+from keelbolt.tasks import Envelope, Message, Part, Role, TaskContext, TaskEngine, TaskSettings
 from keelbolt.testing.crash import CrashPoint
 from tests.faults.stale import stale_writes
 from tests.faults.task_notes import TaskNotes
@@ -119,7 +119,7 @@ async def send_own(engine: TaskEngine, notes: TaskNotes, count: int) -> None:
     for number in range(count):
         message_id = f"own-{os.getpid()}-{number}"
         notes.write("sending", message=message_id)
-        sent = await engine.tasks.send(message(message_id, "work"))
+        sent = await engine.tasks.send(message(message_id, "work"), Envelope(key=message_id))
         notes.write("sent", message=message_id, task=sent.task.record.task_id)
         await asyncio.sleep(random.uniform(0.05, 0.2))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from keelbolt.storage import Entry, open_storage
-from keelbolt.tasks import Snapshot, TaskEngine
+from keelbolt.tasks import Envelope, Snapshot, TaskEngine
 from keelbolt.testing.crash import POINTS
 from tests.faults.conftest import Figures
 from tests.faults.processes import Children
@@ -35,7 +35,9 @@ class Client:
         while not stop.is_set():
             message_id = f"{self._name}-{len(self.sent)}"
             wanted = message(message_id, f"work {message_id}")
-            one, other = await asyncio.gather(*(self._engine.tasks.send(wanted) for _ in range(2)))
+            one, other = await asyncio.gather(
+                *(self._engine.tasks.send(wanted, Envelope(key=message_id)) for _ in range(2))
+            )
             task_id = one.task.record.task_id
             assert other.task.record.task_id == task_id, "one message made two tasks"
             assert {one.repeated, other.repeated} == {True, False}
@@ -90,7 +92,7 @@ async def test_every_task_ends_once_whoever_is_killed(
         tasks |= {task for client in clients for task in client.sent.values()}
         for client in clients:
             for message_id, task_id in client.sent.items():
-                again = await engine.tasks.send(message(message_id, f"work {message_id}"))
+                again = await engine.tasks.send(message(message_id, f"work {message_id}"), Envelope(key=message_id))
                 assert again.task.record.task_id == task_id
         verdict = await verify_tasks(kernel, tasks, pool.notes())
         for client in clients:
@@ -110,7 +112,7 @@ async def own_tasks(engine: TaskEngine, pool: Pool) -> set[str]:
     known = {note["message"]: note["task"] for note in pool.notes("sent")}
     tasks = set()
     for note in pool.notes("sending"):
-        again = await engine.tasks.send(message(note["message"], "work"))
+        again = await engine.tasks.send(message(note["message"], "work"), Envelope(key=note["message"]))
         task_id = again.task.record.task_id
         assert known.get(note["message"], task_id) == task_id
         await engine.tasks.settled(again)

@@ -43,7 +43,8 @@ def sending(text: str, config: dict[str, Any] | None = None, **ids: str) -> dict
 
 
 async def send(server: A2AServer, params: dict[str, Any]) -> dict[str, Any]:
-    task: dict[str, Any] = (await call(server.app, "SendMessage", params)).json["result"]["task"]
+    key = [("idempotency-key", params["message"]["messageId"])]
+    task: dict[str, Any] = (await call(server.app, "SendMessage", params, headers=key)).json["result"]["task"]
     return task
 
 
