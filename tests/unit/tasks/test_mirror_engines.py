@@ -88,7 +88,7 @@ async def test_two_follow_ups_at_once(engines: list[TaskEngine], storage: Versio
             return_exceptions=True,
         )
         accepted = [each for each, answer in enumerate(answers) if isinstance(answer, Sent)]
-        assert len(accepted) >= 1
+        assert len(accepted) == 1  # its answer ends the task
         for answer in answers:
             assert isinstance(answer, Sent) or type(answer).__name__ in (
                 "TaskNotAcceptingMessagesError",
