@@ -180,8 +180,9 @@ class AgentService:
         else:
             configuration = request.configuration
             length = configuration.history_length if configuration is not None else None
-            task, json = await self._opened(sent, length)
-            seq = task.version
+            # The task as the message was committed to it; of a repeated message, as it is now.
+            task = sent.opened or await self.engine.store.load(task.partition, task.record.task_id)
+            json, seq = await self.engine.store.task_json(task, history_length=length), task.version
         try:
             yield Item("task", json, seq)
             if opening is not None or not await self._rests(task, ends_at):
@@ -192,15 +193,6 @@ class AgentService:
             if self.settings.cancel_on_disconnect and not self.engine.events.closing:
                 self._abandon(task.record.task_id, caller)
             raise
-
-    async def _opened(self, sent: Sent, history_length: int | None) -> tuple[StoredTask, bytes]:
-        """A continued task as the message was committed to it; of a repeated message, the task as it is now."""
-        store = self.engine.store
-        if sent.opened is not None:
-            with contextlib.suppress(LookupError):  # a part of it was rewritten meanwhile
-                return sent.opened, await store.task_json(sent.opened, history_length=history_length)
-        task = await store.load(sent.task.partition, sent.task.record.task_id)
-        return task, await store.task_json(task, history_length=history_length)
 
     async def _rests(self, task: StoredTask, ends_at: Collection[TaskState]) -> bool:
         """Whether nothing comes of this task by itself: it is over, or waits for its user and has no message left."""
