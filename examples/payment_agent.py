@@ -61,7 +61,13 @@ class Payer(Worker):
         self.way = way
 
     async def handle(self, ctx: TaskContext) -> None:
+        async with ctx.shielded(30):  # a cancel does not cut a payment in half: it takes effect afterwards
+            receipt = await self._pay(ctx)
+        await ctx.complete(f"{receipt}, at attempt {ctx.attempt}")
+
+    async def _pay(self, ctx: TaskContext) -> str:
         order = ctx.idempotency_key("pay"), int(ctx.user_text)
+        receipt: str
         match self.way:
             case "retry":
                 receipt = await ctx.step("pay", self.bank.pay, *order, idempotent=True)
@@ -69,7 +75,7 @@ class Payer(Worker):
                 receipt = await ctx.step("pay", self.bank.pay, *order, probe=self.bank.find)
             case _:
                 receipt = await ctx.step("pay", self.bank.pay, *order)
-        await ctx.complete(f"{receipt}, at attempt {ctx.attempt}")
+        return receipt
 
 
 async def work(url: str, bank: Bank, way: str) -> None:

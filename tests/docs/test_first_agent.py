@@ -116,7 +116,7 @@ def test_the_tutorial_can_be_typed_in(terminal: Terminal) -> None:
     assert (terminal.folder / "keelbolt.db").exists()
 
     agent.write_text(second)
-    serve = block("KEELBOLT_LEASE_SECONDS=3")
+    serve = block("keelbolt serve agent:Baker")
     with terminal.serving(serve) as process:
         task_id = terminal.run(block("TASK=$("))
         asked = json.loads(terminal.run("curl -s localhost:8000/tasks/$TASK"))

@@ -83,7 +83,7 @@ async def numbered(engine: TaskEngine, items: AsyncGenerator[Item, None], caller
     generation: int | None = None
     async with contextlib.aclosing(items):
         async for item in items:
-            if item.kind == "beat":
+            if item.kind == "opened":
                 yield item
                 continue
             body = from_json(item.json)

@@ -193,10 +193,11 @@ class AgentService:
         task, opening = sent.task, sent.submitted()
         if opening is not None:
             json, seq = opening
-        else:  # a copy of our own: a run in this process writes on in the other
-            task = await self.engine.store.load(task.partition, task.record.task_id)
+        else:
             configuration = request.configuration
             length = configuration.history_length if configuration is not None else None
+            # The task as the message was committed to it; of a repeated message, as it is now.
+            task = sent.opened or await self.engine.store.load(task.partition, task.record.task_id)
             json, seq = await self.engine.store.task_json(task, history_length=length), task.version
         try:
             yield Item("task", json, seq)

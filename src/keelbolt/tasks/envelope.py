@@ -25,6 +25,7 @@ class Sent:
     run: Run | None = None
     repeated: bool = False
     opening: Sequence[Note] = ()  # what a new task began with
+    opened: StoredTask | None = None  # a task that was continued, as this message found and changed it
 
     def submitted(self) -> tuple[bytes, int] | None:
         """A new task as it was submitted, and the seq of that; a run that began at once may be further already."""

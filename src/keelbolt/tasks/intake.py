@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -215,6 +216,8 @@ class Intake:
         else:
             record.turn = envelope.turn(record.turn.number + 1, message.message_id)
         record.stand(decision, now, view.metadata)
+        opened = copy.deepcopy(task)  # a run that begins at once writes on in the other one
+        opened.view.apply(notes)
         runner = self.runner
         worker = runner.reserve() if runner is not None and asked is None and here else None
         try:
@@ -241,7 +244,7 @@ class Intake:
         finally:
             if worker is not None and runner is not None:
                 runner.unreserve()
-        return Sent(task, run)
+        return Sent(task, run, opened=opened)
 
     async def _double_text(self, task: StoredTask, message: Message, send: Send, envelope: Envelope) -> Sent:
         record = task.record
@@ -262,7 +265,7 @@ class Intake:
         if envelope.generation is not None:
             checks.append(Head(EVENTS, record.task_id, task.view.head))
         await self._post(task, "message", body, *checks, *send.insert(record.task_id))
-        return Sent(task, self._local(task.partition, record.task_id))
+        return Sent(task, self._local(task.partition, record.task_id), opened=task)
 
     async def _post(self, task: StoredTask, kind: str, body: dict[str, Any], *operations: Operation) -> None:
         task_id = task.record.task_id

@@ -24,7 +24,9 @@ from pydantic_core import to_json
 
 from keelbolt.auth.principal import ANONYMOUS
 from keelbolt.errors import (
+    ConcurrencyError,
     KeelboltError,
+    StorageBusy,
     StorageUnreachable,
     TaskNotFoundError,
     TaskTerminalStateError,
@@ -83,6 +85,11 @@ logger = logging.getLogger("keelbolt.tasks")
 KEEP_SECONDS = 600.0  # so long an ended task stays in memory, for those who still follow it ...
 KEEP_PUSHED_SECONDS = 86_400.0  # ... and so long if somebody is to be told of its end, who may be hard to reach
 STOPPED = "The agent was stopped before it finished this task."
+RETRIES = 20
+UNVERSIONED = (
+    "several engines: two messages to a task at once may both be accepted and one be lost, and the same message may be "
+    "run by each of them, since the storage has no versions (override get_version, and obey expected_version)"
+)
 _ALWAYS = (
     "takeover: a task whose process dies is not run again by another one",
     "resume: a task that runs when this process ends can't go on later; it is failed if the process ends in good order",
@@ -103,12 +110,16 @@ class Mirror:
         self.store = MirrorStore(self.kernel, self, clock=clock)
         self.making: dict[str, str] = {}  # task id → id of the message it is being made from
         self.contexts: dict[str, str] = {}  # message → context that was made for it, until its task runs here
+        self.versioned = overrides(storage, "get_version")
+        self.versions: dict[str, int] = {}  # task id → the version of the stored task that is known here
 
     @property
     def limits(self) -> tuple[str, ...]:
         """What the engine can't do on this storage."""
         keeps = isinstance(self.storage, KeepsPushConfigs)
         found = [limit for limit in _ALWAYS if not (keeps and limit.startswith("push:"))]
+        if not self.versioned:
+            found.append(UNVERSIONED)
         if isinstance(self.storage, ListsOwned):
             pass  # everybody's
         elif overrides(self.storage, "list_tasks"):
@@ -136,7 +147,21 @@ class Mirror:
         task: Task = await asked(self.storage.create_task(context_id, message, idempotency_key=key), self)
         if partition != ANONYMOUS.partition and not (task.metadata or {}).get(OWNER):
             await asked(self.storage.update_task(task.id, task_metadata={OWNER: partition}), self)
-        return task
+        if not self.versioned:
+            return task
+        # Another engine may have made it, and begun it: what is loaded is at least as new as the version.
+        await self.look_at_version(task.id)
+        loaded: Task | None = await asked(self.storage.load_task(task.id), self)
+        return loaded or task
+
+    async def look_at_version(self, task_id: str) -> None:
+        """Find out at which version the stored task is, before it is loaded."""
+        if self.versioned:
+            version: int | None = await asked(self.storage.get_version(task_id), self)
+            if version is None:
+                self.versions.pop(task_id, None)
+            else:
+                self.versions[task_id] = version
 
     async def write(self, subject: str, operations: tuple[Operation, ...]) -> None:
         """Write what this commit is about to write."""
@@ -156,9 +181,7 @@ class Mirror:
         if inserted(operations):
             change = created(change, self.making.get(subject, ""))
         if change:
-            # No version is expected: this process is the only one that runs the task, and an end that somebody else
-            # wrote is guarded by the storage.
-            await asked(
+            version: int = await asked(
                 self.storage.update_task(
                     subject,
                     change.state,
@@ -166,14 +189,18 @@ class Mirror:
                     artifacts=change.artifacts or None,
                     messages=change.messages or None,
                     task_metadata=change.metadata or None,
+                    expected_version=self.versions.get(subject),
                 ),
                 self,
             )
+            if self.versioned:
+                self.versions[subject] = version
 
     # ----------------------------------------------------------------------------------------------------------- read
 
     async def stored(self, partition: str, task_id: str) -> Task | None:
         """The task in the storage, if it is this owner's."""
+        await self.look_at_version(task_id)
         task: Task | None = await asked(self.storage.load_task(task_id), self)
         if task is None or partition_of(task) != partition:
             return None
@@ -255,16 +282,26 @@ class MirrorKernel(MemoryKernel):
 
     async def _through(self, partition: str, subject: str, operations: tuple[Operation, ...]) -> Receipt:
         async with self.lock(subject):
-            if checks := checks_of(operations):
-                await self.commit_here(partition, *checks)
-            try:
-                await self._mirror.write(subject, operations)
-            except TaskTerminalStateError:
-                await self._mirror.store.refresh(partition, subject)
-                raise
-            except TaskNotFoundError:
-                await self.forget(partition, subject)
-                raise
+            for _ in range(RETRIES):
+                if checks := checks_of(operations):
+                    await self.commit_here(partition, *checks)
+                try:
+                    await self._mirror.write(subject, operations)
+                except ConcurrencyError:  # another process wrote it: what it wrote is checked against first
+                    await self._mirror.store.refresh(partition, subject)
+                    continue
+                except TaskTerminalStateError:
+                    await self._mirror.store.refresh(partition, subject)
+                    raise
+                except TaskNotFoundError:
+                    await self.forget(partition, subject)
+                    raise
+                except StorageUnreachable:  # it may have been written, and the version with it
+                    self._mirror.versions.pop(subject, None)
+                    raise
+                break
+            else:
+                raise StorageBusy("the task is written by others all the time; try again later")
             receipt = await self.commit_here(partition, *operations)
         if written(operations).state in TERMINAL:
             asyncio.get_running_loop().call_later(KEEP_SECONDS, self._let_go, partition, subject)
@@ -302,6 +339,17 @@ class MirrorKernel(MemoryKernel):
             *(Delete(SEGMENTS, key) for key in keys),
         )
         self._mirror.store.adopted.discard(task_id)
+        self._mirror.versions.pop(task_id, None)
+
+    async def _health(self) -> tuple[bool, bool, str]:
+        """That of the storage: memory is always well."""
+        try:
+            found = await self._mirror.storage.health_check()
+        except Exception as error:
+            logger.exception("health_check of %s failed", type(self._mirror.storage).__name__)
+            return False, False, f"health_check failed: {type(error).__name__}"
+        status = found.get("status")
+        return status in ("ok", "read-only"), status == "ok", str(found.get("detail") or status)
 
     async def get(self, partition: str, collection: str, key: str) -> Record | None:
         found = await super().get(partition, collection, key)
@@ -336,15 +384,15 @@ class MirrorStore(TaskStore):
 
     async def find(self, partition: str, task_id: str) -> StoredTask | None:
         found = await super().find(partition, task_id)
-        if found is None or (task_id in self.adopted and await self._is_others(found)):
+        if found is None or await self.is_run_elsewhere(found):
             async with self._here.lock(task_id):
                 await self.refresh(partition, task_id)
             found = await super().find(partition, task_id)
         return found
 
-    async def _is_others(self, task: StoredTask) -> bool:
-        """Whether somebody else may have written it since it was read."""
-        if task.view.state.terminal:
+    async def is_run_elsewhere(self, task: StoredTask) -> bool:
+        """Whether another process may be writing it."""
+        if task.view.state.terminal or task.record.task_id not in self.adopted:
             return False
         return await self.kernel.work(task.partition, QUEUE, task.record.task_id) is None
 
@@ -388,7 +436,12 @@ class MirrorStore(TaskStore):
         if not notes:
             return
         record, view = known.record, known.view
+        before = view.state
         view.apply(notes)
         record.state, record.status, record.metadata = view.state, view.status, view.metadata
         record.updated = self.clock.wall()
-        await self._here.commit_here(known.partition, record.replace(), append_notes(view.task_id, notes))
+        # Another engine that moved the task to another state runs it, or ended it: this one lets go of it.
+        lost = [Remove(QUEUE, view.task_id)] if view.state is not before else []
+        if lost:
+            self.adopted.add(view.task_id)
+        await self._here.commit_here(known.partition, record.replace(), append_notes(view.task_id, notes), *lost)

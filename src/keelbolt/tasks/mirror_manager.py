@@ -5,9 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
-from keelbolt.errors import (
-    UnsupportedOperationError,
-)
+from keelbolt.errors import CommitRefused, TaskNotAcceptingMessagesError, UnsupportedOperationError
 from keelbolt.protocol.requests import TaskPage
 from keelbolt.protocol.types import Message, TaskState
 from keelbolt.storage import (
@@ -26,7 +24,7 @@ from keelbolt.tasks.runner import Runner
 from keelbolt.tasks.sends import Send
 from keelbolt.tasks.settings import TaskSettings
 from keelbolt.tasks.storage.contract import overrides
-from keelbolt.tasks.store import TaskStore
+from keelbolt.tasks.store import StoredTask, TaskStore
 
 
 class MirrorManager(TaskManager):
@@ -55,10 +53,18 @@ class MirrorManager(TaskManager):
             mirror.making[task.id] = message.message_id
             try:
                 sent = await super()._create(partition, message, send, envelope, ids or (task.id, context_id))
+            except CommitRefused:  # another engine began it meanwhile
+                return Sent(await self.store.load(partition, task.id), self._local(partition, task.id), repeated=True)
             finally:
                 del mirror.making[task.id]
             mirror.contexts.pop(name, None)
             return sent
+
+    async def _double_text(self, task: StoredTask, message: Message, send: Send, envelope: Envelope) -> Sent:
+        if await self.mirror.store.is_run_elsewhere(task):
+            words = "Another process works on this task, and can't be reached from here; wait for its answer."
+            raise TaskNotAcceptingMessagesError(task.record.task_id, task.view.state, words)
+        return await super()._double_text(task, message, send, envelope)
 
     async def list(self, query: ListTasksQuery, principal: Principal = ANONYMOUS) -> TaskPage:
         storage = self.mirror.storage

@@ -53,7 +53,7 @@ async def test_headers_of_a_stream(path: str) -> None:
         answer = await client.post(path, json=rpc("SendStreamingMessage", params) if path == "/" else params)
         assert answer.status_code == 200
         assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
-        assert "no-cache" in answer.headers["cache-control"]
+        assert "no-store" in answer.headers["cache-control"]
         assert answer.headers["x-accel-buffering"] == "no"
 
 
@@ -273,3 +273,40 @@ async def test_a_reader_that_stalls_holds_up_nobody() -> None:
         assert found == count
         writer.close()
         await writer.wait_closed()
+
+
+@pytest.mark.parametrize("storage", ["memory:", "sqlite:///{}/tasks.db"])
+async def test_a_follow_up_stream_begins_with_the_task_as_committed(storage: str, tmp_path: Path) -> None:
+    """However quickly the turn ends: first the task with the message, submitted, then every update of the turn."""
+    async with talking(agent(storage.format(tmp_path))) as client:
+        for number in range(30):
+            asked = (await client.post("/", json=rpc("SendMessage", sending("ask", f"{number}")))).json()
+            task = asked["result"]["task"]
+            more = sending("echo it", f"{number}.1", taskId=task["id"])
+            async with client.stream("POST", "/", json=rpc("SendStreamingMessage", more)) as response:
+                found = [event async for event in events(response)]
+            opened = found[0][1]["task"]
+            assert opened["status"]["state"] == "TASK_STATE_SUBMITTED"
+            assert opened["history"][-1]["messageId"] == f"{number}.1"
+            assert [next(iter(event)) for _, event in found[1:]] == ["statusUpdate", "artifactUpdate", "statusUpdate"]
+            states = [event["statusUpdate"]["status"]["state"] for _, event in found[1:] if "statusUpdate" in event]
+            assert states == ["TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]
+            seqs = [seq for seq, _ in found]
+            assert seqs == sorted({seq for seq in seqs if seq is not None})
+
+
+async def test_a_follow_up_stream_to_a_running_task(tmp_path: Path) -> None:
+    """The task as it is, the rest of its turn, and the turn of the message."""
+    async with talking(agent()) as client:
+        first = {**sending(f"until {tmp_path}/go"), "configuration": {"returnImmediately": True}}
+        task = (await client.post("/", json=rpc("SendMessage", first))).json()["result"]["task"]
+        more = rpc("SendStreamingMessage", sending("echo it", "m2", taskId=task["id"]))
+        async with client.stream("POST", "/", json=more) as response:
+            reading = events(response)
+            _, opened = await anext(reading)
+            (tmp_path / "go").touch()
+            rest = [event async for _, event in reading]
+        assert opened["task"]["status"]["state"] in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
+        texts = [event["artifactUpdate"]["artifact"]["parts"][0]["text"] for event in rest if "artifactUpdate" in event]
+        assert texts == ["there it is", "it"]
+        assert rest[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"

@@ -300,6 +300,7 @@ async def test_the_limits_are_told_at_the_start(storage: Recorder, caplog: pytes
                 "follow-ups",
                 "push",
                 "events",
+                "several engines",
                 "lists",
                 "erasing",
                 "contexts",
