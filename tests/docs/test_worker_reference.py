@@ -33,7 +33,7 @@ def test_the_members_are_found() -> None:
 
 @pytest.mark.parametrize("name", members(TaskContext))
 def test_every_member_of_the_context_is_documented(name: str) -> None:
-    assert re.search(rf"^\| `(await )?ctx\.{name}\b", section("## TaskContext"), re.MULTILINE)
+    assert re.search(rf"^\| `(await |async with )?ctx\.{name}\b", section("## TaskContext"), re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", members(TaskContext))

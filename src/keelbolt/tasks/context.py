@@ -421,6 +421,7 @@ class TaskContext:
 
     async def load_context(self) -> Any:
         """What is kept about this conversation, whose tasks share a context id; None at first."""
+        self._check_cancel()
         return await self._conversation.load()
 
     async def update_context(self, value: Any | Callable[[Any], Any | Awaitable[Any]]) -> Any:
@@ -429,6 +430,7 @@ class TaskContext:
         Given a function, it is called with what is kept now, and again if somebody else was first. Given a value,
         ConcurrencyError is raised if what is kept changed since `load_context`.
         """
+        self._check_cancel()
         return await self._conversation.update(value)
 
     # -------------------------------------------------------------------------------------------------- internals
@@ -437,7 +439,10 @@ class TaskContext:
         current = self._run.journal.task.record.turn.number
         if self._run.ended or self._run.ending or current != self._turn.number:
             raise TurnEnded
-        if self._run.cancel_requested and not self._run.shielded:
+        self._check_cancel()
+
+    def _check_cancel(self) -> None:
+        if self._run.cancel_requested and not self._run.shielded and not self._run.ended:
             raise asyncio.CancelledError("the task was canceled")
 
     def _say(self, text: str | None, data: Any = None) -> bytes:

@@ -108,8 +108,9 @@ class Ear:
             return
         notes = [noted(entry) for entry in entries]
         await journal.write(notes)
-        for note in notes:
-            self._run.take(note)
+        now = self._run.store.clock.wall()
+        for entry, note in zip(entries, notes, strict=True):
+            self._run.take(note, late=(now - entry.at) / 1_000_000)
             self._heard.append(steering(note))
         self.wake()
         self._poked = self._poked or entries[-1].seq < page.head

@@ -413,18 +413,24 @@ class Run:
         if idle > self.settings.no_progress_seconds > 0:
             self.stop("no progress")
 
-    def take(self, note: OtherNote) -> None:
-        """Something came through the inbox, and is noted."""
+    def take(self, note: OtherNote, *, late: float = 0.0) -> None:
+        """Something came through the inbox so many seconds ago, and is noted."""
         if note.body["kind"] == "cancel":
-            self.request_cancel()
+            self.request_cancel(late)
         elif note.body.get("policy") == "interrupt" and not self.cancel_requested:
             self.stop("interrupt")
 
-    def request_cancel(self) -> None:
-        """Stop the worker; in a shielded block, at the end of the block."""
+    def request_cancel(self, late: float) -> None:
+        """Stop the worker; in a shielded block, at the end of the block.
+
+        The grace runs from when the cancel was sent, since its sender waits. Half of it is left in any case: ``late``
+        may compare the clocks of two machines.
+        """
         if not self.cancel_requested:
             self.cancel_requested = True
-            self._cancelled_at = asyncio.get_running_loop().time()
+            self._cancelled_at = asyncio.get_running_loop().time() - min(
+                max(late, 0.0), self.settings.cancel_seconds / 2
+            )
             self._shield_used = self.shielded
             self.stop("cancel")
 

@@ -27,11 +27,14 @@ async def heeds(ctx: TaskContext) -> None:
 
 
 async def writes(ctx: TaskContext) -> None:
-    """Catches all that stops it, and goes on to write."""
+    """Catches the first stop, and goes on to write."""
     for number in range(1000):
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(0.02)
-        await ctx.send_status(f"{number}")
+        if number % 2:
+            await ctx.send_status(f"{number}")
+        else:
+            await ctx.update_context(number)
 
 
 async def sleeps(ctx: TaskContext) -> None:
