@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.integration.server.actor import TOKEN, agent
+from tests.integration.server.people import authenticator, bearer
 from tests.integration.server.recorded import ANSWERS, Recorder
 from tests.integration.server.serving import served
 
@@ -243,3 +244,38 @@ async def test_what_the_card_does_not_have(binding: str) -> None:
         given = PB.TaskPushNotificationConfig(task_id=task.id, url="https://example.com/hook")
         with pytest.raises(ERRORS.PushNotificationNotSupportedError):
             await client.create_task_push_notification_config(given)
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_repeated_sends(binding: str) -> None:
+    """An anonymous repeat is a new task, one with a key is the same, and a key with another message is an error."""
+    async with _sdk(binding) as sdk:
+        client = await sdk.client(streaming=False)
+
+        async def send(text: str) -> str:
+            message = PB.Message(message_id="msg-1", role=PB.ROLE_USER, parts=[PB.Part(text=text)])
+            [event] = [event async for event in client.send_message(PB.SendMessageRequest(message=message))]
+            return str(event.task.id)
+
+        assert await send("echo once") != await send("echo once")
+        sdk.http.headers["Idempotency-Key"] = "k"
+        assert await send("echo once") == await send("echo once")
+        with pytest.raises(CLIENT.A2AClientError, match="Idempotency-Key|409"):
+            await send("echo twice")
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_repeated_sends_of_a_known_caller(binding: str) -> None:
+    """The same message is one task; the same id with other words is another."""
+    async with _sdk(binding, auth=authenticator()) as sdk:
+        sdk.http.headers.update(dict(bearer("ada")))
+        client = await sdk.client(streaming=False)
+
+        async def send(text: str) -> str:
+            message = PB.Message(message_id="msg-1", role=PB.ROLE_USER, parts=[PB.Part(text=text)])
+            [event] = [event async for event in client.send_message(PB.SendMessageRequest(message=message))]
+            return str(event.task.id)
+
+        first = await send("echo once")
+        assert await send("echo once") == first
+        assert await send("echo twice") != first
