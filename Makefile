@@ -1,13 +1,19 @@
 PYTHON ?= python3
 ARGS ?=
 JOBS ?= 3
+COVERAGE ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+QUICK := tests/unit tests/conformance/test_memory.py tests/conformance/test_sqlite.py --ignore=tests/unit/benchmarks
+# sys.monitoring costs little; Python 3.11 has only the tracer.
+CORE = $(shell $(BIN)/python -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")')
+MEASURED = COVERAGE_CORE=$(CORE) $(BIN)/pytest --cov --cov-report=
+REPORT = @echo "Line coverage of src/keelbolt: $$($(BIN)/coverage report --format=total) % ($(BIN)/coverage html shows the lines)"
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test faults lint format bench clean
+.PHONY: help run demo test faults coverage lint format build bench clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,13 +24,19 @@ run: $(STAMP) ## Serve the demo on SQLite to this machine, its operator, with a 
 demo: $(STAMP) ## Show the kernel at work: processes write and tail one file, one is killed, nothing is lost
 	@$(BIN)/python examples/kernel_demo.py $(ARGS)
 
-test: $(STAMP) ## Run all tests, the short version of the faults among them (ARGS="-k name" chooses, JOBS=0 in one process)
+test: $(STAMP) ## Run all tests, the short version of the faults among them (ARGS="-k name" chooses, JOBS=0 in one process, COVERAGE=1)
 	@sh tests/tools.sh $(VENV)
-	$(BIN)/pytest --numprocesses=$(JOBS) --dist=loadfile --durations=20 $(ARGS)
+	$(if $(COVERAGE),$(MEASURED),$(BIN)/pytest) --numprocesses=$(JOBS) --dist=loadfile --durations=20 $(ARGS)
+	$(if $(COVERAGE),$(REPORT))
 
 faults: $(STAMP) ## Run the faults in full: kills, power loss, full disk, wrong clocks
 	@sh tests/tools.sh $(VENV)
 	$(BIN)/pytest tests/faults --full $(ARGS)
+
+coverage: $(STAMP) ## Measure line coverage by the quick tests alone; a failed test does not stop it
+	@sh tests/tools.sh $(VENV)
+	-$(MEASURED) --numprocesses=$(JOBS) --dist=loadfile --quiet $(QUICK)
+	$(REPORT)
 
 lint: $(STAMP) ## Check style, types and layers
 	$(BIN)/ruff check
@@ -36,12 +48,17 @@ format: $(STAMP) ## Bring the code into the house style
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+build: $(STAMP) ## Build wheel and sdist into dist/, and check them
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+
 bench: $(STAMP) ## Measure everything (ARGS="--quick" for a first look)
 	@for name in compare storage copy tasks server grpc client webhooks apcore state turns explorer; do \
 		$(BIN)/python -m benchmarks $$name $(ARGS) || exit 1; done
 
 clean: ## Remove everything that can be made again
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache bench-*.json
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov bench-*.json
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml

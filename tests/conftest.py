@@ -55,4 +55,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _forbidden_skips() -> list[tuple[str, str]]:
-    return _skipped if os.environ.get("CI") == "true" else []
+    """None where KEELBOLT_ALLOW_SKIPS is set: for platforms that lack the tools of some tests."""
+    return _skipped if os.environ.get("CI") == "true" and not os.environ.get("KEELBOLT_ALLOW_SKIPS") else []
