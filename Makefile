@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test faults lint format bench clean
+.PHONY: help run demo test faults lint format lock bench clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,14 @@ lint: $(STAMP) ## Check style, types and layers
 format: $(STAMP) ## Bring the code into the house style
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+LOCK = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.12 --generate-hashes \
+	--no-emit-index-url --no-header --no-annotate
+
+lock: $(STAMP) ## Choose the versions that the image is built of anew (deploy/*.lock, with hashes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(LOCK) --extra apcore --extra auth --extra grpc --extra postgres --extra redis pyproject.toml -o deploy/requirements.lock
+	echo 'hatchling>=1.27' | $(LOCK) - -o deploy/build.lock
 
 bench: $(STAMP) ## Measure everything (ARGS="--quick" for a first look)
 	@for name in storage copy tasks server grpc client webhooks apcore state turns explorer; do $(BIN)/keelbolt bench $$name $(ARGS) || exit 1; done

@@ -129,7 +129,10 @@ async def test_every_number_of_the_protocol(app: ASGIApp) -> None:
             ("ListTasks", {"historyLength": number}),
             ("ListTasks", {"statusTimestampAfter": number}),
             ("ListTaskPushNotificationConfigs", {"taskId": task_id, "pageSize": number}),
-            ("SendMessage", {"message": message, "configuration": {"historyLength": number}, "metadata": {"n": number}}),
+            (
+                "SendMessage",
+                {"message": message, "configuration": {"historyLength": number}, "metadata": {"n": number}},
+            ),
             ("tasks/get", {"id": task_id, "historyLength": number}),
             ("GetTask", {"id": task_id, "metadata": {resume: {"afterSeq": number}}}),
         ]
@@ -188,7 +191,21 @@ async def test_a_claim_with_half_a_character_is_refused(wrong: dict[str, Any]) -
         assert reply.status == 401
 
 
-STRANGE = ["\0", "a\0b", "\x1b[2J", "\u202ealice", "😀", "e\u0301", "/", "//", "..", "%00", "x" * 5000, " ", "~anonymous"]
+STRANGE = [
+    "\0",
+    "a\0b",
+    "\x1b[2J",
+    "\u202ealice",
+    "😀",
+    "e\u0301",
+    "/",
+    "//",
+    "..",
+    "%00",
+    "x" * 5000,
+    " ",
+    "~anonymous",
+]
 
 
 @pytest.mark.parametrize("name", STRANGE, ids=lambda name: ascii(name)[:20])
