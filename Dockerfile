@@ -1,18 +1,31 @@
 # An A2A agent of the apcore modules in /app/extensions; its tasks are in /data.
 #
 #   docker build -t keelbolt .
-#   docker run -p 8000:8000 -v ./extensions:/app/extensions:ro -v tasks:/data keelbolt
+#   docker run -p 127.0.0.1:8000:8000 -v ./extensions:/app/extensions:ro -v tasks:/data -e JWT_KEY keelbolt
 #
 # Everything is set by variables (docs/howto/apcore.md): the program reads them itself, no shell is needed for it.
 
-FROM python:3.12-slim AS build
+# The same bytes each time: the base image is named by its digest (Python 3.12.14 on Debian trixie, all platforms), and
+# every package by its version and hash. `make lock` chooses newer packages; for a newer base image, see
+# docs/howto/apcore.md.
+
+ARG BASE=python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea
+
+# hadolint ignore=DL3006
+FROM ${BASE} AS build
 WORKDIR /build
+COPY deploy/requirements.lock deploy/build.lock ./
 COPY pyproject.toml README.md LICENSE ./
 COPY src/ src/
-RUN python -m venv /opt/keelbolt \
-    && /opt/keelbolt/bin/pip install --no-cache-dir '.[apcore,auth,grpc,postgres,redis]'
+RUN python -m venv /opt/build \
+    && /opt/build/bin/pip install --no-cache-dir --require-hashes --requirement build.lock \
+    && /opt/build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir wheels . \
+    && python -m venv /opt/keelbolt \
+    && /opt/keelbolt/bin/pip install --no-cache-dir --require-hashes --only-binary :all: --requirement requirements.lock \
+    && /opt/keelbolt/bin/pip install --no-cache-dir --no-deps --no-index wheels/*.whl
 
-FROM python:3.12-slim
+# hadolint ignore=DL3006
+FROM ${BASE}
 COPY --from=build /opt/keelbolt /opt/keelbolt
 RUN useradd --system --uid 10001 --home-dir /app --create-home keelbolt \
     && install --directory --owner=keelbolt /app/extensions /data

@@ -13,7 +13,7 @@ MEASURED = COVERAGE_CORE=$(CORE) $(BIN)/pytest --cov --cov-report=
 REPORT = @echo "Line coverage of src/keelbolt: $$($(BIN)/coverage report --format=total) % ($(BIN)/coverage html shows the lines)"
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test faults coverage lint format build bench clean
+.PHONY: help run demo test faults coverage lint format build lock bench clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,14 @@ build: $(STAMP) ## Build wheel and sdist into dist/, and check them
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/twine check --strict dist/*
+
+LOCK = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.12 --generate-hashes \
+	--no-emit-index-url --no-header --no-annotate
+
+lock: $(STAMP) ## Choose the versions that the image is built of anew (deploy/*.lock, with hashes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(LOCK) --extra apcore --extra auth --extra grpc --extra postgres --extra redis pyproject.toml -o deploy/requirements.lock
+	echo 'hatchling>=1.27' | $(LOCK) - -o deploy/build.lock
 
 bench: $(STAMP) ## Measure everything (ARGS="--quick" for a first look)
 	@for name in compare storage copy tasks server grpc client webhooks apcore state turns explorer; do \

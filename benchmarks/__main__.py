@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from keelbolt.cli.main import Root
-from keelbolt.cli.output import print_table, progress
+from keelbolt.cli.output import echo, print_table, progress
 
 if TYPE_CHECKING:
     from benchmarks.report import Report
@@ -239,7 +239,7 @@ def _print(report: Report, json_file: Path | None) -> None:
     rows = [[each.name, three_digits(each.value), each.unit, each.target, MET[each.met]] for each in report.figures]
     print_table(["figure", ">value", "unit", "target", ""], rows)
     judged = [each.met for each in report.figures if each.met is not None]
-    click.echo(f"{sum(judged)} of {len(judged)} targets met")
+    echo(f"{sum(judged)} of {len(judged)} targets met")
     if json_file is not None:
         json_file.write_text(json.dumps(report.to_json(), indent=2) + "\n")
 

@@ -181,7 +181,7 @@ HALVES = [
 ]
 
 
-@pytest.mark.parametrize("wrong", HALVES, ids=lambda wrong: json.dumps(wrong))
+@pytest.mark.parametrize("wrong", HALVES, ids=json.dumps)
 async def test_a_claim_with_half_a_character_is_refused(wrong: dict[str, Any]) -> None:
     mapping = ClaimMapping(tenant_claim="tenant", attrs_claims=("email",))
     async with served(auth=authenticator(claim_mapping=mapping)) as app:

@@ -21,8 +21,7 @@ from keelbolt.tasks import TaskContext
 
 # Each password has two halves, so that a part of it in a message is found too.
 PASSWORDS = [
-    f"hushhush{mark}quietquiet"
-    for mark in ("#", "/", "?", "@", ":", "[", "]", "%", "%zz", "\\", " ", "&", "=", "ü", "")
+    f"hushhush{mark}quietquiet" for mark in ("#", "/", "?", "@", ":", "[", "]", "%", "%zz", "\\", " ", "&", "=", "")
 ]
 TEMPLATES = [
     "{scheme}://user:{password}@127.0.0.1:1/0",

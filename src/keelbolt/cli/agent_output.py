@@ -5,18 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import click
+from keelbolt.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
     from keelbolt.client import Event, Message, Task, TaskState
 
-_KEPT = frozenset("\n\t")
 _COLOURS = {"completed": "green", "failed": "red", "rejected": "red", "canceled": "yellow", "input_required": "cyan"}
-
-
-def plain(text: str) -> str:
-    """Text of somebody else's without what would steer the terminal."""
-    return "".join(each if each.isprintable() or each in _KEPT else "�" for each in text)
 
 
 def print_answer(answer: Task | Message, url: str, *, json_output: bool) -> bool:
@@ -28,8 +22,8 @@ def print_answer(answer: Task | Message, url: str, *, json_output: bool) -> bool
 
         _print_line(v1.event(answer))
     else:
-        if text := plain(text_of(answer)):
-            click.echo(text)
+        if text := text_of(answer):
+            echo(text)
         if isinstance(answer, Task):
             _print_files(answer)
             _print_state(answer.id, answer.status.state, url)
@@ -46,14 +40,15 @@ def _print_files(task: Task) -> None:
     for artifact in task.artifacts:
         for part in artifact.parts:
             if part.kind == "data":
-                click.echo(json.dumps(part.data, indent=2, ensure_ascii=False))
+                echo_json(json.dumps(part.data, indent=2, ensure_ascii=False))
             elif part.kind in ("raw", "url"):
-                what = plain(part.url) if part.url is not None else f"{len(part.raw or b'')} bytes"
-                _note(f"file {plain(part.filename or artifact.artifact_id)}: {what}")
+                what = part.url if part.url is not None else f"{len(part.raw or b'')} bytes"
+                _note(f"file {part.filename or artifact.artifact_id}: {what}")
 
 
 def _print_state(task_id: str, state: TaskState, url: str) -> None:
-    _note(f"task {task_id} ", click.style(state.name, fg=_COLOURS.get(state.name)))
+    echo(f"task {task_id} ", err=True, nl=False, dim=True)
+    echo(state.name, err=True, fg=_COLOURS.get(state.name))
     if state.paused:
         _note(f"answer with: keelbolt send {url} --task {task_id} …")
 
@@ -62,12 +57,12 @@ def _failed(state: TaskState) -> bool:
     return state.terminal and state.name != "completed"
 
 
-def _note(words: str, coloured: str = "") -> None:
-    click.echo(click.style(words, dim=True) + coloured, err=True)
+def _note(words: str) -> None:
+    echo(words, err=True, dim=True)
 
 
 def _print_line(data: bytes) -> None:
-    click.echo(data.decode())
+    echo_json(data.decode())
 
 
 class Teller:
@@ -88,23 +83,23 @@ class Teller:
             from keelbolt.protocol import v1
 
             value = json.loads(v1.event(event.value))
-            click.echo(json.dumps({"id": event.id, "snapshot": event.snapshot, **value}, ensure_ascii=False))
+            echo_json(json.dumps({"id": event.id, "snapshot": event.snapshot, **value}, ensure_ascii=False))
             return
         if event.artifact is not None:
             if event.artifact.artifact_id != self._artifact or not getattr(event.value, "append", False):
                 self._line()
             self._artifact = event.artifact.artifact_id
-            self._write(plain(event.text))
+            self._write(event.text)
             for part in event.artifact.parts:
                 if part.kind == "data":
                     self._line()
-                    click.echo(plain(json.dumps(part.data, ensure_ascii=False)))
+                    echo_json(json.dumps(part.data, ensure_ascii=False))
         elif event.snapshot:
             self.note("the stream goes on from the task as it is now:")
-            self._write(plain(event.text))
+            self._write(event.text)
         elif event.message is not None:
             self._line()
-            click.echo(plain(event.text))
+            echo(event.text)
 
     def note(self, words: str) -> None:
         if not self._json:
@@ -124,12 +119,12 @@ class Teller:
 
     def _write(self, text: str) -> None:
         if text:
-            click.echo(text, nl=False)
+            echo(text, nl=False)
             self._inside = not text.endswith("\n")
 
     def _line(self) -> None:
         if self._inside:
-            click.echo()
+            echo()
             self._inside = False
 
 
@@ -138,9 +133,9 @@ def print_card(card: dict[str, Any]) -> None:
     from keelbolt.client.endpoints import endpoints
 
     version = f" {card['version']}" if card.get("version") else ""
-    click.echo(click.style(plain(f"{card['name']}{version}"), bold=True))
+    echo(f"{card['name']}{version}", bold=True)
     if card.get("description"):
-        click.echo(plain(str(card["description"])))
+        echo(str(card["description"]))
     capabilities = card.get("capabilities")
     able = [name for name, value in capabilities.items() if value is True] if isinstance(capabilities, dict) else []
     schemes = card.get("securitySchemes")
@@ -151,13 +146,13 @@ def print_card(card: dict[str, Any]) -> None:
         ("signed", "yes" if card.get("signatures") else "no"),
     ]
     for name, value in rows:
-        click.echo(f"  {name:<9} {plain(value)}")
+        echo(f"  {name:<9} {value}")
     skills = [skill for skill in card.get("skills") or () if isinstance(skill, dict)]
     if skills:
-        click.echo("\nskills")
+        echo("\nskills")
     for skill in skills:
         skill_id, name = str(skill.get("id", "")), str(skill.get("name", skill.get("id", "")))
-        known_by = f" ({plain(skill_id)})" if skill_id not in ("", name) else ""
-        click.echo(f"  {plain(name)}{known_by}: {plain(str(skill.get('description', '')))}")
+        known_by = f" ({skill_id})" if skill_id not in ("", name) else ""
+        echo(f"  {name}{known_by}: {skill.get('description', '')}")
         for example in skill.get("examples") or ():
-            click.echo(click.style(f"    “{plain(str(example))}”", dim=True))
+            echo(f"    “{example}”", dim=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from keelbolt.cli.agent_output import Teller, print_answer, print_card, print_task_json
-from keelbolt.cli.output import as_json, print_json
+from keelbolt.cli.output import as_json, echo, print_json
 
 if TYPE_CHECKING:
     from keelbolt.client import A2AClient, Reconnect
@@ -215,7 +215,7 @@ def cancel(agent: Agent, task: str, json_output: bool) -> None:
     if json_output:
         print_task_json(found)
     else:
-        click.echo(f"{found.id} is {found.status.state.name}")
+        echo(f"{found.id} is {found.status.state.name}")
 
 
 def _run(work: Awaitable[Any]) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from keelbolt.cli.output import as_json, print_json, progress
+from keelbolt.cli.output import as_json, echo, print_json, progress
 
 if TYPE_CHECKING:
     from keelbolt.conformance.report import Report
@@ -125,6 +125,6 @@ def _tell(report: Report, json_output: bool, words: str | None = None) -> None:
     if json_output:
         print_json(report.to_dict())
     else:
-        click.echo(words or str(report))
+        echo(words or str(report))
     if not report.ok:
         raise SystemExit(1)

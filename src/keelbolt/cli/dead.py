@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keelbolt.cli.engine import engine_at, principal_of, storage_option, whose
-from keelbolt.cli.output import as_json, print_json, print_table
+from keelbolt.cli.output import as_json, echo, print_json, print_table
 from keelbolt.cli.remote import drop_dead, list_dead, or_server, requeue_dead
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def list_(url: str, *, owner: str, tenant: str, everyone: bool, limit: int, json
     rows = [[letter.partition, letter.task_id, str(letter.attempts), letter.reason] for letter in letters]
     print_table(["partition", "task", ">attempts", "reason"], rows)
     if more:
-        click.echo("there are more; see them with a larger --limit")
+        echo("there are more; see them with a larger --limit")
 
 
 @dead.command()
@@ -88,9 +88,9 @@ def requeue(tasks: tuple[str, ...], url: str, *, owner: str, tenant: str, everyo
         print_json({"requeued": [{"old": old, "new": new} for old, new in requeued], "kept": kept})
     else:
         for old, new in requeued:
-            click.echo(f"task {old} is tried anew as {new}")
+            echo(f"task {old} is tried anew as {new}")
         for task in kept:
-            click.echo(f"task {task} was left: it is not known whose it is; name it with --owner and --tenant")
+            echo(f"task {task} was left: it is not known whose it is; name it with --owner and --tenant")
     if kept:
         raise SystemExit(1)
 
@@ -134,7 +134,7 @@ def drop(tasks: tuple[str, ...], url: str, *, owner: str, tenant: str, everyone:
     if json_output:
         print_json({"dropped": dropped})
     else:
-        click.echo(f"dropped {dropped:,} dead letter(s)")
+        echo(f"dropped {dropped:,} dead letter(s)")
     if dropped < len(tasks):
         raise SystemExit(1)
 

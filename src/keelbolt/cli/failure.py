@@ -6,6 +6,7 @@ from typing import IO, Any
 
 import click
 
+from keelbolt.cli.output import plain
 from keelbolt.errors import FieldViolation
 
 
@@ -15,7 +16,8 @@ class Failure(click.ClickException):
     exit_code = 2
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"error: {' '.join([*self.message.split(), *self._wrong()])}", file=file, err=file is None)
+        text = f"error: {' '.join([*self.message.split(), *self._wrong()])}"
+        click.echo(plain(text), file=file, err=file is None)
 
     def _wrong(self) -> list[str]:
         """The places that are wrong, where the error behind this one names any that its message does not."""

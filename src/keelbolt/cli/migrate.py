@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from keelbolt.cli.output import as_json, print_json, print_table, progress
+from keelbolt.cli.output import as_json, echo, print_json, print_table, progress
 
 
 @click.command()
@@ -38,10 +38,10 @@ def migrate(url: str, dry_run: bool, sql: bool, json_output: bool) -> None:
         print_json({"applied": not dry_run, "migrations": listed})
         return
     if not migrations:
-        click.echo("nothing to do: the schema is up to date")
+        echo("nothing to do: the schema is up to date")
         return
     rows = [[str(each.number), each.name, each.checksum[:12]] for each in migrations]
     print_table([">number", "name", "checksum"], rows, title="would be applied" if dry_run else "applied")
     if sql:
         for each in migrations:
-            click.echo(f"-- {each.number} {each.name}\n{each.sql.rstrip()}\n")
+            echo(f"-- {each.number} {each.name}\n{each.sql.rstrip()}\n")

@@ -14,8 +14,36 @@ WIDE = 1000  # characters
 as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON, for programs.")
 
 
+_KEPT = "\n\t\u200c\u200d"  # lines, and what joins emoji and letters
+
+
+def plain(text: str) -> str:
+    """Text of another program without what would steer the terminal: no escape, no cursor, no direction of writing."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each in _KEPT else "�" for each in text)
+
+
+def escaped(text: str) -> str:
+    """JSON of the same meaning in which every character that can't be seen is written as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
+
+
+def echo(text: str = "", *, err: bool = False, nl: bool = True, **style: Any) -> None:
+    """Print text for people. All text of the commands goes through here, since an agent may have written any of it."""
+    words = plain(text)
+    click.echo(click.style(words, **style) if style else words, err=err, nl=nl)
+
+
+def echo_json(text: str) -> None:
+    """Print a line of JSON."""
+    click.echo(escaped(text))
+
+
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2))
+    echo_json(json.dumps(value, indent=2))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
@@ -25,12 +53,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    heading = None if title is None else Text(plain(title))
+    table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
-        table.add_column(column.removeprefix(">"), justify=justify, overflow="fold")  # an id is cut nowhere
+        name = Text(plain(column.removeprefix(">")))
+        table.add_column(name, justify=justify, overflow="fold")  # an id is cut nowhere
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # Text: a [ in a name is a [ and no markup
+        table.add_row(*(Text(plain(cell)) for cell in row))  # Text: a [ in a name is a [ and no markup
     console = Console()
     if not console.is_terminal:
         console.width = WIDE  # a program or a file has room for whole lines
@@ -43,8 +73,8 @@ def progress(what: str) -> Iterator[Callable[[str], None]]:
     from rich.console import Console
     from rich.text import Text
 
-    with Console(stderr=True).status(Text(f"{what} …")) as status:
-        yield lambda text: status.update(Text(f"{what} … {text}"))
+    with Console(stderr=True).status(Text(plain(f"{what} …"))) as status:
+        yield lambda text: status.update(Text(plain(f"{what} … {text}")))
 
 
 def size(count: int) -> str:

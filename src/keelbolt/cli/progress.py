@@ -6,9 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import click
-
-from keelbolt.cli.output import size
+from keelbolt.cli.output import echo, size
 from keelbolt.storage.transfer.copy import Progress, Tell
 
 LINE_SECONDS = 2.0
@@ -69,4 +67,4 @@ class Lines:
         self._at, self._done[key] = now, step.done
         of = f" of {step.total:,}" if step.total else ""
         passed = f", {size(step.bytes)} in all" if step.bytes else ""
-        click.echo(f"{_WORDS[step.phase]} {step.table}: {step.done:,}{of} ({rate:,.0f}/s{passed})", err=True)
+        echo(f"{_WORDS[step.phase]} {step.table}: {step.done:,}{of} ({rate:,.0f}/s{passed})", err=True)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import click
 
-from keelbolt.cli.output import print_json, print_table
+from keelbolt.cli.output import echo, echo_json, escaped, print_json, print_table
 from keelbolt.errors import KeelboltError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -120,7 +120,7 @@ def list_tasks(
     rows = [[task["id"], _state(task), task["status"]["timestamp"], task["contextId"]] for task in found["tasks"]]
     print_table(["task", "state", "since", "context"], rows)
     if found["nextPageToken"]:
-        click.echo(f"there are more: --page {found['nextPageToken']}")
+        echo(f"there are more: --page {found['nextPageToken']}")
 
 
 def show_task(remote: Remote, task: str, *, json_output: bool) -> None:
@@ -144,17 +144,20 @@ def show_task(remote: Remote, task: str, *, json_output: bool) -> None:
         ],
     ]
     for name, value in rows:
-        click.echo(f"{name:<9}{value}")
+        echo(f"{name:<9}{value}")
     for name, step in found["steps"].items():
         loud = step["state"] == "in doubt"
-        click.secho(f"step     {name}: {step['state']}", fg="red" if loud else None, bold=loud)
+        echo(f"step     {name}: {step['state']}", fg="red" if loud else None, bold=loud)
 
 
 def tail_task(remote: Remote, task: str, *, after: int | None, json_output: bool) -> None:
     with suppress(KeyboardInterrupt):
         for event in remote.events(f"/tasks/{task}/events", after=after):
             line = json.dumps(event, ensure_ascii=False)
-            click.echo(line if json_output else f"{event['seq']:>6}  {event.get('kind', 'snapshot'):<8}  {line[:200]}")
+            if json_output:
+                echo_json(line)
+            else:
+                echo(f"{event['seq']:>6}  {event.get('kind', 'snapshot'):<8}  {escaped(line)[:200]}")
 
 
 def cancel_task(remote: Remote, task: str, *, reason: str, json_output: bool) -> None:
@@ -162,7 +165,7 @@ def cancel_task(remote: Remote, task: str, *, reason: str, json_output: bool) ->
     if json_output:
         print_json(found)
     else:
-        click.echo(f"task {found['id']} is {_state(found)}")
+        echo(f"task {found['id']} is {_state(found)}")
 
 
 def requeue_task(remote: Remote, task: str, *, json_output: bool) -> None:
@@ -170,7 +173,7 @@ def requeue_task(remote: Remote, task: str, *, json_output: bool) -> None:
     if json_output:
         print_json(found)
     else:
-        click.echo(f"it is tried anew as task {found['taskId']}")
+        echo(f"it is tried anew as task {found['taskId']}")
 
 
 def erase_tasks(
@@ -187,7 +190,7 @@ def erase_tasks(
     if json_output:
         print_json({"erased": count})
     else:
-        click.echo(f"erased {count:,} task(s)")
+        echo(f"erased {count:,} task(s)")
 
 
 def steer_task(remote: Remote, task: str, kind: str, *, payload: str | None, reason: str, json_output: bool) -> None:
@@ -211,7 +214,7 @@ def told_steering(task: str, kind: str, *, json_output: bool) -> None:
     if json_output:
         print_json({"taskId": task, "kind": kind})
     else:
-        click.echo(f"task {task} is told: {kind}")
+        echo(f"task {task} is told: {kind}")
 
 
 def fork_task(remote: Remote, task: str, *, seq: int, json_output: bool) -> None:
@@ -219,7 +222,7 @@ def fork_task(remote: Remote, task: str, *, seq: int, json_output: bool) -> None
     if json_output:
         print_json(found)
     else:
-        click.echo(f"it goes on from there as task {found['taskId']}")
+        echo(f"it goes on from there as task {found['taskId']}")
 
 
 def list_dead(remote: Remote, *, everyone: bool, limit: int, json_output: bool) -> None:
@@ -240,7 +243,7 @@ def requeue_dead(remote: Remote, tasks: tuple[str, ...], *, everyone: bool, json
         print_json({"requeued": [{"old": old, "new": new} for old, new in requeued], "kept": []})
     else:
         for old, new in requeued:
-            click.echo(f"task {old} is tried anew as {new}")
+            echo(f"task {old} is tried anew as {new}")
 
 
 def drop_dead(remote: Remote, tasks: tuple[str, ...], *, everyone: bool, json_output: bool) -> None:
@@ -250,7 +253,7 @@ def drop_dead(remote: Remote, tasks: tuple[str, ...], *, everyone: bool, json_ou
     if json_output:
         print_json({"dropped": len(tasks)})
     else:
-        click.echo(f"dropped {len(tasks):,} dead letter(s)")
+        echo(f"dropped {len(tasks):,} dead letter(s)")
 
 
 def _named(tasks: tuple[str, ...], *, everyone: bool) -> None:
@@ -276,7 +279,7 @@ def list_webhooks(
     rows = [[str(hook[name]) for name in names] for hook in found["webhooks"]]
     print_table(["task", "config", "url", "status", ">told", ">failures", "error"], rows)
     if found["more"]:
-        click.echo("there are more; see them with a larger --limit")
+        echo("there are more; see them with a larger --limit")
 
 
 def check_replay(task: str | None, *, everyone: bool, failed: bool, after: int | None) -> None:
@@ -313,7 +316,7 @@ def replay_webhooks(
     if json_output:
         print_json({"replayed": [{"task": hook["taskId"], "config": hook["id"]} for hook in hooks]})
     else:
-        click.echo(f"{len(hooks):,} webhook(s) are delivered to again")
+        echo(f"{len(hooks):,} webhook(s) are delivered to again")
     if task is not None and not hooks:
         raise SystemExit(1)
 

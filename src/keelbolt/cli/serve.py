@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keelbolt.cli.loading import load, load_worker
+from keelbolt.cli.output import echo
 from keelbolt.cli.pasted import curl, run_tag
 from keelbolt.cli.serve_options import DEFAULT_STORAGE, ServeCommand, check_together, serve_options
 from keelbolt.observability.logs import log_to_stderr
@@ -169,4 +170,4 @@ def _tell(address: str, example: str, grpc_at: Address | None, *, operators: boo
         *(["Whoever sits at this machine is its operator: put no proxy before it.", ""] if operators else []),
         "A message that is sent twice (the same messageId) is one task. Stop the agent with Ctrl-C.",
     )
-    click.echo("\n".join(lines))
+    echo("\n".join(lines))

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from keelbolt.cli.failure import Failure, WrongConfiguration
+from keelbolt.cli.output import echo
 from keelbolt.cli.pasted import AS_BEARER, curl, run_tag
 from keelbolt.cli.serve_options import DEFAULT_EXTENSIONS, DEFAULT_STORAGE
 from keelbolt.errors import ExtensionsNotFound, KeelboltError
@@ -120,7 +119,7 @@ def _tell(address: str, server: ApcoreServer, option: str) -> None:
         lines.append(f"  look at it:  {address}{server.settings.explorer_prefix}/")
     else:
         lines.append("  look at it:  start it with --explorer, and it has a page for people")
-    click.echo("\n".join([*lines, "", "Stop the agent with Ctrl-C."]))
+    echo("\n".join([*lines, "", "Stop the agent with Ctrl-C."]))
 
 
 def _daring(module: Module) -> tuple[bool, bool]:

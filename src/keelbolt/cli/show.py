@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keelbolt.cli.engine import engine_at, principal_of, storage_option, whose
-from keelbolt.cli.output import as_json, print_json, print_table
+from keelbolt.cli.output import as_json, echo, print_json, print_table
 from keelbolt.cli.remote import or_server, show_task
 
 if TYPE_CHECKING:
@@ -81,11 +81,11 @@ def _print(report: TaskReport) -> None:
         ["work", _work(report)],
     ]
     for name, value in rows:
-        click.echo(f"{name:<9}{value}")
+        echo(f"{name:<9}{value}")
     for step in report.in_doubt:
         text = f"IN DOUBT: the step {step.step!r} of turn {step.turn} began and never reported"
-        click.secho(f"\n{text}; nobody knows whether it took effect", fg="red", bold=True)
-    click.echo()
+        echo(f"\n{text}; nobody knows whether it took effect", fg="red", bold=True)
+    echo()
     _table(
         ["turn", "attempt", "process", "began"],
         [[str(each.turn), str(each.attempt), each.worker, timestamp(each.at)] for each in report.attempts],

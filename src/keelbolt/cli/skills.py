@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from keelbolt.cli.failure import WrongConfiguration
-from keelbolt.cli.output import as_json, print_json, print_table
+from keelbolt.cli.output import as_json, echo, print_json, print_table
 from keelbolt.cli.serve_options import DEFAULT_EXTENSIONS
 from keelbolt.errors import ExtensionsError
 
@@ -52,7 +52,7 @@ def skills(extensions_dir: str, json_output: bool) -> None:
         rows = [(module.id, module.skill.name, _about(module), module.skill.description) for module in modules]
         print_table(("skill", "name", "is", "description"), rows)
         for problem in problems:
-            click.echo(f"problem: {problem}", err=True)
+            echo(f"problem: {problem}", err=True)
     if problems:
         raise SystemExit(1)
 

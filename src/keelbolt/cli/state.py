@@ -12,6 +12,7 @@ import click
 
 from keelbolt.cli.engine import opened
 from keelbolt.cli.failure import WrongConfiguration
+from keelbolt.cli.output import echo, echo_json
 from keelbolt.errors import KeelboltError
 
 if TYPE_CHECKING:
@@ -124,9 +125,9 @@ def replay(trace: str, url: str, tenant: str, *, tail: int | None, delay: float,
         async with scope_at(url, tenant) as scope:
             events = _last(await _Told().history(scope, trace), tail)
         if not events:
-            click.echo(f"# trace {trace} has no stored events")
+            echo(f"# trace {trace} has no stored events")
             return
-        click.echo(f"# replay trace={trace} events={len(events)}")
+        echo(f"# replay trace={trace} events={len(events)}")
         for event in events:
             _print([(_whole if json_output else _flat)(event)])
             if delay > 0:
@@ -187,7 +188,7 @@ def _whole(event: dict[str, Any]) -> dict[str, Any]:
 
 def _print(events: Iterable[dict[str, Any]]) -> None:
     for event in events:
-        click.echo(json.dumps(event, sort_keys=True, default=str))
+        echo_json(json.dumps(event, sort_keys=True, default=str))
 
 
 def _run(work: Any) -> None:

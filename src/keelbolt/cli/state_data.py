@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from keelbolt.cli.failure import Failure
-from keelbolt.cli.output import as_json, print_json, print_table, progress
+from keelbolt.cli.output import as_json, echo, escaped, print_json, print_table, progress
 from keelbolt.cli.state import partition_at, scope_at, state_at, url_option, where
 from keelbolt.errors import StateNotFound
 from keelbolt.storage.private_files import create_private
@@ -58,7 +58,7 @@ def gc(url: str, tenant: str, *, retain: tuple[str, ...], json_output: bool) -> 
     if rows:
         print_table(["removed", ">how many"], rows)
     else:
-        click.echo("nothing to remove")
+        echo("nothing to remove")
 
 
 async def _gc(url: str, tenant: str, retain: tuple[str, ...]) -> StateSwept:
@@ -88,17 +88,18 @@ def export(id: str | None, url: str, tenant: str, *, output: Path | None) -> Non
     Example:
       keelbolt state export session-1 --url sqlite:///state.db --output session-1.jsonl
     """
-    with _written(output) as file:
-        count = asyncio.run(_export(url, tenant, id, file))
+    with _written(output) as write:
+        count = asyncio.run(_export(url, tenant, id, write))
     if output is not None:
-        click.echo(f"{count:,} lines written")
+        echo(f"{count:,} lines written")
 
 
 @contextmanager
-def _written(output: Path | None) -> Iterator[BinaryIO]:
-    """A new file, which is there when it is whole; or standard output."""
+def _written(output: Path | None) -> Iterator[Callable[[bytes], object]]:
+    """Writes into a new file, which is there when it is whole; or to standard output, with escapes in its JSON."""
     if output is None:
-        yield sys.stdout.buffer
+        yield lambda line: sys.stdout.buffer.write(escaped(line.decode()).encode())
+        sys.stdout.buffer.flush()
         return
     try:
         file = os.fdopen(create_private(output), "wb")
@@ -106,19 +107,18 @@ def _written(output: Path | None) -> Iterator[BinaryIO]:
         raise Failure(f"{output} can't be written: {error.strerror}; name a new file") from None
     try:
         with file:
-            yield file
+            yield file.write
     except BaseException:
         output.unlink()
         raise
 
 
-async def _export(url: str, tenant: str, id_: str | None, file: BinaryIO) -> int:
+async def _export(url: str, tenant: str, id_: str | None, write: Callable[[bytes], object]) -> int:
     count = 0
     async with scope_at(url, tenant) as scope:
         async for line in await _lines(scope, id_):
-            file.write(line + b"\n")
+            write(line + b"\n")
             count += 1
-    file.flush()
     return count
 
 
@@ -183,7 +183,7 @@ def views(url: str, *, drop: bool) -> None:
 
     if drop:
         drop_views(url)
-        click.echo(f"{len(NAMES)} views dropped")
+        echo(f"{len(NAMES)} views dropped")
     else:
         create_views(url)
-        click.echo(f"{len(NAMES)} views made: {', '.join(NAMES)}")
+        echo(f"{len(NAMES)} views made: {', '.join(NAMES)}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from keelbolt.cli.output import as_json, print_json, print_table, size
+from keelbolt.cli.output import as_json, echo, print_json, print_table, size
 from keelbolt.cli.state import scope_at, where
 from keelbolt.errors import StateNotFound
 
@@ -109,10 +109,10 @@ async def _look(url: str, tenant: str, id_: str) -> tuple[str, dict[str, Any]]:
 
 def _print(kind: str, found: dict[str, Any]) -> None:
     lists = {name: value for name, value in found.items() if isinstance(value, list) and name != "more"}
-    click.echo(f"{kind:<12}{found.get('id', found.get('key'))}")
+    echo(f"{kind:<12}{found.get('id', found.get('key'))}")
     for name, value in found.items():
         if name not in lists and name not in ("id", "key", "ref", "more") and value is not None:
-            click.echo(f"{name:<12}{size(value) if name == 'size' else _cell(value)}")
+            echo(f"{name:<12}{size(value) if name == 'size' else _cell(value)}")
     more = found.get("more", ())
     for name, items in lists.items():
         if not items:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from keelbolt.cli.engine import engine_at, principal_of, storage_option, whose
-from keelbolt.cli.output import as_json, print_json
+from keelbolt.cli.output import as_json, echo, print_json
 from keelbolt.cli.remote import fork_task, or_server, read_payload, steer_task, told_steering
 
 if TYPE_CHECKING:
@@ -82,4 +82,4 @@ def fork(task: str, url: str, *, owner: str, tenant: str, seq: int, json_output:
     if json_output:
         print_json({"taskId": found})
     else:
-        click.echo(f"it goes on from there as task {found}")
+        echo(f"it goes on from there as task {found}")

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from keelbolt.cli.output import as_json, print_json, print_table, progress, size
+from keelbolt.cli.output import as_json, echo, print_json, print_table, progress, size
 from keelbolt.errors import StorageMissing
 from keelbolt.storage.contract import Kernel, Problem, Stats, Swept
 
@@ -42,9 +42,9 @@ def check(url: str, json_output: bool) -> None:
         print_json({"problems": [asdict(problem) for problem in problems]})
     elif problems:
         print_table(["where", "what"], [[problem.where, problem.what] for problem in problems])
-        click.echo(f"{len(problems)} problem(s). Keep a copy of the files, then restore from a backup.")
+        echo(f"{len(problems)} problem(s). Keep a copy of the files, then restore from a backup.")
     else:
-        click.echo("no problems")
+        echo("no problems")
     if problems:
         raise SystemExit(1)
 
@@ -116,7 +116,7 @@ def sweep(url: str, limit: int, json_output: bool) -> None:
     if json_output:
         print_json(asdict(swept))
     else:
-        click.echo(f"removed {swept.records:,} record(s), {swept.blobs:,} blob(s), {swept.workers:,} worker(s)")
+        echo(f"removed {swept.records:,} record(s), {swept.blobs:,} blob(s), {swept.workers:,} worker(s)")
 
 
 async def _sweep(url: str, limit: int) -> Swept:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keelbolt.cli.engine import engine_at, principal_of, storage_option, whose
+from keelbolt.cli.output import echo
 from keelbolt.cli.remote import or_server, tail_task
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ async def _tail(url: str, owner: str, tenant: str, task: str, after: int | None,
                     line = await _snapshot(engine.store, event)
                 else:
                     line = {"seq": event.seq, "kind": event.kind, "at": event.at, "data": json.loads(event.data)}
-                click.echo(json.dumps(line) if json_output else _text(event, line))
+                echo(json.dumps(line) if json_output else _text(event, line))
 
 
 async def _snapshot(store: TaskStore, event: Snapshot) -> dict[str, Any]:

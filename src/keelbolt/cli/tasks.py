@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keelbolt.cli.engine import STATES, engine_at, principal_of, retain_option, storage_option, whose
-from keelbolt.cli.output import as_json, print_json, print_table, progress
+from keelbolt.cli.output import as_json, echo, print_json, print_table, progress
 from keelbolt.cli.remote import cancel_task, erase_tasks, list_tasks, or_server, requeue_task
 from keelbolt.cli.show import show
 from keelbolt.cli.steer import fork, steer
@@ -93,7 +93,7 @@ def list_(
     ]
     print_table(columns, rows)
     if found.next_page_token:
-        click.echo(f"there are more: --page {found.next_page_token}")
+        echo(f"there are more: --page {found.next_page_token}")
 
 
 async def _list(url: str, principal: Principal | None, filters: dict[str, Any]) -> Overview:
@@ -177,10 +177,10 @@ def _print_task(text: bytes, *, json_output: bool) -> None:
     if json_output:
         print_json(task)
         return
-    click.echo(f"task {task['id']} is {task['status']['state'].removeprefix('TASK_STATE_').lower()}")
+    echo(f"task {task['id']} is {task['status']['state'].removeprefix('TASK_STATE_').lower()}")
     for holder in (*task.get("artifacts", []), task["status"].get("message", {})):
         if words := "".join(part.get("text", "") for part in holder.get("parts", [])):
-            click.echo(words)
+            echo(words)
 
 
 # ---------------------------------------------------------------------------------------------------- cancel, requeue
@@ -209,7 +209,7 @@ def cancel(task: str, url: str, *, owner: str, tenant: str, reason: str, json_ou
     text, ended = asyncio.run(run())
     _print_task(text, json_output=json_output)
     if not ended and not json_output:
-        click.echo("its worker is told to stop, and stopped soon if it does not heed that")
+        echo("its worker is told to stop, and stopped soon if it does not heed that")
 
 
 @tasks.command()
@@ -275,7 +275,7 @@ def erase(
     if json_output:
         print_json({"erased": count})
     else:
-        click.echo(f"erased {count:,} task(s)")
+        echo(f"erased {count:,} task(s)")
     if count < len(tasks):
         raise SystemExit(1)
 
@@ -317,7 +317,7 @@ def sweep(url: str, retain: tuple[str, ...], *, dry_run: bool, json_output: bool
         print_json({"dry_run": dry_run, **asdict(removed)})
     else:
         verb = "would be" if dry_run else "were"
-        click.echo(f"{removed.tasks:,} task(s) {verb} erased, {removed.logs:,} log(s) {verb} trimmed")
+        echo(f"{removed.tasks:,} task(s) {verb} erased, {removed.logs:,} log(s) {verb} trimmed")
 
 
 async def _sweep(url: str, retain: tuple[str, ...], *, dry: bool) -> Removed:

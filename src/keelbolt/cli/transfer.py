@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from keelbolt.cli.output import as_json, print_json, print_table
+from keelbolt.cli.output import as_json, echo, print_json, print_table
 from keelbolt.cli.progress import transfer_progress
 from keelbolt.cli.storage import existing
 from keelbolt.errors import InvalidValue
@@ -51,7 +51,7 @@ def copy(source: str, destination: str, *, follow: bool, resume_source: bool, re
     _print(copied, json_output, done="copied and verified")
     if follow and not json_output:
         end = "goes on" if resume_source else "is marked as moved"
-        click.echo(f"the source {end}")
+        echo(f"the source {end}")
 
 
 async def _copy(source: str, destination: str, tell: Tell, *, follow: bool, resume: bool, restart: bool) -> Copied:
@@ -131,6 +131,6 @@ def _print(copied: Copied, json_output: bool, *, done: str) -> None:
     print_table(["what", ">rows"], [[name, f"{count:,}"] for name, count in sorted(copied.families.items())])
     rate = copied.rows / copied.seconds if copied.seconds else 0.0
     again = ", going on with an earlier run" if copied.resumed else ""
-    click.echo(f"{copied.rows:,} rows {done} in {copied.seconds:.1f} s ({rate:,.0f}/s){again}")
+    echo(f"{copied.rows:,} rows {done} in {copied.seconds:.1f} s ({rate:,.0f}/s){again}")
     if copied.paused_seconds:
-        click.echo(f"writing paused for {copied.paused_seconds:.2f} s")
+        echo(f"writing paused for {copied.paused_seconds:.2f} s")

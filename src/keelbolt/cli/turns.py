@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keelbolt.cli.engine import engine_at, storage_option
-from keelbolt.cli.output import as_json, print_json, print_table
+from keelbolt.cli.output import as_json, echo, print_json, print_table
 from keelbolt.cli.remote import Remote, or_server
 
 if TYPE_CHECKING:
@@ -133,4 +133,4 @@ def _print_settled(gate: dict[str, Any], *, json_output: bool) -> None:
         print_json(gate)
         return
     goes_on = "; its task goes on" if gate["taskGoesOn"] else ""
-    click.echo(f"the gate is {gate['result']}{goes_on}")
+    echo(f"the gate is {gate['result']}{goes_on}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keelbolt.cli.engine import engine_at, principal_of, storage_option, whose
-from keelbolt.cli.output import as_json, print_json, print_table
+from keelbolt.cli.output import as_json, echo, print_json, print_table
 from keelbolt.cli.remote import check_replay, list_webhooks, or_server, replay_webhooks
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def list_(
     ]
     print_table(["partition", "task", "config", "url", "status", ">told", ">failures", "error"], rows)
     if more:
-        click.echo("there are more; see them with a larger --limit")
+        echo("there are more; see them with a larger --limit")
 
 
 @webhooks.command()
@@ -126,7 +126,7 @@ def replay(
     if json_output:
         print_json({"replayed": [{"task": webhook.task_id, "config": webhook.config_id} for webhook in replayed]})
     else:
-        click.echo(f"{len(replayed):,} webhook(s) are delivered to again")
+        echo(f"{len(replayed):,} webhook(s) are delivered to again")
     if task is not None and not replayed:
         raise SystemExit(1)
 

@@ -128,7 +128,7 @@ async def _send(
 
 _HEADERS: tuple[Header, ...] = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-store, no-transform"),
+    (b"cache-control", b"no-cache, no-store, no-transform"),
     (b"x-accel-buffering", b"no"),  # proxies must not collect events
     NOSNIFF,
 )

@@ -232,7 +232,7 @@ class TaskManager(Intake):
             priority = given.get("priority", 1)
             if type(priority) is not int or not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
                 raise InvalidTaskRequest(
-                    f"the priority of a task is an integer from -{MAX_PRIORITY} to {MAX_PRIORITY}: the larger goes first"
+                    f"the priority of a task is an integer up to {MAX_PRIORITY}, or its negative: the larger goes first"
                 )
         body = {"source": source or principal.owner, "reason": reason, "payload": given}
         json_bytes(body, "what the task is steered with")
