@@ -133,6 +133,20 @@ def server(json_file: Path | None, **options: Any) -> None:
 
 
 @main.command()
+@figures
+def requests(json_file: Path | None, **options: Any) -> None:
+    """Measure what the largest requests cost: pauses of the event loop, and memory.
+
+    The requests are those of the attack suite (tests/security), each of at most 10 MiB.
+
+    \b
+    Example:
+      python -m benchmarks requests --quick
+    """
+    measure("requests", json_file, **options)
+
+
+@main.command()
 @url_option("The storage to measure on")
 @figures
 def grpc(json_file: Path | None, **options: Any) -> None:

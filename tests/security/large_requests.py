@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 
@@ -95,6 +96,17 @@ def jsonrpc(inside: bytes) -> bytes:
 
 def rest(inside: bytes) -> bytes:
     return b"{%b}" % inside
+
+
+BINDINGS: dict[str, Callable[[bytes], bytes]] = {"/": jsonrpc, "/message:send": rest}
+"""Paths, and what makes a body for each."""
+
+_numbers = itertools.count()
+
+
+def fresh(body: bytes) -> bytes:
+    """Return the body with a message id of its own."""
+    return body.replace(b'"messageId":"m"', b'"messageId":"%d"' % next(_numbers), 1)
 
 
 def _parts(content: bytes) -> bytes:

@@ -12,6 +12,8 @@ import pytest
 
 from keelbolt.server.connections import RESERVED_FILES, OpenConnections, most_connections
 from keelbolt.server.settings import ServerSettings
+from keelbolt.storage import Entry
+from keelbolt.tasks.events import READ_BYTES, Feed
 from tests.integration.server.actor import agent
 from tests.integration.server.loopback import served
 
@@ -111,3 +113,19 @@ async def test_an_answer_that_is_not_read_is_dropped(caplog: pytest.LogCaptureFi
         assert caplog.text.count("read nothing") == 1
         for writer in (deaf_writer, slow_writer):
             writer.close()
+
+
+def test_a_slow_reader_of_a_stream_holds_little() -> None:
+    """A reader takes a bounded number of bytes, waits until its client has read them, and misses nothing."""
+    feed = Feed("partition", "task", 0)
+    feed.publish([Entry(seq, "artifact", b"x" * 20_000, 0) for seq in range(1, 41)])
+    seq, seen = 0, 0
+    while entries := feed.after(seq):
+        assert sum(len(entry.data) for entry in entries) <= READ_BYTES
+        assert [entry.seq for entry in entries] == list(range(seq + 1, seq + 1 + len(entries)))
+        seq, seen = entries[-1].seq, seen + len(entries)
+    assert seen == 40
+    feed.publish([Entry(41, "artifact", b"x" * 4 * READ_BYTES, 0), Entry(42, "artifact", b"x", 0)])
+    large = feed.after(40)
+    assert large is not None
+    assert [entry.seq for entry in large] == [41]  # one entry is taken, however large it is

@@ -53,7 +53,7 @@ class ServerSettings:
     webhook_secret: str = field(default="", repr=False)  # signs deliveries to webhooks, beside their own token
     webhook_give_up_seconds: float = 3 * 86400.0  # a webhook that failed for so long is told nothing more
     write_seconds: float = 30.0  # an answer of which a client reads nothing for so long is dropped
-    connections: int = 20_000  # open at once in this process; more get 503. 0: as many as the process may open files
+    connections: int = 10_000  # open at once in this process; more get 503. 0: as many as the process may open files
     connections_each: int = 1_000  # of them, those of one address; 0: all
     allow_anonymous: bool = False  # without authentication, listen where other machines reach the agent
     allowed_hosts: Sequence[str] = ()  # without authentication: Host names to answer to, beside loopback names and url

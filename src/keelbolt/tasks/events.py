@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from keelbolt.errors import LogTrimmed, TaskNotFoundError
 from keelbolt.storage import Entry, Kernel, LogTopic, Watch
@@ -24,6 +25,7 @@ logger = logging.getLogger("keelbolt.tasks")
 
 RING_ENTRIES = 2048  # twice what a journal writes at once, so that a reader who keeps up never reads the store
 RING_BYTES = 1024 * 1024
+READ_BYTES = 128 * 1024  # what one reader takes at once, and holds while its client is slow
 POLL_SECONDS = 1.0
 
 
@@ -73,12 +75,19 @@ class Feed:
                 future.set_result(None)
 
     def after(self, seq: int) -> list[Entry] | None:
-        """The entries after this seq; None: the feed no longer has them all."""
+        """Return the next entries after this seq, up to `READ_BYTES`; None: the feed no longer has them."""
         if seq >= self.head:
             return []
         if not self._ring or self._ring[0].seq > seq + 1:
             return None
-        return [entry for entry in self._ring if entry.seq > seq]
+        found: list[Entry] = []
+        size = 0
+        for entry in islice(self._ring, seq + 1 - self._ring[0].seq, None):
+            size += len(entry.data)
+            if found and size > READ_BYTES:
+                break
+            found.append(entry)
+        return found
 
     async def more(self, seq: int) -> None:
         """Return when there is something after this seq, or the feed was woken."""
@@ -133,7 +142,7 @@ class Events:
                 entries = feed.after(seq)
                 if entries is None or (ended and not entries):
                     try:
-                        page = await self.kernel.read_log(partition, EVENTS, task_id, after=seq)
+                        page = await self.kernel.read_log(partition, EVENTS, task_id, after=seq, max_bytes=READ_BYTES)
                     except LogTrimmed:
                         task = await self.store.load(partition, task_id)
                         seq = task.version

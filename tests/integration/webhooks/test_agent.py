@@ -15,7 +15,7 @@ from keelbolt.tasks import TaskContext
 from tests.integration.server.asgi import Reply, call
 from tests.integration.tasks.stage import until
 from tests.integration.webhooks.receiver import Receiver
-from tests.unit.webhooks.test_addresses import NAMES, PRIVATE, SPELLED, URLS
+from tests.security.test_addresses import NAMES, PRIVATE, SPELLED, URLS
 
 
 async def converse(ctx: TaskContext) -> None:

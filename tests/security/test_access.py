@@ -30,8 +30,8 @@ from tests.integration.server.alice import (
 )
 from tests.integration.server.asgi import Headers, Reply, call
 from tests.integration.server.entries import ENTRIES, Entry, Wish, wished
-from tests.integration.server.matrix import MATRIX, TASK, Row
 from tests.integration.server.people import bearer
+from tests.security.matrix import MATRIX, TASK, Row
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

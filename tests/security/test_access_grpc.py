@@ -19,8 +19,8 @@ from tests.integration.server.alice import SECRET_WORDS, Alice, agent, alices_th
 from tests.integration.server.asgi import IDS, TIMES, Headers, call
 from tests.integration.server.calls import METHODS, request
 from tests.integration.server.entries import HOOK, Wish
-from tests.integration.server.matrix import MATRIX, Row
 from tests.integration.server.people import bearer
+from tests.security.matrix import MATRIX, Row
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
