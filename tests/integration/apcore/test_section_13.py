@@ -46,7 +46,7 @@ def test_section_13_2_apcore_is_an_extra_and_the_command_is_there() -> None:
     assert project["requires-python"] == ">=3.11"
     assert any(name.startswith("apcore>=") for name in project["optional-dependencies"]["apcore"])
     assert not any(name.startswith("apcore") for name in project["dependencies"])
-    assert project["scripts"]["keelbolt"].startswith("keelbolt.cli.main:")
+    assert project["scripts"]["keelbolt"] == "keelbolt.__main__:main"
     assert "apcore" in project["optional-dependencies"]["all"][0]
 
 
