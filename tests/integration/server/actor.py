@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,11 @@ async def act(ctx: TaskContext) -> None:
             while not Path(rest).exists():  # noqa: ASYNC110 - another process makes it
                 await asyncio.sleep(0.01)
             await ctx.complete("there it is")
+        case "stubborn":
+            until = asyncio.get_running_loop().time() + 4
+            while asyncio.get_running_loop().time() < until:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0.05)
         case "quiet":
             await asyncio.sleep(float(rest))
             await ctx.complete("at last")

@@ -188,6 +188,14 @@ class Scenarios:
         same((await client.cancel_task(T.TaskIdParams(id=task.id))).status.state, T.TaskState.canceled)
         await self.refused(-32002, 400, client.cancel_task(T.TaskIdParams(id=task.id)))
 
+    async def cancel_a_stubborn_worker(self) -> None:
+        """A client with the time-outs of the SDK gets the canceled task, whatever the worker does."""
+        task = await self.send("stubborn", polling=True)
+        await self.http.aclose()
+        self.http = httpx.AsyncClient(transport=self.recorder)
+        canceled = await (await self.client()).cancel_task(T.TaskIdParams(id=task.id))
+        same(canceled.status.state, T.TaskState.canceled)
+
     async def resubscribe(self) -> None:
         """A second reader sees the rest of a task that is at work."""
         task = await self.send("count 50 0.02", polling=True)
@@ -256,6 +264,7 @@ SCENARIOS: tuple[Callable[[Scenarios], Awaitable[None]], ...] = (
     Scenarios.stream_until_input,
     Scenarios.files_and_data,
     Scenarios.cancel,
+    Scenarios.cancel_a_stubborn_worker,
     Scenarios.resubscribe,
     Scenarios.push_configs,
     Scenarios.extended_card,

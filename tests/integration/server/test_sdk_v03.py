@@ -34,6 +34,6 @@ async def test_the_official_client_of_0_3(transport: str) -> None:
         )
         output, _ = await child.communicate()
     found = json.loads(output)
-    assert len(found) == 11
+    assert len(found) == 12
     for name, wrong in found.items():
         assert wrong is None, f"{name}: {wrong}"

@@ -102,6 +102,19 @@ async def test_a_quiet_stream(binding: str) -> None:
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
+async def test_cancel_of_a_stubborn_worker(binding: str) -> None:
+    """A client with the time-outs of the SDK gets the canceled task, whatever the worker does."""
+    async with served(agent()) as url:
+        config = CLIENT.ClientConfig(supported_protocol_bindings=[binding], streaming=False, polling=True)
+        client = await CLIENT.ClientFactory(config).create_from_url(url)
+        message = PB.Message(message_id="m", role=PB.ROLE_USER, parts=[PB.Part(text="stubborn")])
+        [sent] = [event async for event in client.send_message(PB.SendMessageRequest(message=message))]
+        canceled = await client.cancel_task(PB.CancelTaskRequest(id=sent.task.id))
+        assert canceled.status.state == PB.TASK_STATE_CANCELED
+        await client.close()
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
 async def test_stream(binding: str) -> None:
     """The task first, then every chunk in order, and the end."""
     async with _sdk(binding) as sdk:
