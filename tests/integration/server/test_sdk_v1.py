@@ -243,7 +243,7 @@ async def test_repeated_sends(binding: str) -> None:
         assert await send("echo once") != await send("echo once")
         sdk.http.headers["Idempotency-Key"] = "k"
         assert await send("echo once") == await send("echo once")
-        with pytest.raises(CLIENT.A2AClientError, match="Idempotency-Key|409"):
+        with pytest.raises(CLIENT.A2AClientError, match=r"Idempotency-Key|409"):
             await send("echo twice")
 
 
