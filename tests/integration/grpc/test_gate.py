@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from keelbolt.protocol.card import ExtensionConfig
@@ -74,22 +76,35 @@ async def _version(talk: Talk, version: str, *, old: bool = False) -> str:
 
 
 @pytest.mark.parametrize(
-    ("version", "known"),
+    ("version", "spoken"),
     [
         ("1.0", True),
         ("1.0.7", True),
         ("0.3", True),
         ("", True),
+        ("2.0, 1.0", True),
         ("99.0", False),
-        ("\x21nonsense", False),
+        ("!nonsense", False),
     ],
 )
-async def test_the_package_decides_the_version(version: str, known: bool) -> None:
-    """The metadata must name a version that is spoken here, or none."""
+async def test_the_package_decides_the_version(version: str, spoken: bool) -> None:
+    """Both packages take every version that the agent speaks, and refuse a request for others alone."""
     async with talking() as talk:
-        assert (await _version(talk, version) == "TASK_NOT_FOUND") is known
-        assert (await _version(talk, version, old=True) == "TASK_NOT_FOUND") is known
+        assert (await _version(talk, version) == "TASK_NOT_FOUND") is spoken
+        assert (await _version(talk, version, old=True) == "TASK_NOT_FOUND") is spoken
         assert await _version(talk, "99.0") == "VERSION_NOT_SUPPORTED"
+
+
+@pytest.mark.parametrize(("protocol", "new"), [("1.0", True), ("0.3", False)])
+async def test_a_package_that_is_off_is_not_there(protocol: str, new: bool) -> None:
+    async with talking(settings=ServerSettings.of({}, protocols=(protocol,))) as talk:
+        ours = await refused((talk.stub if new else talk.old).GetTask(_get(old=not new)))
+        other = await refused((talk.old if new else talk.stub).GetTask(_get(old=new)))
+        assert (ours.code, other.code) == ("NOT_FOUND", "UNIMPLEMENTED")
+
+
+def _get(*, old: bool) -> Any:
+    return OLD.GetTaskRequest(name="tasks/x") if old else PB.GetTaskRequest(id="x")
 
 
 async def test_extensions() -> None:

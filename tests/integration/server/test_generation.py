@@ -17,6 +17,7 @@ from keelbolt.errors import TaskGenerationMismatchError
 from keelbolt.grpc.library import aio
 from keelbolt.protocol.extensions import GENERATION
 from keelbolt.server.settings import ServerSettings
+from keelbolt.tasks.families import SNAPSHOTS
 from tests.integration.grpc.speaking import PB, talking
 from tests.integration.server.actor import agent
 from tests.integration.server.asgi import Reply, ask, call
@@ -198,3 +199,17 @@ async def test_our_client_raises_the_error() -> None:
         required = {GENERATION: {"ifGenerationMatch": now + 1}}
         with pytest.raises(TaskGenerationMismatchError):
             await client.send_message("late", task_id=task.id, metadata=required)
+
+
+async def test_it_survives_snapshots_and_restarts(tmp_path: Path) -> None:
+    """A long task that another process loads from its snapshot has the generation of its last event."""
+    url = f"sqlite:///{tmp_path}/tasks.db"
+    async with agent(url, settings=ON) as server:
+        reply = await call(server.app, "SendStreamingMessage", params("count 700"), headers=ASKED)
+        events = [next(iter(event["result"].values())) for event in reply.events]
+        assert [generation(event) for event in events] == list(range(1, len(events) + 1))
+        kernel = server.routes.service.engine.kernel
+        assert await kernel.get("~anonymous", SNAPSHOTS, events[0]["id"]) is not None
+    async with agent(url, settings=ON) as server:
+        task = (await call(server.app, "GetTask", {"id": events[0]["id"]}, headers=ASKED)).json["result"]
+        assert generation(task) == len(events)
