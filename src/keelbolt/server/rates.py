@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from math import ceil
 
@@ -116,6 +117,7 @@ def client_of(scope: Scope, *, trust_proxy: bool = False) -> Client:
     return Client(address, f"{address} {passed}" if passed else address)
 
 
+@lru_cache(maxsize=4096)  # most requests come from few addresses
 def network_of(address: str) -> str:
     """What is counted as one address; text that is no address is counted as unknown."""
     try:
