@@ -63,6 +63,8 @@ class Gate:
     async def principal(self, scope: Scope) -> Principal:
         """Who calls. Raises HeadersTooLargeError, an AuthError, or RateLimitedError."""
         check_headers(scope, self._header_bytes)
+        if self._resolver is None and not self._rates.limited:
+            return ANONYMOUS
         client = client_of(scope, trust_proxy=self._trust_proxy)
         who = ANONYMOUS if self._resolver is None else await self._known(self._resolver, scope, client)
         self._rates.check(who, client.address)

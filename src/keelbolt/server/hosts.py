@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from starlette.types import Scope
 
 from keelbolt.errors import ForeignOriginError, MisdirectedRequestError
-from keelbolt.server.http import header, same_origin
 from keelbolt.server.settings import ServerSettings
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -31,15 +30,23 @@ class HostCheck:
         self._names = frozenset(_names(settings))
         self._any = "*" in settings.allowed_hosts
         self._origins = frozenset(settings.cors_origins)
+        self._all_origins = "*" in self._origins
         self._known: set[bytes] = set()
 
     def check(self, scope: Scope) -> None:
         """Raise MisdirectedRequestError for a foreign Host, ForeignOriginError for a page that changes state."""
+        hosts: list[bytes] = []
+        origin: bytes | None = None
+        for name, value in scope["headers"]:
+            if name == b"host":
+                hosts.append(value)
+            elif name == b"origin":
+                origin = value
         if not self._any:
-            self._check_host([value for name, value in scope["headers"] if name == b"host"])
-        if scope["method"] not in READING and not same_origin(scope) and "*" not in self._origins:
-            origin = header(scope, b"origin")
-            if origin not in self._origins:
+            self._check_host(hosts)
+        if origin is not None and scope["method"] not in READING:
+            allowed = self._all_origins or origin.decode("latin-1") in self._origins
+            if not allowed and origin.partition(b"://")[2] not in hosts[:1]:
                 raise ForeignOriginError
 
     def _check_host(self, hosts: list[bytes]) -> None:

@@ -58,6 +58,7 @@ class Rates:
 
     def __init__(self, per_second: float, burst: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._buckets = Buckets(per_second, burst, clock=clock) if per_second > 0 else None
+        self.limited = self._buckets is not None
 
     def check(self, who: Principal, address: str = "") -> None:
         """Take a token. Raises RateLimitedError. ``address`` is that of a `Client`."""
