@@ -195,11 +195,13 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         help="How long a module may take.  [default: 300]",
     ),
     _option(
-        "--shutdown-timeout",
+        "--drain-seconds",
+        "--shutdown-timeout",  # as apcore agents call it
+        "shutdown_timeout",
         plain="SHUTDOWN_TIMEOUT",
         type=click.FloatRange(0, min_open=True),
         metavar="SECONDS",
-        help="How long running tasks have, told to stop.  [default: 10; of modules: 30]",
+        help="At the end, how long running tasks go on before they are handed over.  [default: 10; of modules: 30]",
     ),
     _option(
         "--cancel-on-disconnect/--no-cancel-on-disconnect",

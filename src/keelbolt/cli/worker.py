@@ -34,9 +34,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
     metavar="SECONDS",
     help="A process silent for so long is dead.  [default: 15]",
 )
-@click.option(
-    "--drain", "drain_seconds", type=float, metavar="SECONDS", help="How long running tasks may go on.  [default: 10]"
-)
+@click.option("--drain-seconds", type=float, metavar="SECONDS", help="How long running tasks may go on.  [default: 10]")
 @click.option(
     "--double-text",
     type=click.Choice(["enqueue", "reject", "interrupt"]),
@@ -51,7 +49,7 @@ def worker(worker: str, url: str, retain: tuple[str, ...], json_output: bool, **
     directory. Start as many processes as you like, on as many machines as reach the storage: each task is run by one of
     them, and when that one dies, by another.
 
-    At the end nothing new is begun; what still runs after --drain seconds is handed over to the other processes. A
+    At the end nothing new is begun; what still runs after --drain-seconds is handed over to the other processes. A
     second signal ends it at once, which loses nothing either. Options not given are taken from the environment:
     KEELBOLT_CONCURRENCY, KEELBOLT_LEASE_SECONDS, KEELBOLT_DRAIN_SECONDS, KEELBOLT_DOUBLE_TEXT and so on.
 

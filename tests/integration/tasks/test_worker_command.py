@@ -131,7 +131,7 @@ async def test_a_killed_process_is_replaced(client: TaskEngine, start: Start) ->
 
 async def test_sigterm_hands_over_within_a_second(client: TaskEngine, start: Start) -> None:
     """What is not done when the drain is over goes to another process at once, and costs no attempt."""
-    first = start("--drain", "0.2", "--lease", "60")
+    first = start("--drain-seconds", "0.2", "--lease", "60")
     task_id = await begun(client, "600")
     second = start("--lease", "60", QUICK="yes")
     signalled = time.time()
@@ -146,7 +146,7 @@ async def test_sigterm_hands_over_within_a_second(client: TaskEngine, start: Sta
 
 async def test_sigterm_lets_a_task_end(client: TaskEngine, start: Start) -> None:
     """What ends within the drain is not handed over; the process claims nothing new meanwhile."""
-    first = start("--drain", "20")
+    first = start("--drain-seconds", "20")
     task_id = await begun(client, "1")
     first.send_signal(signal.SIGTERM)
     _, by = await ended(client, task_id)
@@ -158,7 +158,7 @@ async def test_sigterm_lets_a_task_end(client: TaskEngine, start: Start) -> None
 
 async def test_a_second_signal_ends_it_at_once(client: TaskEngine, start: Start) -> None:
     """And loses nothing: the lease runs out, and another process has the task."""
-    first = start("--drain", "600", "--lease", "2")
+    first = start("--drain-seconds", "600", "--lease", "2")
     task_id = await begun(client, "600")
     first.send_signal(signal.SIGINT)
     assert first.stderr is not None
@@ -171,7 +171,7 @@ async def test_a_second_signal_ends_it_at_once(client: TaskEngine, start: Start)
 
 async def test_settings_come_from_the_environment_too(client: TaskEngine, start: Start, url: str) -> None:
     """One slot: the second task waits for the first. An option goes before the environment."""
-    process = start("--drain", "0", KEELBOLT_CONCURRENCY="1", KEELBOLT_DRAIN_SECONDS="600", KEELBOLT_LEASE_SECONDS="9")
+    process = start("--drain-seconds", "0", KEELBOLT_CONCURRENCY="1", KEELBOLT_DRAIN_SECONDS="600", KEELBOLT_LEASE_SECONDS="9")
     await begun(client, "600")
     waiting = await client.tasks.send(message("0"))
     assert (await client.tasks.settled(waiting, seconds=1)).view.state is TaskState.submitted

@@ -360,7 +360,7 @@ def test_memory_is_nobody_elses(command: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [["--concurrency", "0"], ["--lease", "-1"], ["--drain", "nan"], ["--retain", "completed"]]
+    "options", [["--concurrency", "0"], ["--lease", "-1"], ["--drain-seconds", "nan"], ["--retain", "completed"]]
 )
 def test_a_setting_that_makes_no_sense(url: str, options: list[str]) -> None:
     result = keelbolt("worker", "some:worker", *options)
