@@ -107,7 +107,7 @@ async def test_in_an_outage_the_old_keys_serve(trouble: str, caplog: pytest.LogC
     ticks = Ticks()
     async with (
         KeySetServer(jwk("ES256")) as server,
-        authenticating(server, ticks, timeout_seconds=0.3) as authenticator,
+        authenticating(server, ticks, timeout_seconds=1.0) as authenticator,
     ):
         assert await authenticator.authenticate(signed(1)) == ALICE
         match trouble:
