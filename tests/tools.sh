@@ -2,6 +2,7 @@
 # Installs what some tests need, when it may: Debian tools, an old SDK, and a package without its 900 MB of
 # dependencies. Without them those tests are skipped, with the reason.
 sh "$(dirname "$0")/old_sdk.sh" .venv/a2a-0.3
+sh "$(dirname "$0")/peers.sh" .venv/peers
 
 # What it needs of its dependencies is among ours.
 .venv/bin/python -c 'import penguiflow' 2>/dev/null \
