@@ -1,4 +1,4 @@
-"""Agent of a2a-sdk 1.3.0: both versions over JSON-RPC and REST, 1.0 over gRPC. Arguments: public URL, port, gRPC port."""
+"""Agent of a2a-sdk 1.3.0: both versions over JSON-RPC and REST, 1.0 over gRPC. Arguments: URL, port, gRPC port."""
 
 import asyncio
 import sys
@@ -89,7 +89,7 @@ app = Starlette(
 async def main():
     server = grpc.aio.server()
     a2a_pb2_grpc.add_A2AServiceServicer_to_server(GrpcHandler(handler), server)
-    server.add_insecure_port(f"127.0.0.1:{sys.argv[4] if len(sys.argv) > 4 else grpc_port}")
+    server.add_insecure_port(f"127.0.0.1:{grpc_port}")
     await server.start()
     await uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning")).serve()
 
