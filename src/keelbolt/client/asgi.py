@@ -23,16 +23,20 @@ class AsgiTransport(httpx2.AsyncBaseTransport):
     def __init__(self, app: App) -> None:
         self._app = app
         self._lifespan: _Lifespan | None = None
+        self._running: set[asyncio.Task[None]] = set()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if self._lifespan is None:
             self._lifespan = _Lifespan(self._app)
         await self._lifespan.started()
         call = _Call(self._app, request, await request.aread(), self._lifespan.state)
+        self._running.add(call.task)
+        call.task.add_done_callback(self._running.discard)
         status, headers = await call.begun()
         return httpx2.Response(status, headers=headers, stream=call)
 
     async def aclose(self) -> None:
+        await asyncio.gather(*self._running, return_exceptions=True)
         if self._lifespan is not None:
             await self._lifespan.stop()
 
@@ -59,9 +63,10 @@ class _Call(httpx2.AsyncByteStream):
         }
         self._body: bytes | None = body
         self._gone = asyncio.Event()
+        self._answered = False
         self._begun: asyncio.Future[tuple[int, list[tuple[bytes, bytes]]]] = asyncio.get_running_loop().create_future()
         self._blocks: asyncio.Queue[Any] = asyncio.Queue(maxsize=1)  # the application waits for its reader
-        self._task = asyncio.create_task(self._run(app))
+        self.task = asyncio.create_task(self._run(app))
 
     async def begun(self) -> tuple[int, list[tuple[bytes, bytes]]]:
         try:
@@ -77,11 +82,12 @@ class _Call(httpx2.AsyncByteStream):
             yield block
 
     async def aclose(self) -> None:
+        """End the application's call, unless it has answered and only finishes its work."""
         self._gone.set()
-        if not self._task.done():
-            self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        if not self._answered:
+            self.task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.task
 
     async def _run(self, app: App) -> None:
         try:
@@ -89,11 +95,13 @@ class _Call(httpx2.AsyncByteStream):
         except Exception as error:  # noqa: BLE001 - a server would answer 500 and log it
             if not self._begun.done():
                 self._begun.set_result((500, []))
-            else:
+            elif not self._answered:
                 await self._blocks.put(error)
         if not self._begun.done():
             self._begun.set_result((500, []))
-        await self._blocks.put(_END)
+        if not self._answered:
+            self._answered = True
+            await self._blocks.put(_END)
 
     async def _receive(self) -> dict[str, Any]:
         if self._body is not None:
@@ -105,8 +113,12 @@ class _Call(httpx2.AsyncByteStream):
     async def _send(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self._begun.set_result((message["status"], list(message.get("headers", ()))))
-        elif message["type"] == "http.response.body" and message.get("body"):
-            await self._blocks.put(message["body"])
+        elif message["type"] == "http.response.body" and not self._answered:
+            if message.get("body"):
+                await self._blocks.put(message["body"])
+            if not message.get("more_body"):
+                await self._blocks.put(_END)
+                self._answered = True
 
 
 class _Lifespan:

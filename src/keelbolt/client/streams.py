@@ -93,8 +93,6 @@ class Stream:
             except (A2AConnectionError, BusyError) as error:
                 if self.task_id is None and not self._may_send_again(error):
                     raise
-                if self._state is TaskState.input_required:
-                    return  # nothing more was to come
                 cause = error
             else:
                 if self._complete or (self._state is not None and self._state.paused):
@@ -124,7 +122,7 @@ class Stream:
         seconds = self._backoff.next(at_least)
         if seconds is None:
             raise cause
-        level = logging.WARNING if self._tell is None else logging.INFO  # who is told has no need of the log
+        level = logging.WARNING if self._tell is None else logging.INFO  # the callback reports it
         logger.log(level, "a stream broke (%s); connecting again in %.1f seconds", cause, seconds)
         if self._tell is not None:
             self._tell(Reconnect(cause, self._backoff.attempt, seconds, self.task_id))
@@ -181,10 +179,10 @@ class Stream:
     async def _begun(self, frame: Frame) -> AsyncGenerator[Event, None]:
         """The first frame of a subscription: the next event, or the task; otherwise the task is loaded."""
         assert self.task_id is not None
-        if not self._resumes or frame.id is None:
-            self._lossy = not _follows(self.last_id, frame)
+        gap = (not self._resumes or frame.id is None) and not _follows(self.last_id, frame)
+        self._lossy = self._lossy or gap
         task: Task | None = None
-        if self._lossy and not isinstance(frame.value, Task | Message):
+        if gap and not isinstance(frame.value, Task | Message):
             try:
                 task = await self._get(self.task_id)
             except REFUSED as error:
@@ -254,7 +252,7 @@ class Stream:
             return None
 
     async def _is_over(self) -> bool:
-        """Whether the agent ended the stream at once since the task was over at the event that came last."""
+        """Whether the task is over; False when the agent can't be asked."""
         assert self.task_id is not None
         try:
             return (await self._get(self.task_id)).status.state.terminal

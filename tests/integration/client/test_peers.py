@@ -23,8 +23,9 @@ from keelbolt.testing.proxy import Proxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-VENVS = Path(".venv/peers")
-AGENTS = Path(__file__).with_name("peers")
+HERE = Path(__file__)
+VENVS = HERE.parents[3] / ".venv/peers"
+AGENTS = HERE.with_name("peers")
 
 JSONRPC_1, REST_1, GRPC_1 = ("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("GRPC", "1.0")
 JSONRPC_03, REST_03 = ("JSONRPC", "0.3"), ("HTTP+JSON", "0.3")
@@ -107,7 +108,7 @@ async def running(name: str) -> AsyncIterator[Peer]:
     peer = Peer(name, free_port(), free_port())
     url = f"http://127.0.0.1:{peer.port}"
     child = await asyncio.create_subprocess_exec(
-        str(python.absolute()),
+        str(python),
         str(AGENTS / f"{name}_agent.py"),
         url,
         str(peer.port),

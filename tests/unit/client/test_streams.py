@@ -202,6 +202,22 @@ async def test_ids_are_sent_to_every_agent_and_the_next_number_is_no_gap() -> No
     assert agent.subscribed == ["7"]
 
 
+async def test_a_gap_is_corrected_at_the_end_whatever_came_after_it() -> None:
+    agent = Agent(
+        [Frame(task()), Frame(chunk("x"), "7"), CUT],
+        [Frame(task(text="xy")), Frame(chunk("y"), "8"), CUT],
+        [Frame(chunk("z"), "9"), Frame(status(TaskState.completed), "10")],
+        tasks=[task(TaskState.completed, "xyz")],
+    )
+    assert shown(await agent.events())[-3:] == [("y", False), ("z", False), ("xyz", True)]
+
+
+async def test_a_break_after_an_old_question_does_not_end_the_stream() -> None:
+    """The first event of a message to a task that waits may show the task as it was."""
+    agent = Agent([task(TaskState.input_required), CUT], [task(), status(TaskState.completed)], tasks=[])
+    assert (await agent.events())[-1].state is TaskState.completed
+
+
 async def test_another_number_than_the_next_one_is_a_gap() -> None:
     agent = Agent(
         [Frame(task()), Frame(chunk("x"), "7"), CUT],

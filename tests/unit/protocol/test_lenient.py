@@ -11,7 +11,7 @@ import pytest
 from keelbolt.errors import InvalidParamsError
 from keelbolt.protocol import v03, v03_proto, v1
 from keelbolt.protocol.operations import Operation
-from keelbolt.protocol.types import Message, Part, Role, Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent
+from keelbolt.protocol.types import Message, Role, Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent
 
 
 def test_a_chunk_without_parts_closes_its_artifact() -> None:
