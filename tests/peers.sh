@@ -18,7 +18,7 @@ peer() {
 }
 
 peer sdk_1 'a2a-sdk[http-server,grpc]==1.3.0' uvicorn
-peer sdk_03 'a2a-sdk[http-server]==0.3.26' uvicorn
+peer sdk_03 'a2a-sdk[http-server,grpc]==0.3.26' uvicorn
 peer a2akit 'a2akit==0.0.32' uvicorn
 peer fasta2a 'fasta2a==2.1.1' uvicorn
 peer apcore_a2a 'apcore-a2a==0.8.5' uvicorn

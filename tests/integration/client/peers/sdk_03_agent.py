@@ -1,12 +1,14 @@
-"""Agent of a2a-sdk 0.3.26: JSON-RPC and REST. Arguments: public URL, port."""
+"""Agent of a2a-sdk 0.3.26: JSON-RPC, REST and gRPC. Arguments: URL, port, gRPC port."""
 
 import asyncio
 import sys
 
+import grpc
 import uvicorn
+from a2a.grpc import a2a_pb2_grpc
 from a2a.server.agent_execution import AgentExecutor
 from a2a.server.apps import A2ARESTFastAPIApplication, A2AStarletteApplication
-from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.request_handlers import DefaultRequestHandler, GrpcHandler
 from a2a.server.tasks import InMemoryPushNotificationConfigStore, InMemoryTaskStore, TaskUpdater
 from a2a.types import (
     AgentCapabilities,
@@ -26,7 +28,7 @@ from a2a.types import (
     TextPart,
 )
 
-url, port = sys.argv[1], int(sys.argv[2])
+url, port, grpc_port = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 
 
 def text_part(text):
@@ -78,7 +80,10 @@ card = AgentCard(
     version="1.0.0",
     url=f"{url}/",
     preferred_transport="JSONRPC",
-    additional_interfaces=[AgentInterface(url=url, transport="HTTP+JSON")],
+    additional_interfaces=[
+        AgentInterface(url=url, transport="HTTP+JSON"),
+        AgentInterface(url=f"127.0.0.1:{grpc_port}", transport="GRPC"),
+    ],
     capabilities=AgentCapabilities(streaming=True, push_notifications=True),
     default_input_modes=["text/plain"],
     default_output_modes=["text/plain"],
@@ -91,4 +96,14 @@ handler = DefaultRequestHandler(
 app = A2ARESTFastAPIApplication(card, handler, extended_agent_card=card).build(agent_card_url="/rest-card.json")
 jsonrpc = A2AStarletteApplication(card, handler, extended_agent_card=card)
 jsonrpc.add_routes_to_app(app)
-uvicorn.run(app, port=port, log_level="warning")
+
+
+async def main():
+    server = grpc.aio.server()
+    a2a_pb2_grpc.add_A2AServiceServicer_to_server(GrpcHandler(card, handler), server)
+    server.add_insecure_port(f"127.0.0.1:{grpc_port}")
+    await server.start()
+    await uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning")).serve()
+
+
+asyncio.run(main())
