@@ -3,6 +3,7 @@
 # dependencies. Without them those tests are skipped, with the reason. The argument is the virtual environment.
 venv="${1:-.venv}"
 sh "$(dirname "$0")/old_sdk.sh" "$venv/a2a-0.3"
+sh "$(dirname "$0")/peers.sh" "$venv/peers"
 
 # What it needs of its dependencies is among ours.
 "$venv/bin/python" -c 'import penguiflow' 2>/dev/null \

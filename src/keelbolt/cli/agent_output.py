@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
 
 from keelbolt.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
     from keelbolt.client import Event, Message, Task, TaskState
 
+FAILED, REJECTED, UNFINISHED = 1, 3, 4  # exit codes; 2 is a command that could not be done
 _COLOURS = {"completed": "green", "failed": "red", "rejected": "red", "canceled": "yellow", "input_required": "cyan"}
 
 
-def print_answer(answer: Task | Message, url: str, *, json_output: bool) -> bool:
-    """Print an answer; whether it is that of a task that did not end well."""
+def print_answer(answer: Task | Message, url: str, *, json_output: bool) -> int:
+    """Print an answer and return the exit code."""
     from keelbolt.client import Task, text_of
 
     if json_output:
@@ -25,9 +27,9 @@ def print_answer(answer: Task | Message, url: str, *, json_output: bool) -> bool
         if text := text_of(answer):
             echo(text)
         if isinstance(answer, Task):
-            _print_files(answer)
+            _print_files(answer, url)
             _print_state(answer.id, answer.status.state, url)
-    return isinstance(answer, Task) and _failed(answer.status.state)
+    return exit_code(answer.status.state) if isinstance(answer, Task) else 0
 
 
 def print_task_json(task: Task) -> None:
@@ -36,13 +38,14 @@ def print_task_json(task: Task) -> None:
     _print_line(encode(task))
 
 
-def _print_files(task: Task) -> None:
+def _print_files(task: Task, url: str) -> None:
     for artifact in task.artifacts:
         for part in artifact.parts:
             if part.kind == "data":
                 echo_json(json.dumps(part.data, indent=2, ensure_ascii=False))
             elif part.kind in ("raw", "url"):
-                what = part.url if part.url is not None else f"{len(part.raw or b'')} bytes"
+                # Our agents name a file by its path; the reader of a terminal needs the whole address.
+                what = urljoin(f"{url}/", part.url) if part.url else f"{len(part.raw or b'')} bytes"
                 _note(f"file {part.filename or artifact.artifact_id}: {what}")
 
 
@@ -53,8 +56,9 @@ def _print_state(task_id: str, state: TaskState, url: str) -> None:
         _note(f"answer with: keelbolt send {url} --task {task_id} …")
 
 
-def _failed(state: TaskState) -> bool:
-    return state.terminal and state.name != "completed"
+def exit_code(state: TaskState) -> int:
+    """0: completed; otherwise what became of the task."""
+    return {"completed": 0, "failed": FAILED, "canceled": FAILED, "rejected": REJECTED}.get(state.name, UNFINISHED)
 
 
 def _note(words: str) -> None:
@@ -73,6 +77,7 @@ class Teller:
         self._json = json_output
         self._inside = False  # a line that was begun
         self._artifact = ""
+        self._shown = ""  # the text of the artifacts that was printed
         self._task_id = ""
         self._state: TaskState | None = None
 
@@ -88,18 +93,30 @@ class Teller:
         if event.artifact is not None:
             if event.artifact.artifact_id != self._artifact or not getattr(event.value, "append", False):
                 self._line()
+            if event.artifact.artifact_id != self._artifact:
+                self._shown += "\n" if self._shown else ""
             self._artifact = event.artifact.artifact_id
+            self._shown += event.text
             self._write(event.text)
             for part in event.artifact.parts:
                 if part.kind == "data":
                     self._line()
                     echo_json(json.dumps(part.data, ensure_ascii=False))
         elif event.snapshot:
-            self.note("the stream goes on from the task as it is now:")
-            self._write(event.text)
+            self._show_snapshot(event)
         elif event.message is not None:
             self._line()
             echo(event.text)
+
+    def _show_snapshot(self, event: Event) -> None:
+        """Print what is new in it, or all of it where it does not begin with what was printed."""
+        if event.text.startswith(self._shown):
+            new = event.text[len(self._shown) :]
+        else:
+            self.note("the task as it is now:")
+            new = event.text
+        self._shown = event.text
+        self._write(new)
 
     def note(self, words: str) -> None:
         if not self._json:
@@ -109,13 +126,13 @@ class Teller:
     def left(self) -> None:
         self.note(f"the task goes on; look at it with: keelbolt get {self._url} {self._task_id}")
 
-    def end(self) -> bool:
-        """After the last event; whether the task did not end well."""
+    def end(self) -> int:
+        """Print the state after the last event and return the exit code."""
         if not self._json:
             self._line()
             if self._state is not None and self._task_id:
                 _print_state(self._task_id, self._state, self._url)
-        return self._state is not None and _failed(self._state)
+        return 0 if self._state is None else exit_code(self._state)
 
     def _write(self, text: str) -> None:
         if text:

@@ -12,20 +12,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from keelbolt.cli.agent_output import Teller, print_answer, print_card, print_task_json
+from keelbolt.cli.agent_output import UNFINISHED, Teller, print_answer, print_card, print_task_json
 from keelbolt.cli.output import as_json, echo, print_json
 
 if TYPE_CHECKING:
     from keelbolt.client import A2AClient, Reconnect
 
 F = TypeVar("F", bound=Callable[..., Any])
-FAILED = 1  # exit code: the agent answered, and the task did not end well
 
 _OPTIONS = (
     click.option("--token", envvar="KEELBOLT_TOKEN", help="A bearer token, sent to the agent of this URL alone."),
     click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="A header more, as for API keys."),
-    click.option("--binding", type=click.Choice(["JSONRPC", "HTTP+JSON"]), help="Speak this binding alone."),
+    click.option("--binding", type=click.Choice(["JSONRPC", "HTTP+JSON", "GRPC"]), help="Speak this binding alone."),
     click.option("--protocol", type=click.Choice(["1.0", "0.3"]), help="Speak this version of A2A alone."),
+    click.option(
+        "--trusted-origin",
+        "trusted_origins",
+        multiple=True,
+        metavar="URL",
+        help="Another origin that may see the token and the headers, where the card leads to one.",
+    ),
     click.option("--timeout", type=float, default=30.0, show_default=True, help="Seconds to wait for an answer."),
 )
 
@@ -59,10 +65,16 @@ def calls_agent(command: F) -> F:
         headers: tuple[str, ...],
         binding: str | None,
         protocol: str | None,
+        trusted_origins: tuple[str, ...],
         timeout: float,
         **given: Any,
     ) -> Any:
-        options: dict[str, Any] = {"auth": token or None, "headers": _headers(headers), "timeout": timeout}
+        options: dict[str, Any] = {
+            "auth": token or None,
+            "headers": _headers(headers),
+            "trusted_origins": trusted_origins,
+            "timeout": timeout,
+        }
         if binding is not None:
             options["bindings"] = [binding]
         if protocol is not None:
@@ -123,7 +135,8 @@ def card(agent: Agent, extended: bool, json_output: bool) -> None:
 def send(agent: Agent, text: str, no_wait: bool, json_output: bool, **ids: Any) -> None:
     """Send TEXT (- reads it from stdin) to an agent, and print its answer.
 
-    The answer goes to stdout; the task's id and state go to stderr. The exit code is 1 when the task failed.
+    The answer goes to stdout; the task's id and state go to stderr. The exit code is 0 when the task completed, 1 when
+    it failed or was canceled, 3 when it was rejected, 4 when it is unfinished: at work, or waiting for an answer.
 
     \b
     Example:
@@ -132,10 +145,11 @@ def send(agent: Agent, text: str, no_wait: bool, json_output: bool, **ids: Any) 
 
     async def ask() -> Any:
         async with agent.opened() as client:
-            return await client.send_message(_text(text), return_immediately=no_wait, **_about(ids))
+            return await client.send_message(_text(text), return_immediately=no_wait, **ids)
 
     answer = _run(ask())
-    sys.exit(print_answer(answer, agent.url, json_output=json_output) * FAILED)
+    code = print_answer(answer, agent.url, json_output=json_output)
+    sys.exit(0 if no_wait and code == UNFINISHED else code)
 
 
 @click.command()
@@ -145,7 +159,8 @@ def send(agent: Agent, text: str, no_wait: bool, json_output: bool, **ids: Any) 
 def stream(agent: Agent, text: str, json_output: bool, **ids: Any) -> None:
     """Send TEXT (- reads it from stdin) to an agent, and print what it says while it works.
 
-    A connection that breaks is opened again, and goes on where it was. Ctrl-C leaves; the task goes on.
+    A connection that breaks is opened again, and continues where it was. Ctrl-C leaves; the task goes on. The exit code
+    is that of "keelbolt send".
 
     \b
     Example:
@@ -159,7 +174,7 @@ def stream(agent: Agent, text: str, json_output: bool, **ids: Any) -> None:
     async def follow() -> None:
         async with (
             agent.opened(on_reconnect=again) as client,
-            aclosing(client.stream_message(_text(text), **_about(ids))) as events,
+            aclosing(client.stream_message(_text(text), **ids)) as events,
         ):
             async for event in events:
                 teller.show(event)
@@ -168,7 +183,7 @@ def stream(agent: Agent, text: str, json_output: bool, **ids: Any) -> None:
         _run(follow())
     except KeyboardInterrupt:
         teller.left()
-    sys.exit(teller.end() * FAILED)
+    sys.exit(teller.end())
 
 
 @click.command()
@@ -223,12 +238,6 @@ def _run(work: Awaitable[Any]) -> Any:
         return await work
 
     return asyncio.run(run())
-
-
-def _about(given: dict[str, Any]) -> dict[str, Any]:
-    """What is said about a message, with the skill in its metadata."""
-    rest = {name: value for name, value in given.items() if name != "skill"}
-    return rest if given["skill"] is None else {**rest, "metadata": {"skillId": given["skill"]}}
 
 
 def _text(text: str) -> str:

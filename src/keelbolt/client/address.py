@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 WELL_KNOWN = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 """Since 0.3, and before."""
 
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -29,12 +30,22 @@ def check_url(url: str) -> str:
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port. Credentials for one origin are never sent to another. Raises ValueError."""
+    """Scheme, host and port. Credentials for one origin are never sent to another. Raises ValueError.
+
+    The names of this machine's loopback are one host: cards often have another one than the caller.
+    """
     parts = urlsplit(url)
     if parts.scheme not in _PORTS or not parts.hostname:
         raise ValueError(f"{url[:100]!r} is no address on the web")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    host = "localhost" if parts.hostname in LOOPBACK else parts.hostname
+    host = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{host}:{parts.port or _PORTS[parts.scheme]}"
+
+
+def place_of(url: str) -> str:
+    """The address of an agent for messages: scheme, host and port as they were given, without path and password."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}"[:200]
 
 
 def card_urls(url: str) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from keelbolt.client.address import origin_of
 from keelbolt.client.backoff import Backoff
 from keelbolt.client.card_fetcher import AgentCardFetcher
-from keelbolt.client.endpoints import JSONRPC, Endpoint, endpoints
+from keelbolt.client.endpoints import GRPC, HTTP_JSON, JSONRPC, Endpoint, endpoints, offered
+from keelbolt.client.failures import from_status
 from keelbolt.client.transport import Frame, Options, Transport
 from keelbolt.errors import (
     A2AConnectionError,
@@ -24,10 +25,12 @@ from keelbolt.errors import (
     CredentialsRefused,
     KeelboltError,
     MethodNotFoundError,
+    MissingExtra,
     VersionNotSupportedError,
 )
 from keelbolt.protocol.extensions import RESUME
 from keelbolt.protocol.operations import Operation
+from keelbolt.protocol.protobuf.extra import require
 from keelbolt.protocol.requests import Request
 from keelbolt.protocol.versions import Version
 
@@ -60,6 +63,9 @@ class Calls:
         fetcher: AgentCardFetcher,
         *,
         secret: bool,
+        secure: bool,
+        in_process: bool,
+        idle_seconds: float,
         origins: frozenset[str],
         bindings: Sequence[str],
         versions: Sequence[Version],
@@ -70,6 +76,9 @@ class Calls:
         self._http = http
         self.fetcher = fetcher
         self._secret = secret
+        self._secure = secure
+        self._in_process = in_process
+        self._idle = idle_seconds
         self._origins = origins
         self._bindings = bindings
         self._versions = versions
@@ -91,25 +100,45 @@ class Calls:
             self._resumes = RESUME in declared
             self.streams = _capable(card, "streaming")
             self._asked = (*self._extensions, RESUME) if self._resumes else self._extensions
-            self._transports = [self._opened(endpoint) for endpoint in usable]
+            await self._replace(usable)
             self._card = card
         return self._transports
+
+    async def _replace(self, usable: list[Endpoint]) -> None:
+        """Open what a new card adds, and close what it no longer has."""
+        known = {transport.endpoint: transport for transport in self._transports}
+        self._transports = [known.pop(each) if each in known else self._opened(each) for each in usable]
+        for transport in known.values():
+            await transport.close()
 
     @property
     def resumes(self) -> bool:
         """The agent's streams can be continued, and a message that is sent twice is one task."""
         return self._resumes
 
+    async def only_polls(self) -> bool:
+        """Whether a task without a known id is better loaded than subscribed to.
+
+        In 0.3 a subscription shows neither the task nor where it begins, and the official server of 0.3 applies every
+        event to its task once more for each subscriber.
+        """
+        return not self._resumes and (await self.transports())[0].endpoint.version is Version.v0_3
+
     @property
     def asked_extensions(self) -> tuple[str, ...]:
         return self._asked
 
     def _usable(self, card: dict[str, Any]) -> list[Endpoint]:
-        spoken = [each for each in endpoints(card) if each.binding in self._bindings and each.version in self._versions]
+        found = endpoints(card, secure=self._secure)
+        spoken = [each for each in found if each.binding in self._bindings and each.version in self._versions]
+        if spoken and all(each.binding == GRPC for each in spoken):
+            require()
+        elif any(each.binding == GRPC for each in spoken) and not _has_grpc():
+            spoken = [each for each in spoken if each.binding != GRPC]
         if not spoken:
             raise A2ADiscoveryError(
-                f"the card names no interface that is spoken here: {' or '.join(self._bindings)} in A2A "
-                f"{' or '.join(sorted(self._versions))}"
+                f"the card offers {', '.join(offered(card)) or 'no interface'}; spoken here are "
+                f"{' and '.join(self._bindings)} of A2A {' and '.join(sorted(self._versions))}"
             )
         usable = [each for each in spoken if self._allowed(each)]
         if not usable:
@@ -122,7 +151,7 @@ class Calls:
 
     def _allowed(self, endpoint: Endpoint) -> bool:
         """Credentials are for the place that the caller named: no card leads them elsewhere, nor https to http."""
-        if endpoint.origin in self._origins:
+        if endpoint.origin in self._origins or self._in_process:
             return True
         secure = all(origin.startswith("https:") for origin in self._origins)
         return not self._secret and (endpoint.origin.startswith("https:") or not secure)
@@ -133,7 +162,12 @@ class Calls:
 
         if endpoint.binding == JSONRPC:
             return JsonRpcTransport(self._http, endpoint)
-        return RestTransport(self._http, endpoint)
+        if endpoint.binding == HTTP_JSON:
+            return RestTransport(self._http, endpoint)
+        from keelbolt.client.grpc import GrpcTransport  # noqa: PLC0415 - an extra
+
+        # Other agents close a connection that is checked more often than every five minutes.
+        return GrpcTransport(self._http, endpoint, ping_seconds=self._idle if self._resumes else None)
 
     async def call(
         self,
@@ -176,7 +210,7 @@ class Calls:
         failed: list[Failed] = []
         for transport in untried(transports, failed):
             try:
-                options = Options(seconds, self._asked, key=key)
+                options = Options(seconds, self._asked, key=key, again=operation in READS)
                 answer = await transport.call(operation, make(transport.endpoint), options)
             except KeelboltError as error:
                 if not elsewhere(error):
@@ -234,7 +268,18 @@ class Calls:
                 return
         raise self._seen(failed[0][1]) from failed[0][1].__cause__
 
+    async def download(self, url: str) -> bytes:
+        """The bytes at a URL of the agent or of a trusted origin."""
+        if not self._in_process and origin_of(url) not in self._origins:
+            raise ValueError(f"the file is at {origin_of(url)}, which is not the agent's own; see trusted_origins")
+        reply = await self._http.ask("GET", url, again=True)
+        if reply.status != 200:
+            raise from_status(reply.status, reply.headers, url=url)
+        return reply.body
+
     async def close(self) -> None:
+        for transport in self._transports:
+            await transport.close()
         await self._http.close()
 
 
@@ -271,6 +316,14 @@ def _extensions(card: dict[str, Any]) -> set[str]:
     capabilities = card.get("capabilities")
     found = capabilities.get("extensions") if isinstance(capabilities, dict) else None
     return {str(each.get("uri")) for each in found if isinstance(each, dict)} if isinstance(found, list) else set()
+
+
+def _has_grpc() -> bool:
+    try:
+        require()
+    except MissingExtra:
+        return False
+    return True
 
 
 def origins_of(url: str, trusted: Sequence[str]) -> frozenset[str]:

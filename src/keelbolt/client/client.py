@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from urllib.parse import urljoin
 
 from keelbolt.client.address import check_url
 from keelbolt.client.backoff import Backoff, Reconnect
 from keelbolt.client.calls import Calls, origins_of
 from keelbolt.client.card_fetcher import AgentCardFetcher, Keys
 from keelbolt.client.credentials import AuthLike, Credentials
-from keelbolt.client.endpoints import HTTP_JSON, JSONRPC, Endpoint
+from keelbolt.client.endpoints import GRPC, HTTP_JSON, JSONRPC, Endpoint
 from keelbolt.client.events import Event
-from keelbolt.client.messages import Said, message_of, new_id
+from keelbolt.client.messages import Said, message_of, new_id, send_request
 from keelbolt.client.pages import TaskList
-from keelbolt.client.streams import Stream
+from keelbolt.client.streams import REFUSED, Stream
 from keelbolt.client.transport import Frame, Hints, Options
 from keelbolt.errors import KeelboltError
 from keelbolt.protocol.operations import Operation
@@ -39,10 +42,18 @@ from keelbolt.protocol.requests import (
     SubscribeToTaskRequest,
     TaskPage,
 )
-from keelbolt.protocol.types import Message, Metadata, Task, TaskState
+from keelbolt.protocol.types import Message, Metadata, Part, Task, TaskState
 from keelbolt.protocol.versions import Version
 
+if TYPE_CHECKING:
+    from keelbolt.client.asgi import App
+
+logger = logging.getLogger("keelbolt.client")
+
 R = TypeVar("R", bound=Request)
+
+POLL_SECONDS = (0.1, 2.0)  # between two looks at a task that was returned unfinished: first, and at most
+APP_URL = "http://localhost"
 
 
 class A2AClient:
@@ -62,15 +73,16 @@ class A2AClient:
 
     def __init__(
         self,
-        url: str,
+        url: str | None = None,
         *,
+        app: App | None = None,
         auth: AuthLike | None = None,
         timeout: float = 30.0,
         card_ttl: float = 300.0,
         headers: Mapping[str, str] | None = None,
         card: Mapping[str, Any] | None = None,
         card_keys: Keys | None = None,
-        bindings: Sequence[str] = (JSONRPC, HTTP_JSON),
+        bindings: Sequence[str] = (JSONRPC, HTTP_JSON, GRPC),
         versions: Sequence[str] = (Version.v1_0, Version.v0_3),
         extensions: Sequence[str] = (),
         trusted_origins: Sequence[str] = (),
@@ -84,16 +96,21 @@ class A2AClient:
         verify: Any = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._url = check_url(url)
+        if url is None and app is None:
+            raise ValueError("an agent has a url, or is an app")
+        self._url = check_url(APP_URL if url is None else url)
+        self._app = app
         self._credentials = Credentials(auth, headers)
         self._origins = origins_of(self._url, trusted_origins)
         self._timeout = timeout
         self._card_ttl = card_ttl
         self._card = card
         self._card_keys = card_keys
-        self._bindings = [name for name in bindings if name in (JSONRPC, HTTP_JSON)]
-        if len(self._bindings) != len(bindings) or not bindings:
-            raise ValueError(f"bindings are {JSONRPC} and {HTTP_JSON}")
+        if not bindings or any(name not in (JSONRPC, HTTP_JSON, GRPC) for name in bindings):
+            raise ValueError(f"bindings are {JSONRPC}, {HTTP_JSON} and {GRPC}")
+        # An app has no port for gRPC, and an auth of httpx2 works by HTTP alone.
+        http_alone = app is not None or self._credentials.httpx is not None
+        self._bindings = [name for name in bindings if name != GRPC or not http_alone]
         self._versions = [Version(version) for version in versions]
         self._extensions = extensions
         self._idle = idle_seconds
@@ -136,6 +153,7 @@ class A2AClient:
                 timeout=self._timeout,
                 idle_seconds=self._idle,
                 answer_bytes=self._max_answer_bytes,
+                app=self._app,
                 verify=self._verify,
             )
             if self._card is not None:
@@ -153,6 +171,9 @@ class A2AClient:
                 http,
                 fetcher,
                 secret=bool(self._credentials),
+                secure=self._url.startswith("https:"),
+                in_process=self._app is not None,
+                idle_seconds=self._idle,
                 origins=self._origins,
                 bindings=self._bindings,
                 versions=self._versions,
@@ -187,6 +208,7 @@ class A2AClient:
         message: Said,
         *,
         metadata: Metadata | None = None,
+        skill: str | None = None,
         context_id: str | None = None,
         task_id: str | None = None,
         message_id: str | None = None,
@@ -197,15 +219,20 @@ class A2AClient:
         push_config: PushConfig | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - the seconds are those of the request
     ) -> Task | Message:
-        """Send a message and wait for the answer, or, with ``return_immediately``, for the task that was made of it.
+        """Send a message and return the answer, or, with ``return_immediately``, the task that was made of it.
+
+        A task that the agent returns unfinished is loaded again until it is over or waits for its user, at most for
+        ``timeout`` seconds in all; then it is returned as it is. ``skill`` names the skill that is meant.
 
         Every attempt of this call carries the same ``Idempotency-Key`` (by default a random one). Where the agent knows
         repeats (a Keelbolt agent does), the message is sent again when the connection breaks; elsewhere only when
         nothing of it was sent.
         """
-        request = _sending(
+        ends = self._clock() + (timeout or self._timeout)
+        request = send_request(
             message_of(message, message_id=message_id, context_id=context_id, task_id=task_id),
             metadata=metadata,
+            skill=skill,
             return_immediately=return_immediately,
             history_length=history_length,
             accepted_output_modes=accepted_output_modes,
@@ -213,13 +240,29 @@ class A2AClient:
         )
         key = idempotency_key or new_id()
         answer = await self._opened().call(Operation.send_message, self._for(request), seconds=timeout, key=key)
-        return cast("Task | Message", answer)
+        if return_immediately or not isinstance(answer, Task):
+            return cast("Task | Message", answer)
+        return await self._finished(answer, ends, history_length)
+
+    async def _finished(self, task: Task, ends: float, history_length: int | None) -> Task:
+        """The task once it is over or waits for its user, or as it is at ``ends``."""
+        pause = POLL_SECONDS[0]
+        while not (task.status.state.terminal or task.status.state.paused) and (left := ends - self._clock()) > 0:
+            await asyncio.sleep(min(pause, left))
+            pause = min(2 * pause, POLL_SECONDS[1])
+            try:
+                task = await self.get_task(task.id, history_length=history_length)
+            except REFUSED as error:
+                logger.warning("task %s can't be loaded (%s); it is returned as it was", task.id, error)
+                return task
+        return task
 
     async def stream_message(
         self,
         message: Said,
         *,
         metadata: Metadata | None = None,
+        skill: str | None = None,
         context_id: str | None = None,
         task_id: str | None = None,
         message_id: str | None = None,
@@ -233,9 +276,10 @@ class A2AClient:
         When the connection breaks, the stream goes on by itself: see `Event.snapshot` for the one trace of it that
         there may be. An agent that does not stream gives one event, its answer.
         """
-        request = _sending(
+        request = send_request(
             message_of(message, message_id=message_id, context_id=context_id, task_id=task_id),
             metadata=metadata,
+            skill=skill,
             return_immediately=False,
             history_length=history_length,
             accepted_output_modes=accepted_output_modes,
@@ -245,7 +289,11 @@ class A2AClient:
         calls = self._opened()
         await calls.transports()
         if not calls.streams:
-            yield Event(await calls.call(Operation.send_message, self._for(request), key=key))
+            ends = self._clock() + self._timeout
+            answer = await calls.call(Operation.send_message, self._for(request), key=key)
+            if isinstance(answer, Task):
+                answer = await self._finished(answer, ends, history_length)
+            yield Event(answer, last=True)
             return
         stream = self._stream(calls, self._for(request), key=key)
         async with aclosing(stream.events()) as events:
@@ -277,7 +325,9 @@ class A2AClient:
 
         async def subscribed(
             task: str, last: str | None, hints: Hints
-        ) -> AbstractAsyncContextManager[AsyncGenerator[Frame, None]]:
+        ) -> AbstractAsyncContextManager[AsyncGenerator[Frame, None]] | None:
+            if last is None and await calls.only_polls():
+                return None
             options = Options(extensions=calls.asked_extensions, after=last, hints=hints)
             return calls.open(Operation.subscribe_to_task, self._made(SubscribeToTaskRequest, id=task), options)
 
@@ -369,6 +419,20 @@ class A2AClient:
         make = self._made(DeletePushConfigRequest, task_id=task_id, id=config_id)
         await self._opened().call(Operation.delete_push_config, make)
 
+    # ------------------------------------------------------------------------------------------------------- files
+
+    async def download(self, file: Part | str) -> bytes:
+        """The bytes of a file part, or of the URL of one, from the agent's origin or a trusted one.
+
+        Raises ValueError for a URL elsewhere, and A2AServerError if there is no such file.
+        """
+        if isinstance(file, Part) and file.raw is not None:
+            return file.raw
+        url = file.url if isinstance(file, Part) else file
+        if not url:
+            raise ValueError("this part is no file")
+        return await self._opened().download(urljoin(f"{self._url}/", url))
+
     # ---------------------------------------------------------------------------------------------------- requests
 
     def _made(self, kind: type[R], **given: Any) -> Callable[[Endpoint], R]:
@@ -390,29 +454,3 @@ class A2AClient:
             return request.model_copy(update=changes) if changes else request
 
         return make
-
-
-def _sending(
-    message: Message,
-    *,
-    metadata: Metadata | None,
-    return_immediately: bool,
-    history_length: int | None,
-    accepted_output_modes: Sequence[str],
-    push_config: PushConfig | None,
-) -> SendMessageRequest:
-    wanted: dict[str, Any] = {}
-    if return_immediately:
-        wanted["return_immediately"] = True
-    if history_length is not None:
-        wanted["history_length"] = history_length
-    if accepted_output_modes:
-        wanted["accepted_output_modes"] = list(accepted_output_modes)
-    if push_config is not None:
-        wanted["task_push_notification_config"] = push_config
-    given: dict[str, Any] = {"message": message}
-    if wanted:
-        given["configuration"] = SendConfiguration(**wanted)
-    if metadata is not None:
-        given["metadata"] = metadata
-    return SendMessageRequest(**given)

@@ -11,6 +11,7 @@ from keelbolt.protocol.versions import Version
 
 JSONRPC = "JSONRPC"
 HTTP_JSON = "HTTP+JSON"
+GRPC = "GRPC"
 MAX_INTERFACES = 50
 
 
@@ -25,25 +26,38 @@ class Endpoint:
 
     @property
     def origin(self) -> str:
-        """Where it is. What is no address on the web, such as host:port, is a place of its own."""
+        """Scheme, host and port; for a binding that is not spoken here, the URL as it is."""
         try:
             return origin_of(self.url)
         except ValueError:
             return self.url
 
 
-def endpoints(card: Mapping[str, Any]) -> list[Endpoint]:
-    """The interfaces that can be read: those of 1.0 first, then those that only the members of 0.3 name."""
+def endpoints(card: Mapping[str, Any], *, secure: bool = False) -> list[Endpoint]:
+    """The interfaces that can be read: those of 1.0 first, then those that only the members of 0.3 name.
+
+    gRPC addresses are often host:port alone; ``secure`` says whether TLS is spoken there.
+    """
     found: dict[Endpoint, None] = {}
-    for item in _objects(card.get("supportedInterfaces")):
-        version = _version(item.get("protocolVersion"))
-        _note(found, item.get("url"), item.get("protocolBinding"), version, item.get("tenant"))
-    if card.get("url") is not None:
-        version = _version(card.get("protocolVersion") or "0.3")
-        _note(found, card["url"], card.get("preferredTransport") or JSONRPC, version, None)
-        for item in _objects(card.get("additionalInterfaces")):
-            _note(found, item.get("url"), item.get("transport"), version, None)
+    for url, binding, version, tenant in _interfaces(card):
+        _note(found, url, binding, _version(version), tenant, secure=secure)
     return list(found)
+
+
+def offered(card: Mapping[str, Any]) -> list[str]:
+    """What the card offers, spoken here or not, for a message: "GRPC 1.0", …"""
+    found = {f"{str(binding)[:40]} {str(version)[:10]}": None for _, binding, version, _ in _interfaces(card)}
+    return list(found)
+
+
+def _interfaces(card: Mapping[str, Any]) -> Iterable[tuple[object, object, object, object]]:
+    for item in _objects(card.get("supportedInterfaces")):
+        yield item.get("url"), item.get("protocolBinding"), item.get("protocolVersion"), item.get("tenant")
+    if card.get("url") is not None:
+        version = card.get("protocolVersion") or "0.3"
+        yield card["url"], card.get("preferredTransport") or JSONRPC, version, None
+        for item in _objects(card.get("additionalInterfaces")):
+            yield item.get("url"), item.get("transport"), version, None
 
 
 def _objects(value: object) -> Iterable[dict[str, Any]]:
@@ -58,12 +72,26 @@ def _version(text: object) -> Version | None:
     return next((version for version in Version if version.value == short), None)
 
 
-def _note(found: dict[Endpoint, None], url: object, binding: object, version: Version | None, tenant: object) -> None:
+def _note(
+    found: dict[Endpoint, None],
+    url: object,
+    binding: object,
+    version: Version | None,
+    tenant: object,
+    *,
+    secure: bool,
+) -> None:
     if not isinstance(url, str) or not isinstance(binding, str) or version is None:
         return
-    if binding in (JSONRPC, HTTP_JSON):
+    if binding == GRPC:
+        scheme, mark, rest = url.rpartition("://")
+        url = f"{_SCHEMES.get(scheme, scheme) if mark else 'https' if secure else 'http'}://{rest}"
+    if binding in (JSONRPC, HTTP_JSON, GRPC):
         try:
             url = check_url(url) + ("/" if url.endswith("/") else "")
         except ValueError:
             return
     found[Endpoint(url, binding, version, tenant if isinstance(tenant, str) and tenant else None)] = None
+
+
+_SCHEMES = {"grpc": "http", "grpcs": "https", "dns": "http"}

@@ -1,25 +1,34 @@
-"""An event of a stream, as the one who follows it sees it."""
+"""An event of a stream as the caller gets it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from keelbolt.protocol.types import Artifact, Message, Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent
+from keelbolt.protocol.types import (
+    Artifact,
+    Message,
+    Role,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatusUpdateEvent,
+)
 
 Value = Task | Message | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """``value`` is what came; ``id`` is what `subscribe(task_id, after=id)` goes on after, where the agent has ids.
+    """``value`` is what the agent sent; `subscribe(task_id, after=id)` continues after ``id``, where the agent has ids.
 
     A ``snapshot`` is the whole task as it is now, in place of the events that led there: it replaces what was gathered
-    before, artifacts included. Every other event is new, and comes once.
+    before, artifacts included. Every other event is new, and comes once. The stream ends after the ``last`` event.
     """
 
     value: Value
     id: str | None = None
     snapshot: bool = False
+    last: bool = False
 
     @property
     def task(self) -> Task | None:
@@ -51,24 +60,29 @@ class Event:
 
     @property
     def text(self) -> str:
-        """The text in it: of a chunk, of a message, or all that a snapshot holds."""
+        """The text of a chunk or a message; of a task its artifacts, or `text_of` it once it is over or waits."""
         if self.artifact is not None:
-            return "".join(part.text for part in self.artifact.parts if part.text is not None)
+            return _joined(self.artifact)
         if isinstance(self.value, Task):
-            return text_of(self.value)
+            state = self.value.status.state
+            return text_of(self.value) if state.terminal or state.paused else _made(self.value)
         return self.message.text if self.message is not None else ""
-
-    @property
-    def last(self) -> bool:
-        """Nothing comes after it."""
-        return isinstance(self.value, Message) or (self.state is not None and self.state.terminal)
 
 
 def text_of(answer: Task | Message) -> str:
-    """All text that an agent answered: of its artifacts, or else of its message."""
+    """The text of an answer: of its artifacts, or else of its status, or else of the agent's last message."""
     if isinstance(answer, Message):
         return answer.text
-    chunks = ["".join(part.text for part in made.parts if part.text is not None) for made in answer.artifacts]
-    if any(chunks):
-        return "\n".join(filter(None, chunks))
-    return answer.status.message.text if answer.status.message is not None else ""
+    if made := _made(answer):
+        return made
+    if answer.status.message is not None and answer.status.message.text:
+        return answer.status.message.text
+    return next((said.text for said in reversed(answer.history) if said.role is Role.agent and said.text), "")
+
+
+def _made(task: Task) -> str:
+    return "\n".join(filter(None, map(_joined, task.artifacts)))
+
+
+def _joined(artifact: Artifact) -> str:
+    return "".join(part.text for part in artifact.parts if part.text is not None)

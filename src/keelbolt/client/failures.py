@@ -1,4 +1,8 @@
-"""From what an agent answers back to the exception that it means: by the reason of 1.0, else by the code."""
+"""From an agent's error answer to the exception that it means.
+
+The HTTP status decides first (401, 403, 429, and 502 to 504 without a reason of 1.0), then the reason of 1.0, then the
+code. Errors that are not about the request name the address that answered.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keelbolt import errors
+from keelbolt.client.address import place_of
 from keelbolt.errors import A2AConnectionError, A2AResponseError, A2AServerError, FieldViolation, KeelboltError
 from keelbolt.protocol.errors import TABLE
 from keelbolt.protocol.types import Json
@@ -27,18 +32,24 @@ for _kind, _row in TABLE.items():
 _OF_TASK = (errors.TaskNotFoundError, errors.TaskNotCancelableError)
 
 
-def from_jsonrpc(error: Json, *, status: int, headers: Mapping[str, str], task_id: str = "") -> KeelboltError:
+def from_jsonrpc(
+    error: Json, *, status: int, headers: Mapping[str, str], task_id: str = "", url: str = ""
+) -> KeelboltError:
     """The exception of a JSON-RPC error object."""
     if not isinstance(error, dict) or type(error.get("code")) is not int:
-        return A2AResponseError("the agent answered with an error that can't be read", status=status)
+        if status != 200:
+            return from_status(status, headers, url=url)
+        return A2AResponseError(f"{_at(url)}the agent answered with an error that can't be read", status=status)
     data = error.get("data")
     reason, metadata, violations = _details(data if isinstance(data, list) else [])
     kind = _BY_REASON.get(reason) or _BY_CODE.get(error["code"])
     words = _words(error.get("message"))
-    return _made(kind, words, error["code"], status, headers, metadata.get("taskId") or task_id, violations)
+    return _made(kind, words, error["code"], status, headers, metadata.get("taskId") or task_id, violations, url)
 
 
-def from_rest(body: Json, *, status: int, headers: Mapping[str, str], task_id: str = "") -> KeelboltError:
+def from_rest(
+    body: Json, *, status: int, headers: Mapping[str, str], task_id: str = "", url: str = ""
+) -> KeelboltError:
     """The exception of an HTTP error with a JSON body, of 1.0 or of 0.3."""
     code: int | None = None
     kind: type[KeelboltError] | None = None
@@ -52,17 +63,73 @@ def from_rest(body: Json, *, status: int, headers: Mapping[str, str], task_id: s
             reason, metadata, violations = _details(details if isinstance(details, list) else [])
             kind, words = _BY_REASON.get(reason), _words(error.get("message"))
         else:
-            code = body["code"] if type(body.get("code")) is int else None
+            # FastAPI wraps what an agent says in `detail`; of a request that it could not read it lists the places.
+            inner = body.get("detail")
+            said = inner if isinstance(inner, dict) else body
+            code = said["code"] if type(said.get("code")) is int else None
             kind = _BY_NAME.get(error) if isinstance(error, str) else None
-            kind, words = kind or _BY_CODE.get(code or 0), _words(body.get("message") or error)
-    return _made(kind, words, code, status, headers, metadata.get("taskId") or task_id, violations)
+            kind = kind or _BY_CODE.get(code or 0)
+            words = _words(said.get("message") or error)
+            if kind is None and code is None and words:
+                kind = _by_status_v03(status, task_id)
+            if isinstance(inner, list) and status in (400, 422):
+                kind, violations = errors.InvalidParamsError, _places(inner)
+    return _made(kind, words, code, status, headers, metadata.get("taskId") or task_id, violations, url)
 
 
-def from_status(status: int, headers: Mapping[str, str]) -> KeelboltError:
+def _by_status_v03(status: int, task_id: str) -> type[KeelboltError] | None:
+    """What the official server of 0.3 means over REST, where it says nothing but a sentence."""
+    if status == 404:
+        return errors.TaskNotFoundError if task_id else None
+    return {
+        409: errors.TaskNotCancelableError,
+        415: errors.ContentTypeNotSupportedError,
+        501: errors.UnsupportedOperationError,
+    }.get(status)
+
+
+def _places(found: list[Any]) -> list[FieldViolation]:
+    return [
+        FieldViolation(".".join(str(step) for step in one.get("loc") or ())[:MAX_WORDS], _words(one.get("msg")))
+        for one in found[:MAX_VIOLATIONS]
+        if isinstance(one, dict) and isinstance(one.get("loc") or [], list)
+    ]
+
+
+def from_grpc(
+    code: str, words: str, details: list[Any], *, headers: Mapping[str, str], task_id: str = "", url: str = ""
+) -> KeelboltError:
+    """The exception of a gRPC status; 0.3 puts the name of an error before its words."""
+    reason, metadata, violations = _details(details)
+    name, _, rest = words.partition(": ")
+    kind = _BY_REASON.get(reason)
+    if kind is None and name in _BY_NAME:
+        kind, words = _BY_NAME[name], rest
+    if kind is None:
+        kind = _BY_GRPC.get(code)
+        if code == "UNAVAILABLE":
+            sent = not any(told in words for told in _NOT_CONNECTED)
+            what = "the connection to the agent broke" if sent else "can't connect. Is the agent running?"
+            return A2AConnectionError(f"{_at(url)}{what}", sent=sent)
+        if code == "NOT_FOUND" and task_id:
+            kind = errors.TaskNotFoundError
+    status = {"UNAUTHENTICATED": 401, "PERMISSION_DENIED": 403, "RESOURCE_EXHAUSTED": 429, "INTERNAL": 500}.get(code, 0)
+    if status == 429 and reason and kind is not None:
+        status = 0  # a message or a header that is too large
+    text = _words(words) or code
+    return _made(kind, text, None, status, headers, metadata.get("taskId") or task_id, violations, url)
+
+
+_NOT_CONNECTED = ("failed to connect", "Connection refused", "DNS resolution", "errors resolving")
+_BY_GRPC: dict[str, type[KeelboltError]] = {
+    "UNIMPLEMENTED": errors.MethodNotFoundError,
+    "INVALID_ARGUMENT": errors.InvalidParamsError,
+}
+
+
+def from_status(status: int, headers: Mapping[str, str], *, url: str = "") -> KeelboltError:
     """The exception of an HTTP answer whose body says nothing that can be read."""
-    if status in GATEWAY:
-        return A2AConnectionError(f"the agent can't be reached: its proxy answered HTTP {status}")
-    return _made(None, "", None, status, headers, "", [])
+    return _made(None, "", None, status, headers, "", [], url)
 
 
 def _made(
@@ -73,15 +140,21 @@ def _made(
     headers: Mapping[str, str],
     task_id: str,
     violations: list[FieldViolation],
+    url: str,
 ) -> KeelboltError:
-    if status == 401:
+    at = _at(url)
+    if status in (401, 403):
         kind = errors.CredentialsRefused
-    elif kind is None:
-        kind = {403: errors.CredentialsRefused, 429: errors.RateLimitedError, 503: errors.BusyError}.get(status)
+    elif status == 429 and not (kind is not None and issubclass(kind, errors.BusyError)):
+        kind = errors.RateLimitedError
+    elif kind is None and status == 503 and (words or "retry-after" in headers):
+        kind = errors.BusyError
+    elif kind is None and status in GATEWAY:
+        return A2AConnectionError(f"{at}the agent can't be reached: its proxy answered HTTP {status}")
     if kind is None:
         if not words and code is None:
-            return A2AResponseError(f"the agent answered HTTP {status}, and nothing of A2A", status=status)
-        return A2AServerError(words or "the agent failed, and does not say why", code=code, status=status)
+            return A2AResponseError(f"{at}the agent answered HTTP {status}, and nothing of A2A", status=status)
+        return A2AServerError(f"{at}{words or 'the agent failed, without a reason'}", code=code, status=status)
     if kind in _OF_TASK:
         return kind(task_id, None, words or None)
     if issubclass(kind, errors.ConcurrencyError):
@@ -91,9 +164,13 @@ def _made(
     if kind is errors.SkillNotFoundError:
         return errors.SkillNotFoundError(words.removeprefix("Skill not found: ") or None)
     if issubclass(kind, errors.BusyError):
-        return kind(words or None, retry_after=_seconds(headers))
+        return kind(f"{at}{words or kind.__doc__}", retry_after=_seconds(headers))
     if issubclass(kind, errors.AuthenticationFailed):
-        return kind(words or None, challenge=headers.get("www-authenticate", "")[:MAX_WORDS] or "Bearer")
+        if status == 403:
+            words = words or "this caller may not do that (HTTP 403)"
+        return kind(
+            f"{at}{words}" if words else None, challenge=headers.get("www-authenticate", "")[:MAX_WORDS] or "Bearer"
+        )
     return kind(words or None)
 
 
@@ -113,6 +190,10 @@ def _details(details: list[Any]) -> tuple[str, dict[str, str], list[FieldViolati
             if isinstance(one, dict)
         ]
     return reason, metadata, violations
+
+
+def _at(url: str) -> str:
+    return f"{place_of(url)}: " if url else ""
 
 
 def _words(text: object) -> str:

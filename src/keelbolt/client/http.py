@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from typing import Any
 import httpx2
 from pydantic_core import from_json
 
-from keelbolt.client.address import origin_of
+from keelbolt.client.address import origin_of, place_of
+from keelbolt.client.asgi import App, AsgiTransport
 from keelbolt.client.credentials import Credentials
 from keelbolt.errors import A2AConnectionError, A2AResponseError, A2ATimeoutError, KeelboltError
 from keelbolt.protocol.types import Json
@@ -25,6 +27,7 @@ from keelbolt.protocol.types import Json
 CONNECT_SECONDS = 10.0
 IDLE_CONNECTION_SECONDS = 3.0  # servers close theirs after 5: a request must not meet that moment
 
+BROKEN = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError, httpx2.CloseError)
 NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 BASE_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "keelbolt"}
 """Not compressed: a few bytes must not become many."""
@@ -37,6 +40,7 @@ class Reply:
     status: int
     headers: Mapping[str, str]
     body: bytes
+    url: str = ""
 
     @property
     def content_type(self) -> str:
@@ -56,7 +60,7 @@ def read_json(body: bytes, *, status: int | None = None) -> Json:
 
 
 class Http:
-    """A pool of connections. ``origins`` are those that may see the credentials."""
+    """A pool of connections, or an ASGI ``app`` in their place. ``origins`` are those that may see the credentials."""
 
     def __init__(
         self,
@@ -67,15 +71,18 @@ class Http:
         idle_seconds: float = 60.0,
         answer_bytes: int = 32 * 1024 * 1024,
         client: httpx2.AsyncClient | None = None,
+        app: App | None = None,
         verify: Any = True,
     ) -> None:
         self._credentials = credentials or Credentials()
+        self._app = None if app is None else AsgiTransport(app)
         self._origins = origins
         self.timeout = timeout
         self._idle = idle_seconds
         self.answer_bytes = answer_bytes
         self._owned = client is None
         self._client = client or httpx2.AsyncClient(
+            transport=self._app,
             verify=_authorities() if verify is True else verify,
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
             limits=httpx2.Limits(
@@ -96,21 +103,39 @@ class Http:
         body: bytes | None = None,
         seconds: float | None = None,
         limit: int | None = None,
+        again: bool = False,
     ) -> Reply:
-        """Send a request and read its answer. Raises A2AConnectionError, A2ATimeoutError or A2AResponseError."""
+        """Send a request and read its answer. Raises A2AConnectionError, A2ATimeoutError or A2AResponseError.
+
+        With ``again`` the request may arrive twice: it is repeated once when the connection breaks, as a connection
+        does that was kept alive and that the agent closed at the same moment.
+        """
         seconds = seconds or self.timeout
+        limit = self.answer_bytes if limit is None else limit
         try:
             async with asyncio.timeout(seconds):
-                response = await self._send(method, url, headers, body, seconds, read_seconds=None)
                 try:
-                    content = await _content(response, self.answer_bytes if limit is None else limit)
-                finally:
-                    await response.aclose()
+                    return await self._answer(method, url, headers, body, seconds, limit)
+                except BROKEN:
+                    if not again:
+                        raise
+                return await self._answer(method, url, headers, body, seconds, limit)
         except TimeoutError:
-            raise A2ATimeoutError(f"the agent did not answer within {seconds:g} seconds") from None
+            raise A2ATimeoutError(f"{place_of(url)}: the agent did not answer within {seconds:g} seconds") from None
         except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
-            raise connection_error(error) from error
-        return Reply(response.status_code, response.headers, content)
+            raise connection_error(error, url) from error
+
+    async def _answer(
+        self, method: str, url: str, headers: Mapping[str, str] | None, body: bytes | None, seconds: float, limit: int
+    ) -> Reply:
+        response = await self._send(method, url, headers, body, seconds, read_seconds=None)
+        try:
+            content = await _content(response, limit)
+        finally:
+            await response.aclose()
+        if response.status_code >= 500 and (stream := response.extensions.get("network_stream")) is not None:
+            await stream.aclose()  # servers often close such a connection, and the next request would meet that
+        return Reply(response.status_code, response.headers, content, url)
 
     @contextlib.asynccontextmanager
     async def listen(
@@ -124,13 +149,13 @@ class Http:
             async with asyncio.timeout(max(self.timeout, self._idle)):
                 response = await self._send(method, url, headers, body, self.timeout, read_seconds=self._idle)
         except TimeoutError:
-            raise A2ATimeoutError("the agent did not open the stream in time") from None
+            raise A2ATimeoutError(f"{place_of(url)}: the agent did not open the stream in time") from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise connection_error(error) from error
+            raise connection_error(error, url) from error
         try:
-            reply = Reply(response.status_code, response.headers, b"")
+            reply = Reply(response.status_code, response.headers, b"", url)
             if response.status_code == 200 and reply.content_type == "text/event-stream":
-                yield _blocks(response)
+                yield _blocks(response, url)
             else:
                 try:
                     async with asyncio.timeout(self.timeout):
@@ -138,10 +163,17 @@ class Http:
                 except TimeoutError:
                     raise A2ATimeoutError from None
                 except (httpx2.HTTPError, httpx2.StreamError) as error:
-                    raise connection_error(error) from error
-                yield Reply(response.status_code, response.headers, content)
+                    raise connection_error(error, url) from error
+                yield Reply(response.status_code, response.headers, content, url)
         finally:
             await response.aclose()
+
+    async def add_credentials(self, headers: dict[str, str], url: str) -> bool:
+        """Add the credentials if this URL may see them, and return whether it may."""
+        trusted = bool(self._credentials) and (self._app is not None or origin_of(url) in self._origins)
+        if trusted:
+            await self._credentials.apply(headers)
+        return trusted
 
     async def _send(
         self,
@@ -154,9 +186,7 @@ class Http:
         read_seconds: float | None,
     ) -> httpx2.Response:
         headers = {**BASE_HEADERS, **(given or {})}
-        trusted = bool(self._credentials) and origin_of(url) in self._origins
-        if trusted:
-            await self._credentials.apply(headers)
+        trusted = await self.add_credentials(headers, url)
         timeout = httpx2.Timeout(
             connect=min(CONNECT_SECONDS, seconds), read=read_seconds, write=seconds, pool=CONNECT_SECONDS
         )
@@ -207,20 +237,36 @@ async def _content(response: httpx2.Response, limit: int) -> bytes:
     return bytes(content)
 
 
-async def _blocks(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
+async def _blocks(response: httpx2.Response, url: str) -> AsyncGenerator[bytes, None]:
     try:
         async for block in response.aiter_raw():
             yield block
     except (httpx2.HTTPError, httpx2.StreamError) as error:
-        raise connection_error(error) from error
+        raise connection_error(error, url) from error
 
 
-def connection_error(error: Exception) -> A2AConnectionError:
-    """What went wrong, without the words of a library in front of it."""
+def connection_error(error: Exception, url: str) -> A2AConnectionError:
+    """What went wrong at which address, in our words."""
+    place = place_of(url)
     if isinstance(error, NOT_SENT):
         slow = isinstance(error, httpx2.TimeoutException)
         kind: type[A2AConnectionError] = A2ATimeoutError if slow else A2AConnectionError
-        return kind("the agent can't be reached; is it running, and is the address right?", sent=False)
+        reason = "no connection in time" if slow else _reason(error)
+        return kind(f"{place}: {reason}. Is the agent running, and is the address right?", sent=False)
     if isinstance(error, httpx2.TimeoutException):
-        return A2ATimeoutError("nothing came from the agent for too long")
-    return A2AConnectionError("the connection to the agent broke")
+        return A2ATimeoutError(f"{place}: nothing came from the agent for too long")
+    return A2AConnectionError(f"{place}: the connection to the agent broke")
+
+
+def _reason(error: BaseException) -> str:
+    """Why there is no connection, as the operating system puts it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, ConnectionRefusedError):
+            return "connection refused"
+        if isinstance(seen, socket.gaierror):
+            return "the name is not known"
+        if isinstance(seen, ssl.SSLCertVerificationError):
+            return f"the certificate is not accepted ({seen.verify_message})"
+        seen = seen.__cause__ or seen.__context__
+    return "can't connect"

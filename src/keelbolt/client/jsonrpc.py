@@ -11,13 +11,15 @@ from keelbolt.client.endpoints import Endpoint
 from keelbolt.client.failures import from_jsonrpc, from_status
 from keelbolt.client.http import Http, Reply, read_json
 from keelbolt.client.sse import Parser
-from keelbolt.client.transport import Frame, Options, codec_of, decode_answer, request_headers, understood
+from keelbolt.client.transport import Frame, Options, codec_of, decode_answer, request_headers, task_id_of, understood
 from keelbolt.errors import A2AResponseError
 from keelbolt.protocol import jsonrpc
 from keelbolt.protocol.operations import NAMES_V03, Operation
 from keelbolt.protocol.requests import Request
 from keelbolt.protocol.types import Json
 from keelbolt.protocol.versions import Version
+
+_NO_RESULT = Operation.delete_push_config  # its result is null, which some agents leave out
 
 
 class JsonRpcTransport:
@@ -29,11 +31,17 @@ class JsonRpcTransport:
         self._codec = codec_of(endpoint.version)
         self._ids = count(1)
 
+    async def close(self) -> None:
+        """Its connections belong to ``http``."""
+
     async def call(self, operation: Operation, request: Request, options: Options) -> Any:
         number, body = self._body(operation, request)
         headers = request_headers(self.endpoint.version, options)
-        reply = await self._http.ask("POST", self.endpoint.url, headers=headers, body=body, seconds=options.seconds)
-        return decode_answer(self._codec, operation, _result(_value(reply), number, reply, _task_id(request)))
+        reply = await self._http.ask(
+            "POST", self.endpoint.url, headers=headers, body=body, seconds=options.seconds, again=options.again
+        )
+        result = _result(_value(reply), number, reply, task_id_of(request), nothing=operation is _NO_RESULT)
+        return decode_answer(self._codec, operation, result)
 
     @asynccontextmanager
     async def stream(
@@ -44,7 +52,7 @@ class JsonRpcTransport:
         headers["Accept"] = "text/event-stream"
         async with (
             self._http.listen("POST", self.endpoint.url, headers=headers, body=body) as opened,
-            aclosing(self._frames(opened, number, _task_id(request), options)) as frames,
+            aclosing(self._frames(opened, number, task_id_of(request), options)) as frames,
         ):
             yield frames
 
@@ -56,12 +64,12 @@ class JsonRpcTransport:
             yield Frame(understood(self._codec.decode_event, value))
             return
         parser = Parser(self._http.answer_bytes)
-        none = Reply(200, {}, b"")
+        none = Reply(200, {}, b"", self.endpoint.url)
         async with aclosing(opened):
             async for block in opened:
                 for event in parser.feed(block):
                     value = _result(read_json(event.data), number, none, task_id)
-                    yield Frame(understood(self._codec.decode_event, value), event.id)
+                    yield Frame(understood(self._codec.decode_event, value), event.id or None)
                 options.hints.retry_seconds = parser.retry_seconds or 0.0
 
     def _body(self, operation: Operation, request: Request) -> tuple[int, bytes]:
@@ -76,22 +84,19 @@ def _value(reply: Reply) -> Json:
     except A2AResponseError:
         if reply.status == 200:
             raise
-        raise from_status(reply.status, reply.headers) from None
+        raise from_status(reply.status, reply.headers, url=reply.url) from None
 
 
-def _result(value: Json, number: int, reply: Reply, task_id: str) -> Json:
-    """The result in an answer. Raises what its error means."""
+def _result(value: Json, number: int, reply: Reply, task_id: str, *, nothing: bool = False) -> Json:
+    """The result in an answer; ``nothing``: the answer may have none. Raises what its error means."""
     if isinstance(value, dict):
         if value.get("error") is not None:
-            raise from_jsonrpc(value["error"], status=reply.status, headers=reply.headers, task_id=task_id)
-        if reply.status == 200 and value.get("jsonrpc") == "2.0" and "result" in value:
+            status, headers = reply.status, reply.headers
+            raise from_jsonrpc(value["error"], status=status, headers=headers, task_id=task_id, url=reply.url)
+        if reply.status == 200 and value.get("jsonrpc") == "2.0" and ("result" in value or nothing):
             if value.get("id") not in (number, str(number)):
                 raise A2AResponseError("the agent answered another request than the one that was sent")
-            return value["result"]
+            return value.get("result")
     if reply.status != 200:
-        raise from_status(reply.status, reply.headers)
+        raise from_status(reply.status, reply.headers, url=reply.url)
     raise A2AResponseError("the agent answered with JSON that is no answer of JSON-RPC")
-
-
-def _task_id(request: Request) -> str:
-    return getattr(request, "task_id", None) or getattr(request, "id", None) or ""

@@ -8,8 +8,8 @@ from typing import Any
 
 from keelbolt.errors import InvalidParamsError
 from keelbolt.protocol.operations import Operation
-from keelbolt.protocol.requests import SendMessageRequest
-from keelbolt.protocol.types import Message, Part, Role
+from keelbolt.protocol.requests import PushConfig, SendConfiguration, SendMessageRequest
+from keelbolt.protocol.types import Message, Metadata, Part, Role
 from keelbolt.protocol.validation import validate
 
 Said = str | Message | Mapping[str, Any] | Sequence[Part]
@@ -51,3 +51,34 @@ def _from_dict(given: dict[str, Any]) -> Message:
         assert isinstance(request, SendMessageRequest)
         return request.message
     return validate(Message, given)
+
+
+def send_request(
+    message: Message,
+    *,
+    metadata: Metadata | None,
+    skill: str | None,
+    return_immediately: bool,
+    history_length: int | None,
+    accepted_output_modes: Sequence[str],
+    push_config: PushConfig | None,
+) -> SendMessageRequest:
+    """The request that sends a message. The skill is named in both metadata: agents differ in where they look."""
+    if skill is not None:
+        message = message.model_copy(update={"metadata": {"skillId": skill, **(message.metadata or {})}})
+        metadata = {"skillId": skill, **(metadata or {})}
+    wanted: dict[str, Any] = {}
+    if return_immediately:
+        wanted["return_immediately"] = True
+    if history_length is not None:
+        wanted["history_length"] = history_length
+    if accepted_output_modes:
+        wanted["accepted_output_modes"] = list(accepted_output_modes)
+    if push_config is not None:
+        wanted["task_push_notification_config"] = push_config
+    given: dict[str, Any] = {"message": message}
+    if wanted:
+        given["configuration"] = SendConfiguration(**wanted)
+    if metadata is not None:
+        given["metadata"] = metadata
+    return SendMessageRequest(**given)

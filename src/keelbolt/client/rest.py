@@ -1,4 +1,9 @@
-"""The HTTP+JSON binding: paths, queries and bodies; 0.3 has the same under /v1, in the JSON of its protobuf."""
+"""The HTTP+JSON binding: paths, queries and bodies; 0.3 has the same under /v1.
+
+Agents of 0.3 speak one of two dialects there: the JSON of the protobuf (`content`, ROLE_USER: the official SDK), or the
+plain JSON of JSON-RPC (`parts`, `kind`; subscribing is a POST: a2akit). Answers are read in both. A request goes out in
+the first; when the agent can't read it, and so did nothing, it goes out in the second, and so do all that follow.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,14 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from pydantic_core import to_json
+
 from keelbolt.client.endpoints import Endpoint
 from keelbolt.client.failures import from_rest, from_status
 from keelbolt.client.http import Http, Reply, read_json
 from keelbolt.client.sse import Parser
-from keelbolt.client.transport import Frame, Options, decode_answer, request_headers, understood
-from keelbolt.errors import A2AResponseError
+from keelbolt.client.transport import Frame, Options, decode_answer, request_headers, task_id_of, understood
+from keelbolt.errors import A2AResponseError, InvalidParamsError, InvalidRequestError, KeelboltError
 from keelbolt.protocol import v03, v03_proto, v1
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import (
@@ -28,6 +35,7 @@ from keelbolt.protocol.requests import (
     SubscribeToTaskRequest,
 )
 from keelbolt.protocol.types import Json
+from keelbolt.protocol.v03_values import STATES, push_config_down
 from keelbolt.protocol.versions import Version
 
 _NOT_IN_QUERY = {"tenant", "id", "taskId"}
@@ -41,29 +49,57 @@ class RestTransport:
         self._http = http
         self._v1 = endpoint.version is Version.v1_0
         self._codec: Any = v1 if self._v1 else _Either
+        self._plain = False  # of 0.3: the dialect that is JSON-RPC's
         base = endpoint.url.rstrip("/")
         self._base = base if self._v1 or base.endswith("/v1") else f"{base}/v1"
 
+    async def close(self) -> None:
+        """Its connections belong to ``http``."""
+
     async def call(self, operation: Operation, request: Request, options: Options) -> Any:
-        method, url, body = self._request(operation, request)
         headers = request_headers(self.endpoint.version, options)
-        reply = await self._http.ask(method, url, headers=headers, body=body, seconds=options.seconds)
+        while True:
+            method, url, body = self._request(operation, request)
+            reply = await self._http.ask(
+                method, url, headers=headers, body=body, seconds=options.seconds, again=options.again
+            )
+            if not self._other_dialect(reply, request):
+                break
         if reply.status == 204 or (reply.status == 200 and operation is Operation.delete_push_config):
             return None
-        return decode_answer(self._codec, operation, _value(reply, _task_id(request)))
+        return decode_answer(self._codec, operation, _value(reply, task_id_of(request)))
 
     @asynccontextmanager
     async def stream(
         self, operation: Operation, request: Request, options: Options
     ) -> AsyncIterator[AsyncGenerator[Frame, None]]:
-        method, url, body = self._request(operation, request)
         headers = request_headers(self.endpoint.version, options)
         headers["Accept"] = "text/event-stream"
-        async with (
-            self._http.listen(method, url, headers=headers, body=body) as opened,
-            aclosing(self._frames(opened, _task_id(request), options)) as frames,
-        ):
-            yield frames
+        while True:
+            method, url, body = self._request(operation, request)
+            async with self._http.listen(method, url, headers=headers, body=body) as opened:
+                if isinstance(opened, Reply) and self._other_dialect(opened, request):
+                    continue
+                async with aclosing(self._frames(opened, task_id_of(request), options)) as frames:
+                    yield frames
+                    return
+
+    def _other_dialect(self, reply: Reply, request: Request) -> bool:
+        """Whether the agent could not read the request in the first dialect of 0.3; from now on it gets the second."""
+        if self._v1 or self._plain:
+            return False
+        if isinstance(request, SubscribeToTaskRequest):
+            self._plain = reply.status == 405
+            return self._plain
+        if not isinstance(request, SendMessageRequest | CreatePushConfigRequest) or reply.status not in (400, 422):
+            return False
+        try:
+            _value(reply, task_id_of(request))
+        except (InvalidParamsError, InvalidRequestError):
+            self._plain = True
+        except KeelboltError:
+            return False
+        return self._plain
 
     async def _frames(
         self, opened: Reply | AsyncGenerator[bytes, None], task_id: str, options: Options
@@ -77,9 +113,18 @@ class RestTransport:
                 for event in parser.feed(block):
                     value = read_json(event.data)
                     if isinstance(value, dict) and value.get("error") is not None:
-                        raise from_rest(value, status=_status(value), headers={}, task_id=task_id)
-                    yield Frame(understood(self._codec.decode_event, value), event.id)
+                        raise from_rest(
+                            value, status=_status(value), headers={}, task_id=task_id, url=self.endpoint.url
+                        )
+                    yield Frame(understood(self._codec.decode_event, value), event.id or None)
                 options.hints.retry_seconds = parser.retry_seconds or 0.0
+
+    def _encode(self, request: SendMessageRequest | CreatePushConfigRequest) -> bytes:
+        if self._v1:
+            return v1.encode_request(request)
+        if self._plain and isinstance(request, CreatePushConfigRequest):
+            return to_json(push_config_down(request.config.model_dump(mode="json", by_alias=True, exclude_none=True)))
+        return v03.encode_request(request) if self._plain else v03_proto.encode_request(request)
 
     def _request(self, operation: Operation, request: Request) -> tuple[str, str, bytes | None]:
         """Method, URL and body. A tenant is the first part of the path."""
@@ -90,20 +135,21 @@ class RestTransport:
         match request:
             case SendMessageRequest():
                 name = "stream" if operation is Operation.send_streaming_message else "send"
-                body = v1.encode_request(request) if self._v1 else v03_proto.encode_request(request)
-                return "POST", f"{base}/message:{name}", body
+                return "POST", f"{base}/message:{name}", self._encode(request)
             case GetTaskRequest():
                 return "GET", _task(tasks, request.id) + _query(request), None
             case ListTasksRequest():
-                return "GET", tasks + _query(request), None
+                query = _query(request)
+                if self._plain and request.status is not None:
+                    query = query.replace(request.status.value, STATES[request.status.value])
+                return "GET", tasks + query, None
             case CancelTaskRequest():
                 body = b"{}" if request.metadata is None else v1.encode_request(request)
                 return "POST", _task(tasks, request.id) + ":cancel", body
             case SubscribeToTaskRequest():
-                return "GET", _task(tasks, request.id) + ":subscribe", None
+                return "POST" if self._plain else "GET", _task(tasks, request.id) + ":subscribe", None
             case CreatePushConfigRequest():
-                body = v1.encode_request(request) if self._v1 else v03_proto.encode_request(request)
-                return "POST", _configs(tasks, request.task_id), body
+                return "POST", _configs(tasks, request.task_id), self._encode(request)
             case ListPushConfigsRequest():
                 return "GET", _configs(tasks, request.task_id) + _query(request), None
             case GetPushConfigRequest():
@@ -157,9 +203,9 @@ def _value(reply: Reply, task_id: str) -> Json:
     except A2AResponseError:
         if reply.status == 200:
             raise
-        raise from_status(reply.status, reply.headers) from None
+        raise from_status(reply.status, reply.headers, url=reply.url) from None
     if reply.status not in (200, 201):
-        raise from_rest(value, status=reply.status, headers=reply.headers, task_id=task_id)
+        raise from_rest(value, status=reply.status, headers=reply.headers, task_id=task_id, url=reply.url)
     return value
 
 
@@ -177,7 +223,3 @@ def _query(request: Request) -> str:
 
 def _plain(value: Any) -> str:
     return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
-
-
-def _task_id(request: Request) -> str:
-    return getattr(request, "task_id", None) or getattr(request, "id", None) or ""

@@ -1,8 +1,10 @@
-"""Streams that go on: a broken connection is opened again, and nothing is lost, repeated or passed over in silence.
+"""Streams that continue after a break, without losing or repeating what the caller gathers.
 
-With an agent whose events have ids (its card declares the resume extension), a stream goes on after the last event
-that came. With any other agent it goes on as the specification says: subscribing gives the task as it is now, which is
-passed on as a *snapshot*; the events that led there can't be had.
+With an agent whose events have ids (its card declares the resume extension), a stream continues after the last event
+that came. Every other agent is also sent the last id, if it gave one. Unless it continues with exactly the next number,
+the stream goes on with the task as it is now, passed on as a *snapshot*, and ends with another one: events that were
+lost or sent twice in between are corrected there. Where an agent does not take up a stream at all, the task is loaded
+again and again until it is over.
 """
 
 from __future__ import annotations
@@ -18,11 +20,15 @@ from keelbolt.client.transport import Frame, Hints
 from keelbolt.errors import (
     A2AConnectionError,
     A2AResponseError,
+    A2AServerError,
     BusyError,
+    InvalidParamsError,
     KeelboltError,
+    MethodNotFoundError,
     TaskNotFoundError,
     UnsupportedOperationError,
 )
+from keelbolt.protocol.requests import StreamEvent
 from keelbolt.protocol.types import Message, Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent
 from keelbolt.protocol.versions import Version
 
@@ -30,19 +36,25 @@ logger = logging.getLogger("keelbolt.client")
 
 Frames = AbstractAsyncContextManager[AsyncGenerator[Frame, None]]
 
+POLL_SECONDS = 2.0  # at most, between two looks at a task
+
+REFUSED = (A2AServerError, InvalidParamsError, MethodNotFoundError, TaskNotFoundError, UnsupportedOperationError)
+"""What agents answer to a subscription that they don't take: the task is over, or they have no subscriptions."""
+
 
 class Stream:
     """One task, followed until it is over or waits for its user.
 
-    ``send`` opens it by sending the message (None: it begins by subscribing), ``subscribe`` goes on after an id,
-    ``get`` loads the task. ``resumes``: the agent has ids; ``again``: a message may be sent twice.
+    ``send`` opens it by sending the message (None: it begins by subscribing), ``subscribe`` continues after an id
+    (None: the agent has no subscriptions that can be relied on), ``get`` loads the task. ``resumes``: the agent has
+    ids; ``again``: a message may be sent twice.
     """
 
     def __init__(
         self,
         *,
         send: Callable[[Hints], Awaitable[Frames]] | None,
-        subscribe: Callable[[str, str | None, Hints], Awaitable[Frames]],
+        subscribe: Callable[[str, str | None, Hints], Awaitable[Frames | None]],
         get: Callable[[str], Awaitable[Task]],
         resumes: bool,
         again: bool,
@@ -61,7 +73,9 @@ class Stream:
         self.task_id = task_id
         self.last_id = after
         self._state: TaskState | None = None
-        self._over = False
+        self._lossy = False  # events may have been lost or repeated: the end is a snapshot
+        self._complete = False
+        self._shown: object = None
         self._connections = 0
         self._hints = Hints()
 
@@ -69,31 +83,33 @@ class Stream:
         """Every event, once. Raises what the agent answers, or A2AConnectionError once it was away for too long."""
         while True:
             cause: Exception
-            came = False
             try:
                 async with aclosing(self._connection()) as events:
                     async for event in events:
-                        came = True
-                        if not event.snapshot:
-                            self._backoff.progress()
+                        self._note_progress(event)
                         yield event
-                        if self._over:
+                        if event.last:
                             return
             except (A2AConnectionError, BusyError) as error:
                 if self.task_id is None and not self._may_send_again(error):
                     raise
-                if self._state is TaskState.input_required:
-                    return  # nothing more was to come
                 cause = error
             else:
-                if self._state is not None and self._state.paused:
-                    return
-                if not came and self.task_id is not None and await self._nothing_follows(self.task_id):
+                if self._complete or (self._state is not None and self._state.paused):
                     return
                 if self.task_id is None and not self._again:
                     raise A2AResponseError("the agent ended the stream without a word")
                 cause = A2AConnectionError("the agent ended the stream before the task was over")
             await self._pause(cause)
+
+    def _note_progress(self, event: Event) -> None:
+        """A snapshot that shows nothing new is no progress."""
+        if not event.snapshot:
+            self._backoff.progress()
+        elif event.value != self._shown:
+            if self._shown is not None:
+                self._backoff.progress()
+            self._shown = event.value
 
     def _may_send_again(self, error: Exception) -> bool:
         if isinstance(error, BusyError) or not getattr(error, "sent", True):
@@ -101,19 +117,12 @@ class Stream:
             return True
         return self._again
 
-    async def _nothing_follows(self, task_id: str) -> bool:
-        """Whether the agent ended the stream at once since the task was over at the event that came last."""
-        try:
-            return self._resumes and (await self._get(task_id)).status.state.terminal
-        except (A2AConnectionError, BusyError):
-            return False
-
     async def _pause(self, cause: Exception) -> None:
         at_least = max(self._hints.retry_seconds, float(getattr(cause, "retry_after", 0)))
         seconds = self._backoff.next(at_least)
         if seconds is None:
             raise cause
-        level = logging.WARNING if self._tell is None else logging.INFO  # who is told has no need of the log
+        level = logging.WARNING if self._tell is None else logging.INFO  # the callback reports it
         logger.log(level, "a stream broke (%s); connecting again in %.1f seconds", cause, seconds)
         if self._tell is not None:
             self._tell(Reconnect(cause, self._backoff.attempt, seconds, self.task_id))
@@ -124,85 +133,166 @@ class Stream:
         first_connection = self._connections == 0
         self._connections += 1
         self._hints = Hints()
+        sends = self.task_id is None
+        opening: Frames | None
         if self.task_id is None:
             assert self._send is not None
-            opening, sends = await self._send(self._hints), True
+            opening = await self._send(self._hints)
         else:
-            after = self.last_id if self._resumes else None
-            opening, sends = await self._subscribe(self.task_id, after, self._hints), False
+            opening = await self._subscribe(self.task_id, self.last_id, self._hints)
+        if opening is None:
+            async with aclosing(self._polled(None)) as several:
+                async for event in several:
+                    yield event
+            return
+        refusal: KeelboltError | None = None
         first = True
         try:
             async with opening as frames:
                 async for frame in frames:
-                    if first and not sends and not first_connection and not self._continues(frame):
-                        async with aclosing(self._caught_up(frame)) as several:
-                            async for each in several:
-                                yield each
+                    if first and not sends:
+                        passed = self._begun(frame)
                     else:
                         answers = sends and first_connection and first  # to the message: the task as it begins
-                        event = self._taken(frame, snapshot=not answers, first=first)
-                        if event is not None:
+                        passed = self._passed(frame, snapshot=not answers, first=first)
+                    async with aclosing(passed) as several:
+                        async for event in several:
                             yield event
                     first = False
-        except (UnsupportedOperationError, TaskNotFoundError) as error:
-            # An agent tells nothing to those who subscribe to a task that is over meanwhile.
-            if sends or first_connection or not first:
+        except REFUSED as error:
+            if sends or not first or not _is_refusal(error, self.last_id if first_connection else None):
                 raise
-            yield await self._ended(error)
+            refusal = error
+        except A2AConnectionError as error:
+            # The official server of 0.3 breaks a connection that asks for a task that is over.
+            if sends or not first or not error.sent or self._resumes or not await self._is_over():
+                raise
+        if not first or sends:
+            return
+        if self._resumes and self.last_id is not None and refusal is None:
+            self._complete = await self._is_over()
+            return
+        async with aclosing(self._polled(refusal)) as several:
+            async for event in several:
+                yield event
 
-    def _continues(self, frame: Frame) -> bool:
-        """Whether this frame, the first of a connection, leaves nothing open: it has an id to go by, or is a task."""
-        return (self._resumes and frame.id is not None) or isinstance(frame.value, Task | Message)
+    async def _begun(self, frame: Frame) -> AsyncGenerator[Event, None]:
+        """The first frame of a subscription: the next event, or the task; otherwise the task is loaded."""
+        assert self.task_id is not None
+        gap = (not self._resumes or frame.id is None) and not _follows(self.last_id, frame)
+        self._lossy = self._lossy or gap
+        task: Task | None = None
+        if gap and not isinstance(frame.value, Task | Message):
+            try:
+                task = await self._get(self.task_id)
+            except REFUSED as error:
+                logger.warning("task %s can't be loaded: %s", self.task_id, error)
+        if task is None:
+            async with aclosing(self._passed(frame, snapshot=True, first=True)) as several:
+                async for event in several:
+                    yield event
+            return
+        yield self._event(Frame(task), snapshot=True)
+        if not task.status.state.terminal and not _shows(task, frame):
+            async with aclosing(self._passed(frame, snapshot=True, first=False)) as several:
+                async for event in several:
+                    yield event
 
-    def _taken(self, frame: Frame, *, snapshot: bool, first: bool) -> Event | None:
-        """The event of a frame; None for one that came before."""
-        value = frame.value
-        whole = isinstance(value, Task)
+    async def _passed(self, frame: Frame, *, snapshot: bool, first: bool) -> AsyncGenerator[Event, None]:
+        """The event of a frame, nothing for one that came before; the last one of a lossy stream is a snapshot."""
+        whole = isinstance(frame.value, Task)
         if self._resumes and frame.id is not None:
             number = _number(frame.id)
             # A task at the beginning of a connection stands for everything before it, whatever its id.
             if self.last_id is not None and number <= _number(self.last_id) and not (whole and first):
                 logger.warning("the agent sent event %d of task %s again; it is left out", number, self.task_id)
-                return None
+                return
+        event = self._event(frame, snapshot=whole and snapshot)
+        if event.last and self._lossy and isinstance(frame.value, TaskStatusUpdateEvent):
+            task = await self._closing_task()
+            if task is not None:
+                ended = task.status.state is frame.value.status.state
+                yield Event(task, frame.id, snapshot=True, last=ended)
+                if ended:
+                    return
+        yield event
+
+    def _event(self, frame: Frame, *, snapshot: bool) -> Event:
+        value = frame.value
         if frame.id is not None:
             self.last_id = frame.id
-        event = Event(value, frame.id, snapshot=whole and snapshot)
+        event = Event(value, frame.id, snapshot=snapshot, last=self._ends(value))
         if self.task_id is None:
-            self.task_id = event.task_id
-        elif event.task_id is not None and event.task_id != self.task_id:
+            self.task_id = event.task_id or None
+        elif event.task_id and event.task_id != self.task_id:
             raise A2AResponseError("the agent sent an event of another task")
         if event.state is not None:
             self._state = event.state
         elif isinstance(value, TaskArtifactUpdateEvent) and self._state is not None and self._state.paused:
             self._state = None  # it works again
-        self._over = event.last or self._ends(event)
         return event
 
-    def _ends(self, event: Event) -> bool:
-        """In 0.3 a stream is over when the task waits for its user, whether or not the agent closes it."""
-        waits = isinstance(event.value, TaskStatusUpdateEvent) and event.value.status.state.paused
-        return waits and self._hints.version is Version.v0_3
+    def _ends(self, value: StreamEvent) -> bool:
+        """Whether nothing follows. A task that waits for a login may go on by itself, but not in a stream of 0.3."""
+        if isinstance(value, Message):
+            return True
+        if isinstance(value, TaskArtifactUpdateEvent):
+            return False
+        state = value.status.state
+        if isinstance(value, Task) or state.terminal:  # a task is also what a stream begins with
+            return state.terminal
+        return state is TaskState.input_required or (state.paused and self._hints.version is Version.v0_3)
 
-    async def _caught_up(self, frame: Frame) -> AsyncGenerator[Event, None]:
-        """0.3 need not begin with the task: it is loaded, and the event that came is left out if the task shows it."""
+    async def _closing_task(self) -> Task | None:
         assert self.task_id is not None
-        task = await self._get(self.task_id)
-        event = self._taken(Frame(task), snapshot=True, first=True)
-        assert event is not None
-        yield event
-        if not self._over and not _shows(task, frame):
-            following = self._taken(frame, snapshot=True, first=False)
-            if following is not None:
-                yield following
+        try:
+            return await self._get(self.task_id)
+        except KeelboltError as error:
+            logger.warning("task %s could not be loaded at the end of its stream: %s", self.task_id, error)
+            return None
 
-    async def _ended(self, error: KeelboltError) -> Event:
+    async def _is_over(self) -> bool:
+        """Whether the task is over; False when the agent can't be asked."""
         assert self.task_id is not None
-        task = await self._get(self.task_id)
-        event = self._taken(Frame(task), snapshot=True, first=True)
-        assert event is not None
-        if not self._over and not task.status.state.paused:
-            raise A2AConnectionError(f"the agent does not take up the stream again: {error}") from error
-        return event
+        try:
+            return (await self._get(self.task_id)).status.state.terminal
+        except (A2AConnectionError, BusyError):
+            return False
+
+    async def _polled(self, refusal: KeelboltError | None) -> AsyncGenerator[Event, None]:
+        """The task whenever it changed, until it is over, in place of a stream that the agent does not give.
+
+        Raises A2AConnectionError when it does not change for too long.
+        """
+        assert self.task_id is not None
+        while True:
+            task = await self._get(self.task_id)
+            over = task.status.state.terminal or task.status.state.paused
+            if over or task != self._shown:
+                event = self._event(Frame(task), snapshot=True)
+                yield Event(event.value, event.id, snapshot=True, last=over)
+                if over:
+                    return
+            seconds = self._backoff.next()
+            if seconds is None:
+                why = f": {refusal}" if refusal is not None else ""
+                raise A2AConnectionError(f"the agent does not take up the stream, and the task does not change{why}")
+            await asyncio.sleep(min(seconds, POLL_SECONDS))
+
+
+def _is_refusal(error: KeelboltError, after: str | None) -> bool:
+    """Whether the agent refused a subscription as such: what is no A2A is not, nor an id of the caller's own."""
+    if isinstance(error, A2AResponseError):
+        return error.status is not None and error.status != 200
+    return not (isinstance(error, InvalidParamsError) and after is not None)
+
+
+def _follows(last: str | None, frame: Frame) -> bool:
+    """Whether an agent that does not declare the resume extension continues with exactly the next number."""
+    numbers = (last or "", frame.id or "")
+    if isinstance(frame.value, Task) or not all(text.isascii() and text.isdigit() for text in numbers):
+        return False
+    return int(numbers[1]) == int(numbers[0]) + 1
 
 
 def _shows(task: Task, frame: Frame) -> bool:
@@ -212,7 +302,8 @@ def _shows(task: Task, frame: Frame) -> bool:
         return value.status == task.status or any(value.status.message == said for said in task.history)
     if isinstance(value, TaskArtifactUpdateEvent):
         made = next((each for each in task.artifacts if each.artifact_id == value.artifact.artifact_id), None)
-        return made is not None and made.parts[-len(value.artifact.parts) :] == value.artifact.parts
+        parts = value.artifact.parts
+        return not parts or (made is not None and made.parts[-len(parts) :] == parts)
     return True
 
 

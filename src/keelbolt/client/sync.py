@@ -14,7 +14,7 @@ from keelbolt.client.events import Event
 from keelbolt.client.messages import Said
 from keelbolt.errors import KeelboltError
 from keelbolt.protocol.requests import PushConfig, TaskPage
-from keelbolt.protocol.types import Message, Task
+from keelbolt.protocol.types import Message, Part, Task
 
 T = TypeVar("T")
 CLOSE_SECONDS = 10.0
@@ -28,7 +28,7 @@ class SyncA2AClient:
             print(event.text)
     """
 
-    def __init__(self, url: str, **options: Any) -> None:
+    def __init__(self, url: str | None = None, **options: Any) -> None:
         self._client = A2AClient(url, **options)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -110,6 +110,9 @@ class SyncA2AClient:
 
     def delete_push_config(self, task_id: str, config_id: str) -> None:
         self._wait(self._client.delete_push_config(task_id, config_id))
+
+    def download(self, file: Part | str) -> bytes:
+        return self._wait(self._client.download(file))
 
     # --------------------------------------------------------------------------------------------------- the thread
 

@@ -1,4 +1,4 @@
-"""What a binding offers to the client: requests in, the words of 1.0 out. A binding more is one class more."""
+"""What a binding offers to the client: requests in, the words of 1.0 out. Each binding is one class."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ class Options:
     extensions: tuple[str, ...] = ()
     after: str | None = None  # Last-Event-ID
     key: str | None = None  # Idempotency-Key
+    again: bool = False  # the request may arrive twice
     hints: Hints = field(default_factory=Hints)
 
 
@@ -55,6 +56,7 @@ class Transport(Protocol):
 
     @property
     def endpoint(self) -> Endpoint: ...
+    async def close(self) -> None: ...
     async def call(self, operation: Operation, request: Request, options: Options) -> Any: ...
     def stream(
         self, operation: Operation, request: Request, options: Options
@@ -115,6 +117,11 @@ def request_headers(version: Version, options: Options) -> dict[str, str]:
     if options.key is not None:
         headers["Idempotency-Key"] = options.key
     return headers
+
+
+def task_id_of(request: Request) -> str:
+    """The task that a request is about; empty if it is about none."""
+    return getattr(request, "task_id", None) or getattr(request, "id", None) or ""
 
 
 def codec_of(version: Version) -> ModuleType:

@@ -23,6 +23,7 @@ from pydantic_core import from_json, to_json
 from keelbolt.errors import FieldViolation, InvalidParamsError
 from keelbolt.protocol import v03_values as values
 from keelbolt.protocol.checks import checked
+from keelbolt.protocol.lenient import read
 from keelbolt.protocol.limits import DEFAULT, Limits
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import (
@@ -290,23 +291,35 @@ def _configuration_down(configuration: SendConfiguration) -> Object:
 
 
 def decode_task(value: Json) -> Task:
-    return validate(Task, values.task_up(value))
+    return read(Task, values.task_up(value))
 
 
 def decode_event(value: Json) -> StreamEvent:
     """What a stream sent, or the answer of message/send. Raises InvalidParamsError."""
-    kind = value.get("kind") if isinstance(value, dict) else None
-    match kind:
+    match _kind(value):
         case "task":
-            return validate(Task, values.task_up(value))
+            return read(Task, values.task_up(value))
         case "message":
-            return validate(Message, values.message_up(value))
+            return read(Message, values.message_up(value))
         case "status-update":
-            return validate(TaskStatusUpdateEvent, {**value, "status": values.status_up(value.get("status"))})
+            return read(TaskStatusUpdateEvent, {**value, "status": values.status_up(value.get("status"))})
         case "artifact-update":
-            return validate(TaskArtifactUpdateEvent, {**value, "artifact": values.artifact_up(value.get("artifact"))})
+            return read(TaskArtifactUpdateEvent, {**value, "artifact": values.artifact_up(value.get("artifact"))})
         case _:
             raise violation("kind", "one of task, message, status-update and artifact-update is required")
+
+
+def _kind(value: Json) -> Json:
+    """What an answer says it is, or, without `kind`, what its members show."""
+    if not isinstance(value, dict):
+        return None
+    if value.get("kind") is not None:
+        return value["kind"]
+    if "artifact" in value:
+        return "artifact-update"
+    if "status" in value:
+        return "task" if "id" in value else "status-update"
+    return "message" if "parts" in value and "role" in value else None
 
 
 def decode_push_config(value: Json) -> PushConfig:

@@ -13,6 +13,7 @@ from pydantic_core import from_json, to_json
 
 from keelbolt.protocol import v03
 from keelbolt.protocol import v03_values as values
+from keelbolt.protocol.lenient import read
 from keelbolt.protocol.requests import (
     CreatePushConfigRequest,
     PushConfig,
@@ -44,9 +45,10 @@ def _part(part: Object) -> Object:
     kind = plain.pop("kind")
     if kind == "file":
         file = plain["file"]
-        for name, proto in (("bytes", "fileWithBytes"), ("uri", "fileWithUri")):
-            if name in file:
-                file[proto] = file.pop(name)
+        if "bytes" in file:
+            file["fileWithBytes"] = values.wrapped(file.pop("bytes"))
+        if "uri" in file:
+            file["fileWithUri"] = file.pop("uri")
     elif kind == "data":
         plain["data"] = {"data": plain["data"]}
     return plain
@@ -211,7 +213,7 @@ def _configuration(configuration: SendConfiguration) -> Object:
 
 
 def decode_task(value: Json) -> Task:
-    return validate(Task, values.task_up(value, proto=True))
+    return read(Task, values.task_up(value, proto=True))
 
 
 def decode_event(value: Json) -> StreamEvent:
@@ -220,12 +222,12 @@ def decode_event(value: Json) -> StreamEvent:
         if (task := value.get("task")) is not None:
             return decode_task(task)
         if (message := either(value, "message", "msg")) is not None:
-            return validate(Message, values.message_up(message))
+            return read(Message, values.message_up(message))
         if isinstance(update := either(value, "statusUpdate", "status_update"), dict):
-            return validate(TaskStatusUpdateEvent, {**update, "status": values.status_up(update.get("status"))})
+            return read(TaskStatusUpdateEvent, {**update, "status": values.status_up(update.get("status"))})
         if isinstance(update := either(value, "artifactUpdate", "artifact_update"), dict):
             artifact = values.artifact_up(update.get("artifact"), proto=True)
-            return validate(TaskArtifactUpdateEvent, {**update, "artifact": artifact})
+            return read(TaskArtifactUpdateEvent, {**update, "artifact": artifact})
     raise violation("", "one of task, message, statusUpdate and artifactUpdate is required")
 
 

@@ -18,6 +18,7 @@ validation, which knows how to name the place.
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 from keelbolt.protocol.types import PAUSED, TERMINAL, Json, Role, TaskState
@@ -197,8 +198,10 @@ def _file_up(file: Json) -> Object:
     if not isinstance(file, dict):
         return {}
     up: Object = {}
-    if (content := either(file, "bytes", "fileWithBytes", "file_with_bytes")) is not None:
+    if (content := file.get("bytes")) is not None:
         up["raw"] = content
+    elif (content := either(file, "fileWithBytes", "file_with_bytes")) is not None:
+        up["raw"] = _unwrapped(content)
     if (url := either(file, "uri", "fileWithUri", "file_with_uri")) is not None:
         up["url"] = url
     if (name := file.get("name")) is not None:
@@ -206,6 +209,22 @@ def _file_up(file: Json) -> Object:
     if (media_type := either(file, "mimeType", "mime_type")) is not None:
         up["mediaType"] = media_type
     return up
+
+
+def wrapped(content: str) -> str:
+    """Base64 as the protobuf of 0.3 carries it: the official SDK puts the base64 text into the field of bytes."""
+    return base64.b64encode(content.encode()).decode()
+
+
+def _unwrapped(content: Json) -> Json:
+    """The base64 text within a field of bytes; content that was put there as bytes stays as it is."""
+    if not isinstance(content, str):
+        return content
+    try:
+        inner = base64.b64decode(content, validate=True).decode("ascii")
+        return inner if base64.b64encode(base64.b64decode(inner, validate=True)).decode() == inner else content
+    except ValueError:
+        return content
 
 
 def parts_up(parts: Json, *, proto: bool = False) -> Json:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 from pydantic_core import to_json
 
 from keelbolt.protocol.checks import checked
+from keelbolt.protocol.lenient import read
 from keelbolt.protocol.limits import DEFAULT, Limits
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import (
@@ -42,6 +43,7 @@ from keelbolt.protocol.types import (
     Json,
     Message,
     Model,
+    OrNull,
     Task,
     TaskArtifactUpdateEvent,
     TaskStatusUpdateEvent,
@@ -190,7 +192,7 @@ def encode_request(request: Request) -> bytes:
 
 
 def decode_task(value: Json) -> Task:
-    return validate(Task, value)
+    return read(Task, value)
 
 
 def decode_event(value: Json) -> StreamEvent:
@@ -198,7 +200,7 @@ def decode_event(value: Json) -> StreamEvent:
     if isinstance(value, dict):
         for name, model in _EVENTS:
             if value.get(name) is not None:
-                return validate(model, value[name])
+                return read(model, value[name])
     raise violation("", "one of task, message, statusUpdate and artifactUpdate is required")
 
 
@@ -213,20 +215,20 @@ _EVENTS: tuple[tuple[str, type[StreamEvent]], ...] = (
 
 
 class _TaskPage(Model):
-    tasks: list[Task] = Field(default_factory=list)
+    tasks: Annotated[list[Json], OrNull] = Field(default_factory=list)
     next_page_token: str = ""
     page_size: int = 0
     total_size: int = 0
 
 
 class _PushConfigPage(Model):
-    configs: list[PushConfig] = Field(default_factory=list)
+    configs: Annotated[list[PushConfig], OrNull] = Field(default_factory=list)
     next_page_token: str = ""
 
 
 def decode_task_list(value: Json) -> TaskPage:
     page = validate(_TaskPage, value)
-    return TaskPage(page.tasks, page.next_page_token, page.page_size, page.total_size)
+    return TaskPage([read(Task, task) for task in page.tasks], page.next_page_token, page.page_size, page.total_size)
 
 
 def decode_push_config(value: Json) -> PushConfig:

@@ -12,7 +12,7 @@ import pytest_asyncio
 from click.testing import CliRunner, Result
 
 from keelbolt.cli.main import main
-from tests.integration.client.bad_agent import bad_agent, events, result, task
+from tests.integration.client.bad_agent import CARD_PATH, bad_agent, events, result, task
 from tests.integration.client.serving import our_agent
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -88,13 +88,49 @@ async def test_what_an_agent_says_does_not_steer_the_terminal() -> None:
 async def test_a_stream_tells_of_its_new_connections(caplog: pytest.LogCaptureFixture) -> None:
     async with bad_agent() as agent:
         done = task("COMPLETED", artifacts=[{"artifactId": "a", "parts": [{"text": "all of it"}]}])
-        agent.calls[:] = [events((1, task())), events((9, done))]
+        chunk = {"taskId": "t", "contextId": "c", "artifact": {"artifactId": "a", "parts": [{"text": "all "}]}}
+        agent.calls[:] = [events((1, task()), (2, {"artifactUpdate": chunk})), events((9, done))]
         shown = await keelbolt("stream", agent.url, "Hi")
-    assert shown.stdout == "all of it\n"
+        chunk["artifact"] = {"artifactId": "a", "parts": [{"text": "replaced"}]}
+        agent.calls[:] = [events((1, task()), (2, {"artifactUpdate": chunk})), events((9, done))]
+        replaced = await keelbolt("stream", agent.url, "Hi")
+    assert shown.stdout == "all \nof it\n"
     assert "connecting again" in shown.stderr
     warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert not any("connecting again" in words for words in warned)  # it would be said twice
-    assert "as it is now" in shown.stderr
+    assert "as it is now" not in shown.stderr  # it begins with what was printed
+    assert replaced.stdout == "replaced\nall of it\n"
+    assert "as it is now" in replaced.stderr
+
+
+async def test_the_exit_code_tells_what_became_of_the_task() -> None:
+    async with bad_agent() as agent:
+        for state, code in (("COMPLETED", 0), ("FAILED", 1), ("CANCELED", 1), ("REJECTED", 3), ("INPUT_REQUIRED", 4)):
+            agent.calls[:] = [result(task(state)), events((1, task("SUBMITTED")), (2, task(state)))]
+            assert (await keelbolt("send", agent.url, "Hi")).exit_code == code
+            assert (await keelbolt("stream", agent.url, "Hi")).exit_code == code
+        agent.calls[:] = [result(task("WORKING"))] + [result(task("WORKING")["task"])] * 20
+        unfinished = await keelbolt("send", agent.url, "Hi", "--timeout", "0.3")
+        assert (unfinished.exit_code, "working" in unfinished.stderr) == (4, True)
+        agent.calls[:] = [result(task("WORKING"))]
+        assert (await keelbolt("send", agent.url, "Hi", "--no-wait")).exit_code == 0
+
+
+async def test_a_card_that_leads_elsewhere_needs_a_trusted_origin(url: str) -> None:
+    """localhost and 127.0.0.1 are one origin; another port is another one."""
+    async with bad_agent() as agent:
+        card = await keelbolt("card", url, "--json")
+        interfaces = json.loads(card.stdout)["supportedInterfaces"]
+        agent.answers[CARD_PATH] = agent.card(supportedInterfaces=interfaces)
+        refused = await keelbolt("send", agent.url, "Hello", "--token", "t")
+        assert refused.exit_code == 2
+        assert url.replace("127.0.0.1", "localhost") in refused.stderr
+        trusted = await keelbolt("send", agent.url, "Hello", "--token", "t", "--trusted-origin", url)
+        assert (trusted.exit_code, trusted.stdout) == (0, "You said: Hello\n")
+        named = [{**each, "url": each["url"].replace("127.0.0.1", "localhost")} for each in interfaces]
+        agent.answers[CARD_PATH] = agent.card(supportedInterfaces=named)
+        same = await keelbolt("send", agent.url, "Hello", "--token", "t", "--trusted-origin", url)
+        assert (same.exit_code, same.stdout) == (0, "You said: Hello\n")
 
 
 @pytest.mark.parametrize(

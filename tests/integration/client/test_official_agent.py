@@ -91,9 +91,8 @@ async def test_a_cut_stream_goes_on_with_a_snapshot_that_says_so(spoken: dict[st
                 parts.append(event.text)
                 if len(parts) in (10, 30):
                     proxy.cut()
-    assert len(told) >= 2
-    assert sum(event.snapshot for event in events) >= 1
+    assert told  # in 0.3 what follows a break is loaded, not streamed
+    assert events[-1].snapshot
+    assert events[-1].last
     assert events[-1].state is TaskState.completed
-    # Now and then this server shows a chunk in its snapshot and sends it once more: without ids, nobody can tell.
-    once = [part for part, before in zip(parts, ["", *parts], strict=False) if part != before]
-    assert "".join(once) == "".join(f"{n} " for n in range(60))
+    assert "".join(parts) == "".join(f"{n} " for n in range(60))

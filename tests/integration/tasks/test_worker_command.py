@@ -171,7 +171,9 @@ async def test_a_second_signal_ends_it_at_once(client: TaskEngine, start: Start)
 
 async def test_settings_come_from_the_environment_too(client: TaskEngine, start: Start, url: str) -> None:
     """One slot: the second task waits for the first. An option goes before the environment."""
-    process = start("--drain-seconds", "0", KEELBOLT_CONCURRENCY="1", KEELBOLT_DRAIN_SECONDS="600", KEELBOLT_LEASE_SECONDS="9")
+    process = start(
+        "--drain-seconds", "0", KEELBOLT_CONCURRENCY="1", KEELBOLT_DRAIN_SECONDS="600", KEELBOLT_LEASE_SECONDS="9"
+    )
     await begun(client, "600")
     waiting = await client.tasks.send(message("0"))
     assert (await client.tasks.settled(waiting, seconds=1)).view.state is TaskState.submitted

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keelbolt.client.endpoints import Endpoint, endpoints
+from keelbolt.client.endpoints import Endpoint, endpoints, offered
 from keelbolt.protocol.card import AgentCardConfig, Interface, build_card
 from keelbolt.protocol.versions import Version
 
@@ -37,14 +38,32 @@ def test_a_card_of_0_3() -> None:
             {"url": "a:50051", "transport": "GRPC"},
         ],
     }
-    found = endpoints(card)
+    found = endpoints(card, secure=True)
     assert [(each.url, each.binding) for each in found] == [
         ("https://a/rpc", "JSONRPC"),
         ("https://a/rest", "HTTP+JSON"),
-        ("a:50051", "GRPC"),
+        ("https://a:50051", "GRPC"),
     ]
+    assert offered(card) == ["JSONRPC 0.3.0", "HTTP+JSON 0.3.0", "GRPC 0.3.0"]
     assert {each.version for each in found} == {Version.v0_3}
     assert endpoints({"url": "https://a"})[0].version is Version.v0_3
+
+
+@pytest.mark.parametrize(
+    ("url", "secure", "origin"),
+    [
+        ("a:50051", False, "http://a:50051"),
+        ("a:50051", True, "https://a:50051"),
+        ("grpc://a:50051", True, "http://a:50051"),
+        ("grpcs://a:50051", False, "https://a:50051"),
+        ("https://a", False, "https://a:443"),
+        ("127.0.0.1:50051", False, "http://localhost:50051"),
+    ],
+)
+def test_an_address_of_grpc_has_an_origin(url: str, secure: bool, origin: str) -> None:
+    """Credentials are for origins, also over gRPC."""
+    card = {"supportedInterfaces": [{"url": url, "protocolBinding": "GRPC", "protocolVersion": "1.0"}]}
+    assert [each.origin for each in endpoints(card, secure=secure)] == [origin]
 
 
 def test_patch_numbers_do_not_count() -> None:

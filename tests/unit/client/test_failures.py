@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keelbolt import errors
-from keelbolt.client.failures import from_jsonrpc, from_rest, from_status
+from keelbolt.client.failures import from_grpc, from_jsonrpc, from_rest, from_status
 from keelbolt.errors import A2AClientError, FieldViolation, KeelboltError
 from keelbolt.protocol.errors import describe, jsonrpc_v03, jsonrpc_v1, rest_v03, rest_v1
 
@@ -67,6 +67,83 @@ def test_what_has_no_name_is_a_server_error() -> None:
     refused = from_status(401, {"www-authenticate": 'Bearer realm="a"'})
     assert isinstance(refused, errors.CredentialsRefused)
     assert refused.challenge == 'Bearer realm="a"'
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, errors.CredentialsRefused),
+        (403, errors.CredentialsRefused),
+        (429, errors.RateLimitedError),
+        (502, errors.A2AConnectionError),
+        (503, errors.BusyError),
+        (504, errors.A2AConnectionError),
+        (500, errors.A2AServerError),
+    ],
+)
+def test_the_status_decides_before_the_body(status: int, kind: type[KeelboltError]) -> None:
+    """A gateway in front of an agent answers in its own JSON, or with a code that means little."""
+    headers = {"retry-after": "7"}
+    bodies = [
+        from_rest({"message": "no"}, status=status, headers=headers, url="https://a.example:8/x?y"),
+        from_jsonrpc({"code": -32000, "message": "no"}, status=status, headers=headers, url="https://a.example:8/x"),
+        from_jsonrpc("no", status=status, headers=headers, url="https://a.example:8/x"),
+        from_status(status, headers, url="https://a.example:8/x"),
+    ]
+    for found in bodies:
+        assert isinstance(found, kind)
+        assert str(found).startswith("https://a.example:8: ") or not str(found).startswith("http")
+        assert getattr(found, "retry_after", 7) == 7
+    assert str(bodies[0]).startswith("https://a.example:8: ")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "kind"),
+    [
+        ({"message": "Task not found"}, 404, errors.TaskNotFoundError),
+        ({"message": "Task cannot be canceled"}, 409, errors.TaskNotCancelableError),
+        ({"message": "no"}, 501, errors.UnsupportedOperationError),
+        ({"detail": "Not Found"}, 404, errors.A2AResponseError),
+        ({"detail": "Method Not Allowed"}, 405, errors.A2AResponseError),
+        ({"detail": {"code": -32001, "message": "Task not found"}}, 404, errors.TaskNotFoundError),
+        ({"detail": [{"loc": ["body", "message"], "msg": "Field required"}]}, 422, errors.InvalidParamsError),
+    ],
+)
+def test_what_servers_of_0_3_say_over_rest(body: Any, status: int, kind: type[KeelboltError]) -> None:
+    """The official one says a sentence and a status, FastAPI puts all into `detail`; a missing path is no task."""
+    found = from_rest(body, status=status, headers={}, task_id="t")
+    assert type(found) is kind
+    assert getattr(found, "task_id", "t") == "t"
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "details", "kind"),
+    [
+        ("NOT_FOUND", "no", [{"reason": "TASK_NOT_FOUND", "metadata": {"taskId": "t"}}], errors.TaskNotFoundError),
+        ("NOT_FOUND", "no", [], errors.TaskNotFoundError),
+        ("FAILED_PRECONDITION", "TaskNotCancelableError: no", [], errors.TaskNotCancelableError),
+        ("INVALID_ARGUMENT", "no", [], errors.InvalidParamsError),
+        ("UNIMPLEMENTED", "", [], errors.MethodNotFoundError),
+        ("UNAUTHENTICATED", "no", [], errors.CredentialsRefused),
+        ("PERMISSION_DENIED", "no", [], errors.CredentialsRefused),
+        ("RESOURCE_EXHAUSTED", "no", [], errors.RateLimitedError),
+        ("RESOURCE_EXHAUSTED", "no", [{"reason": "REQUEST_TOO_LARGE"}], errors.RequestTooLargeError),
+        ("UNAVAILABLE", "Socket closed", [], errors.A2AConnectionError),
+        ("UNAVAILABLE", "no", [{"reason": "STOPPING"}], errors.StoppingError),
+        ("INTERNAL", "no", [], errors.A2AServerError),
+        ("UNKNOWN", "", [], errors.A2AServerError),
+    ],
+)
+def test_statuses_of_grpc(code: str, words: str, details: list[Any], kind: type[KeelboltError]) -> None:
+    found = from_grpc(code, words, details, headers={}, task_id="t", url="http://a:1")
+    assert type(found) is kind
+    assert str(found)
+
+
+def test_a_connection_that_was_never_made_carried_nothing() -> None:
+    made = from_grpc("UNAVAILABLE", "Socket closed", [], headers={})
+    never = from_grpc("UNAVAILABLE", "failed to connect to all addresses", [], headers={})
+    assert [getattr(each, "sent", None) for each in (made, never)] == [True, False]
 
 
 JSON: st.SearchStrategy[Any] = st.recursive(

@@ -12,7 +12,15 @@ from keelbolt.client.backoff import Backoff
 from keelbolt.client.events import Event
 from keelbolt.client.streams import Frames, Stream
 from keelbolt.client.transport import Frame, Hints
-from keelbolt.errors import A2AConnectionError, A2AResponseError, UnsupportedOperationError
+from keelbolt.errors import (
+    A2AConnectionError,
+    A2AResponseError,
+    InvalidParamsError,
+    KeelboltError,
+    MethodNotFoundError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
 from keelbolt.protocol.types import (
     Artifact,
     Message,
@@ -63,6 +71,8 @@ class Agent:
         return self._next()
 
     async def get(self, _task_id: str) -> Task:
+        if not self.tasks:
+            raise TaskNotFoundError("t")
         return self.tasks.pop(0)
 
     @asynccontextmanager
@@ -108,32 +118,113 @@ def shown(events: list[Event]) -> list[tuple[str, bool]]:
 
 
 async def test_after_a_cut_comes_a_snapshot_that_says_so() -> None:
-    agent = Agent([task(), chunk("x"), CUT], [task(text="xy"), chunk("z"), status(TaskState.completed)])
-    assert shown(await agent.events()) == [
+    """And the stream ends with another one: what came twice or not at all in between is corrected there."""
+    agent = Agent(
+        [task(), chunk("w"), CUT],
+        [task(text="wx"), chunk("x"), chunk("z"), status(TaskState.completed)],
+        tasks=[task(TaskState.completed, "wxyz")],
+    )
+    found = await agent.events()
+    assert shown(found) == [
         ("working", False),
+        ("w", False),
+        ("wx", True),
         ("x", False),
-        ("xy", True),
         ("z", False),
-        ("completed", False),
+        ("wxyz", True),
     ]
+    assert [event.last for event in found] == [False] * 5 + [True]
     assert agent.sent == 1
+
+
+async def test_a_task_that_lags_behind_its_stream_is_followed_by_the_last_event() -> None:
+    ending = [task(text="x"), status(TaskState.completed)]
+    agent = Agent([task(), CUT], ending, tasks=[task(text="xy")])
+    assert shown(await agent.events()) == [("working", False), ("x", True), ("xy", True), ("completed", False)]
+
+
+async def test_a_task_that_can_t_be_loaded_does_not_spoil_the_end() -> None:
+    agent = Agent([task(), CUT], [task(text="x"), status(TaskState.completed)], tasks=[])
+    assert shown(await agent.events()) == [("working", False), ("x", True), ("completed", False)]
 
 
 @pytest.mark.parametrize(("first", "comes"), [(chunk("y"), False), (chunk("z"), True)])
 async def test_in_0_3_the_task_is_loaded_and_what_it_shows_does_not_come_again(
     first: TaskArtifactUpdateEvent, comes: bool
 ) -> None:
-    agent = Agent([task(), chunk("x"), CUT], [first, status(TaskState.completed)], tasks=[task(text="xy")])
+    tasks = [task(text="xy"), task(TaskState.completed, "xyz")]
+    agent = Agent([task(), chunk("x"), CUT], [first, status(TaskState.completed)], tasks=tasks)
     found = shown(await agent.events(Version.v0_3))
     assert found[:3] == [("working", False), ("x", False), ("xy", True)]
     assert (found[3] == ("z", False)) is comes
 
 
-async def test_a_task_that_ended_meanwhile_is_loaded() -> None:
-    agent = Agent([task(), CUT], [UnsupportedOperationError("over")], tasks=[task(TaskState.completed, "xyz")])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [UnsupportedOperationError("over")],
+        [InvalidParamsError("Task is in terminal state: completed")],
+        [TaskNotFoundError("t")],
+        [MethodNotFoundError("what?")],
+        [A2AResponseError("no such path", status=404)],
+        [],
+    ],
+    ids=["1.0", "0.3", "no queue", "no method", "no path", "an empty stream"],
+)
+async def test_a_task_that_ended_meanwhile_is_loaded(answer: list[KeelboltError]) -> None:
+    agent = Agent([task(), CUT], answer, tasks=[task(TaskState.completed, "xyz")])
     found = await agent.events()
     assert shown(found)[-1] == ("xyz", True)
     assert found[-1].last
+    assert len(agent.subscribed) == 1
+
+
+async def test_a_subscription_that_breaks_at_once_may_be_to_a_task_that_is_over() -> None:
+    """The official server of 0.3 begins an answer over REST before it finds that the task is over."""
+    over = task(TaskState.completed, "xyz")
+    agent = Agent([task(), CUT], [CUT], tasks=[over, over])
+    assert shown(await agent.events())[-1] == ("xyz", True)
+
+
+async def test_without_subscriptions_a_task_is_loaded_until_it_is_over() -> None:
+    tasks = [task(text="x"), task(text="x"), task(text="xy"), task(TaskState.completed, "xyz")]
+    agent = Agent([task(), CUT], [MethodNotFoundError("what?")], tasks=tasks)
+    assert shown(await agent.events()) == [("working", False), ("x", True), ("xy", True), ("xyz", True)]
+
+
+async def test_ids_are_sent_to_every_agent_and_the_next_number_is_no_gap() -> None:
+    """An agent may continue a stream without declaring it."""
+    agent = Agent(
+        [Frame(task()), Frame(chunk("x"), "7"), CUT],
+        [Frame(chunk("y"), "8"), Frame(status(TaskState.completed), "9")],
+    )
+    assert shown(await agent.events()) == [("working", False), ("x", False), ("y", False), ("completed", False)]
+    assert agent.subscribed == ["7"]
+
+
+async def test_a_gap_is_corrected_at_the_end_whatever_came_after_it() -> None:
+    agent = Agent(
+        [Frame(task()), Frame(chunk("x"), "7"), CUT],
+        [Frame(task(text="xy")), Frame(chunk("y"), "8"), CUT],
+        [Frame(chunk("z"), "9"), Frame(status(TaskState.completed), "10")],
+        tasks=[task(TaskState.completed, "xyz")],
+    )
+    assert shown(await agent.events())[-3:] == [("y", False), ("z", False), ("xyz", True)]
+
+
+async def test_a_break_after_an_old_question_does_not_end_the_stream() -> None:
+    """The first event of a message to a task that waits may show the task as it was."""
+    agent = Agent([task(TaskState.input_required), CUT], [task(), status(TaskState.completed)], tasks=[])
+    assert (await agent.events())[-1].state is TaskState.completed
+
+
+async def test_another_number_than_the_next_one_is_a_gap() -> None:
+    agent = Agent(
+        [Frame(task()), Frame(chunk("x"), "7"), CUT],
+        [Frame(chunk("z"), "9"), Frame(status(TaskState.completed), "10")],
+        tasks=[task(text="xyz"), task(TaskState.completed, "xyz")],
+    )
+    assert shown(await agent.events()) == [("working", False), ("x", False), ("xyz", True), ("xyz", True)]
 
 
 async def test_an_agent_that_lost_its_task_is_given_up() -> None:
@@ -147,7 +238,8 @@ async def test_an_agent_that_lost_its_task_is_given_up() -> None:
 @pytest.mark.parametrize("ending", [[], [CUT]])
 async def test_a_question_ends_a_stream(ending: list[Exception]) -> None:
     agent = Agent([task(), status(TaskState.input_required), *ending])
-    assert (await agent.events())[-1].state is TaskState.input_required
+    found = await agent.events()
+    assert (found[-1].state, found[-1].last) == (TaskState.input_required, True)
 
 
 async def test_a_task_that_waits_for_a_login_may_go_on_by_itself() -> None:

@@ -1,0 +1,81 @@
+"""Tasks that an agent returns unfinished, and connections that died while they were kept."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from keelbolt.client import A2AClient, A2AConnectionError, Task, TaskState, text_of
+from tests.integration.client.bad_agent import BadAgent, bad_agent, result, task
+
+
+@pytest.fixture
+async def agent() -> AsyncIterator[BadAgent]:
+    async with bad_agent() as agent:
+        yield agent
+
+
+async def test_a_task_that_is_answered_unfinished_is_waited_for(agent: BadAgent) -> None:
+    """Some servers answer `submitted` to every send."""
+    over = task("COMPLETED", artifacts=[{"artifactId": "a", "parts": [{"text": "at last"}]}])["task"]
+
+    async def answered(asked: Any, writer: asyncio.StreamWriter) -> None:
+        first = asked.json["method"] == "SendMessage"
+        looks.append(asked.json["method"])
+        value = task("SUBMITTED") if first else over if len(looks) > 3 else task("WORKING")["task"]
+        writer.write(result(value, asked.json["id"]))
+        await writer.drain()
+
+    looks: list[str] = []
+    agent.calls[:] = [answered] * 50
+    async with A2AClient(agent.url, timeout=20.0) as client:
+        assert text_of(await client.send_message("Hi")) == "at last"
+        assert looks == ["SendMessage", "GetTask", "GetTask", "GetTask"]
+        looks.clear()
+        early = await client.send_message("Hi", return_immediately=True)
+        assert isinstance(early, Task)
+        assert (early.status.state, looks) == (TaskState.submitted, ["SendMessage"])
+        started = asyncio.get_running_loop().time()
+        looks.clear()
+        agent.calls[:] = [
+            result(task("WORKING"), 6),
+            *[result(task("WORKING")["task"], number) for number in range(7, 40)],
+        ]
+        unfinished = await client.send_message("Hi", timeout=0.5)
+        assert isinstance(unfinished, Task)
+        assert unfinished.status.state is TaskState.working
+        assert asyncio.get_running_loop().time() - started >= 0.4
+
+
+async def test_a_dead_connection_is_replaced_for_a_call_that_may_be_repeated() -> None:
+    """A server closes a connection that was kept alive at the moment when the next request is sent."""
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        number = json.loads(await reader.readexactly(length))["id"]
+        body = json.dumps({"jsonrpc": "2.0", "id": number, "result": task("WORKING")["task"]}).encode()
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        writer.write(head % len(body) + body)
+        await writer.drain()
+        with contextlib.suppress(asyncio.IncompleteReadError, asyncio.CancelledError):
+            await reader.readuntil(b"\r\n\r\n")  # the next request is here, and the server is gone
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    card = {"name": "x", "url": url, "protocolVersion": "1.0"}
+    async with server, A2AClient(url, card=card, retry_seconds=0.0) as client:
+        assert (await client.get_task("t")).id == "t"
+        assert (await client.get_task("t")).id == "t"
+        assert connections == 2
+        with pytest.raises(A2AConnectionError, match=url):
+            await client.cancel_task("t")

@@ -1,0 +1,36 @@
+"""The text of an answer, and of an event."""
+
+from __future__ import annotations
+
+from keelbolt.client.events import Event, text_of
+from keelbolt.protocol.types import Artifact, Message, Part, Role, Task, TaskState, TaskStatus
+
+
+def said(text: str, role: Role = Role.agent) -> Message:
+    return Message(message_id=text, role=role, parts=[Part(text=text)])
+
+
+def task(state: TaskState, **more: object) -> Task:
+    message = more.pop("message", None)
+    status = TaskStatus.model_validate({"state": state, "message": message})
+    return Task.model_validate({"id": "t", "context_id": "c", "status": status, **more})
+
+
+def test_the_text_of_an_answer_is_the_first_that_there_is() -> None:
+    """Of the artifacts, of the status, of the agent's last message."""
+    history = [said("question", Role.user), said("first"), said("second"), said("thanks", Role.user)]
+    made = [Artifact(artifact_id="a", parts=[Part(text="1 "), Part(text="2")])]
+    done = TaskState.completed
+    assert text_of(task(done, history=history, message=said("status"), artifacts=made)) == "1 2"
+    assert text_of(task(done, history=history, message=said("status"))) == "status"
+    assert text_of(task(done, history=history)) == "second"
+    assert text_of(task(done)) == ""
+    assert text_of(said("whole")) == "whole"
+
+
+def test_a_snapshot_of_a_task_at_work_is_what_it_made() -> None:
+    """What it says about its work is no part of the result, which chunks are added to."""
+    working = task(TaskState.working, message=said("Thinking"), history=[said("Let me see")])
+    assert Event(working, snapshot=True).text == ""
+    asking = task(TaskState.input_required, message=said("Which one?"))
+    assert Event(asking, snapshot=True).text == "Which one?"
