@@ -36,7 +36,7 @@ NOTE_SECONDS = 3600.0  # that while: which of them are in use can be told from w
 
 
 class Desk:
-    """One for each store. ``behind``: saves that may return before they are committed do so."""
+    """One for each store. ``behind``: saves that may be acknowledged before their commit are."""
 
     def __init__(
         self,
@@ -83,13 +83,15 @@ class Desk:
         vital: bool = False,
         alternative: tuple[Operation, ...] | None = None,
     ) -> Saved:
-        """Hand a write over. Answers at once if it may be behind, else something to await until it is committed.
+        """Hand a write over. Awaiting the result waits for the commit, or for nothing if the write may be ``behind``
+        and the store is one with write_behind=True.
 
-        Behind may be what consists of Put and Append.
+        ``behind`` is for writes that consist of Put and Append.
         """
         write = Write(self.partition, method, operations, size, trace_id, None, alternative, vital, behind)
         if not (behind and self._behind) or self._crowded():
             write.outcome = outcome()
+        loss = self.loss()
         try:
             self.host.post(write)
         except StorageClosed as error:
@@ -97,7 +99,14 @@ class Desk:
             if self.policy == "resilient" and not vital:
                 return SAVED
             raise StateNotSaved(method, error) from error
+        if loss is not None:
+            raise loss
         return SAVED if write.outcome is None else Saving(write.outcome)
+
+    def loss(self) -> BaseException | None:
+        """The first lost save that no caller awaited, returned once; None under ``resilient``."""
+        writer = self.host.writer
+        return writer.loss() if writer is not None and self.policy == "strict" else None
 
     async def load(
         self,
@@ -114,6 +123,8 @@ class Desk:
         ``unclaimed`` is given what it read when that came after the caller had gone. ``changes``: it reads in order to
         write, and fails as a save does.
         """
+        if (loss := self.loss()) is not None:
+            raise loss
         writer = self.host.writer
         error: BaseException
         if self.policy == "resilient" and writer is not None and not writer.breaker.admits():

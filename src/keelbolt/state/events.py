@@ -19,8 +19,11 @@ from keelbolt.state.saving import Saved
 from keelbolt.state.streams import once, read_items
 from keelbolt.state.writes import ONE, bundled
 from keelbolt.storage import Append, Draft, Operation, Scope
+from keelbolt.storage.contract import MAX_COMMIT_BYTES, MAX_VALUE_BYTES
+from keelbolt.storage.requests import MAX_OPERATIONS
 
-BULK = 400  # events in one write
+EVENT_BYTES = MAX_VALUE_BYTES - 2  # an entry with several events is a list of them
+BULK_BYTES = MAX_COMMIT_BYTES - 1024 * 1024  # of one call: it is one commit
 
 PRINTED = ("trace_id", "ts", "kind", "node_name", "node_id", "payload")  # equal in these is the same event
 
@@ -40,19 +43,31 @@ class Events:
         return self._desk.save("save_event", operations, len(draft.data), trace_id=event.trace_id, behind=True)
 
     def save_many(self, events: Iterable[Any]) -> Saved:
-        """Keep several; the last part of them answers for all, since order is kept."""
-        drafts = [(event.trace_id or GLOBAL, *self._draft(event)) for event in events]
-        saved = Saved()
-        for start in range(0, len(drafts), BULK):
-            streams: dict[str, list[Draft]] = {}
-            notes: list[Operation] = []
-            for trace_id, stream, draft in drafts[start : start + BULK]:
-                streams.setdefault(stream, []).append(draft)
-                notes += self._desk.note(trace_id=trace_id)
-            appends = [Append(EVENTS, stream, bundled(entries)) for stream, entries in streams.items()]
-            size = sum(len(draft.data) for entries in streams.values() for draft in entries)
-            saved = self._desk.save("save_events", (*appends, *notes), size, behind=True)
-        return saved
+        """Keep several in one commit: all of them or, with an error that names the event, none."""
+        streams: dict[str, list[Draft]] = {}
+        traces: dict[str, None] = {}
+        size = 0
+        for number, event in enumerate(events):
+            try:
+                stream, draft = self._draft(event)
+            except InvalidState as error:
+                raise InvalidState(f"event {number} of this call: {error}; none of them was saved") from error
+            streams.setdefault(stream, []).append(draft)
+            traces[event.trace_id or GLOBAL] = None
+            size += len(draft.data)
+        if size > BULK_BYTES or len(streams) > MAX_OPERATIONS:
+            raise InvalidState(
+                f"one call saves events of at most {MAX_OPERATIONS} traces and {BULK_BYTES} bytes; these are of "
+                f"{len(streams)} traces and {size} bytes, and none of them was saved: make several calls"
+            )
+        if not streams:
+            return Saved()
+        appends = [Append(EVENTS, stream, bundled(entries)) for stream, entries in streams.items()]
+        notes = [note for trace_id in traces for note in self._desk.note(trace_id=trace_id)]
+        if len(appends) + len(notes) > MAX_OPERATIONS:  # a note only lists a trace; it may be a commit of its own
+            self._desk.save("save_events", tuple(notes), 0, behind=True)
+            notes = []
+        return self._desk.save("save_events", (*appends, *notes), size, behind=True)
 
     async def load(self, trace_id: str) -> list[Any]:
         """The history of a trace."""
@@ -75,7 +90,11 @@ class Events:
             if not isinstance(payload, Mapping):
                 raise InvalidState(f"the payload of an event must be a mapping, not a {type(payload).__name__}")
             fields["payload"] = dict(payload)
-        return name(fields["trace_id"] or GLOBAL), Draft(ONE, self._desk.encode(fields))
+        body = self._desk.encode(fields)
+        if len(body) > EVENT_BYTES:
+            named = f"the event {fields['kind']!r} of trace {fields['trace_id']!r} at {fields['ts']!r}"
+            raise InvalidState(f"{named} has {len(body)} bytes, the limit is {EVENT_BYTES}; keep large data as an artifact")
+        return name(fields["trace_id"] or GLOBAL), Draft(ONE, body)
 
 
 def by_time(fields: dict[str, Any]) -> float:

@@ -15,6 +15,7 @@ from keelbolt.state.artifacts.totals import Retention
 from keelbolt.state.binding import Choice, Types
 from keelbolt.state.bindings import Bindings
 from keelbolt.state.codec import Fallback, describe
+from keelbolt.state.compat import background_saves
 from keelbolt.state.desk import Desk
 from keelbolt.state.directory import Directory
 from keelbolt.state.events import Events
@@ -30,7 +31,7 @@ from keelbolt.state.retention import StateRetention, StateSwept, sweep_state
 from keelbolt.state.saving import Saved, handed_over
 from keelbolt.state.spool import FileSpool
 from keelbolt.state.tasks import Tasks
-from keelbolt.state.thread_host import ThreadHost
+from keelbolt.state.thread_host import ThreadHost, finish_on_sigterm
 from keelbolt.state.trajectories import Trajectories
 from keelbolt.state.updates import Steering, Updates
 from keelbolt.state.writer import Writer
@@ -45,14 +46,14 @@ class StateStore:
         history = await store.load_history("trace")
 
     It can be made and used anywhere: in one event loop or several after each other, and it needs no closing (`close`,
-    or ``async with``, only ends it earlier). Each ``save_*`` copies what it is given and takes its place when it is
-    *called*; awaiting pauses, tasks, steering, bindings and memory returns when they are committed, the others return
-    at once, and every read sees them.
+    or ``async with``, only ends it earlier). Each ``save_*`` copies its arguments when it is *called*, and call order is
+    commit order. Awaiting a save returns when it is committed; concurrent saves share a commit.
 
     ``url`` is a storage URL, or a kernel that is open already; then the store belongs to the loop of that kernel.
     ``tenant`` divides one storage among several. ``types`` chooses the classes that come back: penguiflow's if it is
     installed, else ours. ``policy`` is ``strict`` or ``resilient``, ``spool`` a directory for what the storage could
-    not take (in memory, if None). ``write_behind=False``: every save returns when it is committed.
+    not take (in memory, if None). ``write_behind=True``: events, updates, planner events and trajectories are
+    acknowledged before their commit and gathered; a process that is killed loses the last of them.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class StateStore:
         policy: PolicyName = "strict",
         spool: str | os.PathLike[str] | None = None,
         durability: Durability | None = None,
-        write_behind: bool = True,
+        write_behind: bool = False,
         timeout_seconds: float = 10.0,
         exit_seconds: float = 5.0,
         pause_seconds: float = PAUSE_SECONDS,
@@ -96,6 +97,8 @@ class StateStore:
         else:
             open_storage(url, durability=durability)  # a URL that makes no sense is told here and not later
             host = thread = ThreadHost(engine, exit_seconds=exit_seconds)
+            if write_behind:
+                finish_on_sigterm()
         self._desk = desk = Desk(
             host,
             partition_of(tenant),
@@ -149,14 +152,13 @@ class StateStore:
         return self._desk.types
 
     async def flush(self) -> None:
-        """Return when everything that was saved before is committed.
+        """Return when everything that was saved before is committed, the background saves of PenguiFlow included.
 
-        Under ``strict`` it raises the first loss since the last flush of something nobody waited for.
+        Under ``strict`` it raises the first lost save that no caller awaited and no other call has raised.
         """
+        await background_saves()
         await self._desk.host.flush()
-        writer = self._desk.host.writer
-        loss = writer.loss() if writer is not None else None
-        if loss is not None and self._desk.policy == "strict":
+        if (loss := self._desk.loss()) is not None:
             raise loss
 
     async def sweep(self, retention: StateRetention) -> StateSwept:

@@ -1,7 +1,7 @@
 """Brings writes to the storage in the order in which they were called.
 
-It lives in the event loop of the kernel. What nobody waits for is held back while a commit is under way and then
-written in one commit with all that came meanwhile; what somebody waits for goes at once, with everything called before.
+It lives in the event loop of the kernel. Plain writes that arrive while a commit is under way wait for it and then share
+one commit. Other writes are submitted at once, after everything that was called before them.
 
 Under the policy ``resilient`` a write that fails because the storage can't be used goes to the `Recovery`, and so does
 everything after it until that is over.
@@ -29,10 +29,15 @@ from keelbolt.state.breaker import Breaker
 from keelbolt.state.link import CLOSED, Link
 from keelbolt.state.policy import Counters, PolicyName, logger, tell_save_failed
 from keelbolt.state.recovery import Recovery
+from keelbolt.state.saving import Outcome
 from keelbolt.state.spool import MemorySpool, Spool
 from keelbolt.state.writes import GROUP_BYTES, GROUP_ENTRIES, Write, keys_of, merged
 from keelbolt.storage import Kernel, Operation, Put, Receipt
 from keelbolt.storage.requests import MAX_OPERATIONS
+
+REMEMBERED_LOSSES = 10_000
+CROWD = 8  # writes in one commit from which on their callers are expected to save again at once
+LINGER_SECONDS = 0.002
 
 
 class Writer:
@@ -43,14 +48,16 @@ class Writer:
         self._policy = policy
         self._timeout = timeout_seconds
         self._queue: deque[Write] = deque()
-        self._urgent = 0  # how many in the queue, or waiting for it, do not want to be held back
+        self._urgent = 0  # writes in the queue, and callers of settle(), that must not wait for a commit under way
         self._under_way: dict[asyncio.Future[Receipt], Sequence[Write]] = {}
         self._numbers = 0
+        self._crowd = 0  # writes in the last commit, if that were many
+        self._lingering: asyncio.TimerHandle | None = None
         self._starting: asyncio.Task[None] | None = None
         self._repairs: set[asyncio.Task[None]] = set()
         self._progress: asyncio.Future[None] | None = None  # somebody waits for what happens next
         self._ended = False
-        self._first_loss: BaseException | None = None
+        self._losses: list[tuple[Outcome | None, StateNotSaved]] = []
         self.breaker = Breaker()
         self.counters = Counters()
         self.waiting = 0
@@ -70,7 +77,7 @@ class Writer:
         for write in writes:
             self._numbers += 1
             write.number = self._numbers
-            self._urgent += write.outcome is not None
+            self._urgent += not write.plain
             self._queue.append(write)
             self.waiting += 1
         if self._ended:  # they came beside the end
@@ -101,9 +108,14 @@ class Writer:
         return min(numbers, default=math.inf)
 
     def loss(self) -> BaseException | None:
-        """The first write that nobody waited for and that was lost, told once."""
-        error, self._first_loss = self._first_loss, None
-        return error
+        """The first lost write that no caller awaits, returned once; the losses after it are in the log."""
+        losses, self._losses = self._losses, []
+        return next((error for outcome, error in losses if outcome is None or not outcome.heard), None)
+
+    def unreported(self) -> str:
+        """A line about the losses that no call has raised; "" if there are none."""
+        count = sum(outcome is None or not outcome.heard for outcome, _ in self._losses)
+        return f"{count} saved item{'s' if count > 1 else ''} of state lost; the first: {self.loss()}" if count else ""
 
     async def close(self) -> None:
         """Commit what was taken, or leave it in the spool."""
@@ -136,35 +148,54 @@ class Writer:
                 self._to_spool(self._next(), StorageUnavailable("the storage is being waited for"))
         while self._queue:
             if self._under_way and not self._urgent and len(self._queue) < GROUP_ENTRIES:
-                break  # they go together when what is under way is done
+                break  # they share a commit when the one under way is done
+            if self._lingers():
+                break
             kernel = self._link.open
             if kernel is None:
                 if self._starting is None:
                     self._starting = asyncio.get_running_loop().create_task(self._open())
                 break
-            self._submit(kernel, self._group())
+            group = self._group()
+            self._crowd = len(group) if len(group) >= CROWD else 0
+            self._submit(kernel, group)
         if not self._under_way:
             self.recovery.caught_up()
         progress, self._progress = self._progress, None
         if progress is not None and not progress.done():
             progress.set_result(None)
 
+    def _lingers(self) -> bool:
+        """Whether to wait a moment: the callers of the last commit just got their results and save again.
+
+        Without this, the first of them would be a commit of its own, and all others would wait for two commits.
+        """
+        if self._urgent or 8 * len(self._queue) >= 7 * self._crowd:
+            return False
+        if self._lingering is None:
+            self._lingering = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._linger_no_longer)
+        return True
+
+    def _linger_no_longer(self) -> None:
+        self._lingering, self._crowd = None, 0
+        self._pump()
+
     def _next(self) -> Write:
         write = self._queue.popleft()
-        self._urgent -= write.outcome is not None
+        self._urgent -= not write.plain
         return write
 
     def _group(self) -> list[Write]:
-        """The next writes that can be one commit: one that is waited for, or several that are not."""
+        """The next writes that can be one commit: one that has checks of its own, or several that have none."""
         group = [self._next()]
-        if group[0].outcome is not None or not group[0].plain:
+        if not group[0].plain:
             return group
         size, operations, partition = group[0].size, len(group[0].operations), group[0].partition
         while self._queue and len(group) < GROUP_ENTRIES:
             write = self._queue[0]
             size += write.size
             operations += len(write.operations)
-            if write.outcome is not None or write.partition != partition or not write.plain:
+            if write.partition != partition or not write.plain:
                 break
             if size > GROUP_BYTES or operations > MAX_OPERATIONS:
                 break
@@ -271,9 +302,11 @@ class Writer:
         self.counters.lost += 1
         told = StateNotSaved(write.method, error)
         told.__cause__ = error
+        if (write.outcome is None or not write.outcome.heard) and len(self._losses) < REMEMBERED_LOSSES:
+            self._losses.append((write.outcome, told))
         if write.outcome is None:
-            self._first_loss = self._first_loss or told
-        elif self._policy == "strict" or write.vital or isinstance(error, InvalidRequest):
+            return
+        if self._policy == "strict" or write.vital or isinstance(error, InvalidRequest):
             write.outcome.set_exception(told)
         else:
             write.outcome.set_result(None)

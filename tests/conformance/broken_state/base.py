@@ -97,6 +97,31 @@ class StreamsItsHistory(Kept):
         return iter(await super().load_history(trace_id))
 
 
+@caught_by("several_events_are_saved_whole_or_not_at_all")
+class SavesTheFirstOfABulk(Kept):
+    async def save_events_bulk(self, events: Any) -> None:
+        for event in events:
+            await self.save_event(event)
+
+
+@caught_by("an_awaited_save_is_committed")
+class AcknowledgesBeforeTheCommit(Kept):
+    def __init__(self, place: str) -> None:
+        super().__init__(place)
+        self.behind: list[Any] = []
+
+    async def save_event(self, event: Any) -> None:
+        self.behind.append(event)
+
+    async def load_history(self, trace_id: str) -> Any:
+        await self.close()
+        return await super().load_history(trace_id)
+
+    async def close(self) -> None:
+        while self.behind:
+            await super().save_event(self.behind.pop(0))
+
+
 # ---------------------------------------------------------------------------------------------------------- bindings
 
 

@@ -48,6 +48,12 @@ class Kept:
         if not any(same(event, known) for known in events):
             events.append(copy.deepcopy(event))
 
+    async def save_events_bulk(self, events: Any) -> None:
+        for event in (events := list(events)):
+            dump_fields(event)
+        for event in events:
+            await self.save_event(event)
+
     async def load_history(self, trace_id: str) -> Any:
         return copy.deepcopy(sorted(self.data.events.get(trace_id, []), key=lambda event: event.ts))
 

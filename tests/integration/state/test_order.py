@@ -112,12 +112,6 @@ async def test_a_save_that_is_cancelled_is_saved(store: StateStore) -> None:
     assert await store.load_memory_state("key") == {"a": 1}
 
 
-async def test_without_write_behind_every_save_is_committed_when_awaited(shared_url: str) -> None:
-    async with StateStore(shared_url, write_behind=False) as store, StateStore(shared_url) as other:
-        await store.save_event(event())
-        assert len(await other.load_history("trace")) == 1
-
-
 async def test_a_store_on_an_open_kernel(url: str) -> None:
     async with open_storage(url) as kernel, StateStore(kernel, types="own") as store:
         store.save_event(event())
