@@ -51,7 +51,7 @@ class Writer:
         self._urgent = 0  # writes in the queue, and callers of settle(), that must not wait for a commit under way
         self._under_way: dict[asyncio.Future[Receipt], Sequence[Write]] = {}
         self._numbers = 0
-        self._crowd = 0  # writes in the last commit, if that were many
+        self._crowd = 0  # callers that are expected to save at once: those of the last commit and of the queue
         self._lingering: asyncio.TimerHandle | None = None
         self._starting: asyncio.Task[None] | None = None
         self._repairs: set[asyncio.Task[None]] = set()
@@ -156,9 +156,7 @@ class Writer:
                 if self._starting is None:
                     self._starting = asyncio.get_running_loop().create_task(self._open())
                 break
-            group = self._group()
-            self._crowd = len(group) if len(group) >= CROWD else 0
-            self._submit(kernel, group)
+            self._submit(kernel, self._group())
         if not self._under_way:
             self.recovery.caught_up()
         progress, self._progress = self._progress, None
@@ -170,7 +168,10 @@ class Writer:
 
         Without this, the first of them would be a commit of its own, and all others would wait for two commits.
         """
-        if self._urgent or 8 * len(self._queue) >= 7 * self._crowd:
+        if self._urgent or len(self._queue) >= self._crowd:
+            if self._lingering is not None:
+                self._lingering.cancel()
+                self._lingering = None
             return False
         if self._lingering is None:
             self._lingering = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._linger_no_longer)
@@ -217,6 +218,7 @@ class Writer:
         if self._under_way.pop(future, None) is not None:
             error = asyncio.CancelledError() if future.cancelled() else future.exception()
             if error is None:
+                self._crowd = len(group) + len(self._queue) if len(group) >= CROWD else 0
                 self._written(group)
             else:
                 self._unwritten(group, error)
