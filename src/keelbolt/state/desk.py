@@ -79,6 +79,7 @@ class Desk:
         size: int,
         *,
         trace_id: str | None = None,
+        key: str | None = None,
         behind: bool = False,
         vital: bool = False,
         alternative: tuple[Operation, ...] | None = None,
@@ -88,14 +89,14 @@ class Desk:
 
         ``behind`` is for writes that consist of Put and Append.
         """
-        write = Write(self.partition, method, operations, size, trace_id, None, alternative, vital, behind)
+        write = Write(self.partition, method, operations, size, trace_id, None, alternative, vital, behind, key)
         if not (behind and self._behind) or self._crowded():
             write.outcome = outcome()
         loss = self.loss()
         try:
             self.host.post(write)
         except StorageClosed as error:
-            tell_save_failed(method, trace_id, error)
+            tell_save_failed(method, trace_id, error, key=key)
             if self.policy == "resilient" and not vital:
                 return SAVED
             raise StateNotSaved(method, error) from error
@@ -112,16 +113,17 @@ class Desk:
         self,
         method: str,
         read: Callable[[Scope], Awaitable[T]],
-        default: T,
         *,
         trace_id: str | None = None,
+        key: str | None = None,
         unclaimed: Callable[[T], None] | None = None,
         changes: bool = False,
     ) -> T:
-        """What the function reads, after everything saved before; under ``resilient`` the default if that fails.
+        """What the function reads, after everything saved before. Raises StateNotLoaded, also under ``resilient``: a
+        failed load must not look as if nothing were stored.
 
-        ``unclaimed`` is given what it read when that came after the caller had gone. ``changes``: it reads in order to
-        write, and fails as a save does.
+        ``unclaimed`` gets the result when it arrives after the caller has gone. ``changes``: the function reads in order
+        to write, and fails as a save does.
         """
         if (loss := self.loss()) is not None:
             raise loss
@@ -149,10 +151,8 @@ class Desk:
             if (writer := self.host.writer) is not None:
                 writer.breaker.failed()
         self.counters.load_failures += 1
-        (tell_save_failed if changes else tell_load_failed)(method, trace_id, error)
-        if self.policy == "strict":
-            raise (StateNotSaved if changes else StateNotLoaded)(method, error) from error
-        return default
+        (tell_save_failed if changes else tell_load_failed)(method, trace_id, error, key=key)
+        raise (StateNotSaved if changes else StateNotLoaded)(method, error) from error
 
     async def _asked(self, read: Callable[[Scope], Awaitable[T]], unclaimed: Callable[[T], None] | None) -> T:
         def call(kernel: Kernel) -> Awaitable[T]:

@@ -75,8 +75,7 @@ class Events:
         async def read(scope: Scope) -> list[Any]:
             return once(await read_items(scope, EVENTS, name(trace_id)), *PRINTED)
 
-        none: list[Any] = []
-        stored = await self._desk.load("load_history", read, none, trace_id=trace_id)
+        stored = await self._desk.load("load_history", read, trace_id=trace_id)
         stored.sort(key=by_time)
         return [self._desk.types.make("StoredEvent", fields) for fields in stored]
 

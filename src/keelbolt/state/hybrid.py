@@ -8,6 +8,7 @@ from typing import Any, Self
 from keelbolt.state.protocols import missing_capabilities
 
 FAST = ("save_planner_state", "load_planner_state", "save_memory_state", "load_memory_state")
+FAST_TOO = ("load_memory_version",)  # if the fast store has it
 DURABLE = (
     *("save_event", "save_events", "save_events_bulk", "load_history", "save_remote_binding"),
     *("find_binding", "list_bindings", "mark_binding_terminal"),
@@ -34,7 +35,7 @@ class HybridStateStore:
         for name in DURABLE:
             if hasattr(durable, name):
                 setattr(self, name, getattr(durable, name))
-        for name in FAST:
+        for name in (*FAST, *(name for name in FAST_TOO if hasattr(fast, name))):
             setattr(self, name, getattr(fast, name))
 
     @property

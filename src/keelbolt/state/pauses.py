@@ -51,7 +51,7 @@ class Pauses:
                 return None
             return receipt.taken(PAUSES, key).body
 
-        body = await self._desk.load("load_planner_state", read, None, unclaimed=partial(self._put_back, key))
+        body = await self._desk.load("load_planner_state", read, unclaimed=partial(self._put_back, key))
         if body is None:
             return None
         payload: dict[str, Any] = decode(body)["payload"]

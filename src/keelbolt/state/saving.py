@@ -106,5 +106,6 @@ def handed_over(save: Callable[P, Saved]) -> Callable[P, Saved]:
     if sys.version_info >= (3, 12):
         return inspect.markcoroutinefunction(saving)
     # Python 3.11 has no mark; it reads this flag, which does not change how the function runs.
-    saving.__code__ = saving.__code__.replace(co_flags=saving.__code__.co_flags | inspect.CO_COROUTINE)
+    code = saving.__code__  # type: ignore[attr-defined]
+    saving.__code__ = code.replace(co_flags=code.co_flags | inspect.CO_COROUTINE)  # type: ignore[attr-defined]
     return saving

@@ -253,12 +253,18 @@ class StateStore:
         return await self._pauses.take(token)
 
     @handed_over
-    def save_memory_state(self, key: str, state: dict[str, Any]) -> Saved:
-        """Keep a state under this key."""
-        return self._memory.save(key, state)
+    def save_memory_state(self, key: str, state: dict[str, Any], *, if_version: int | None = None) -> Saved:
+        """Keep a state under this key. ``if_version``: only if the stored one has this version (0: there is none);
+        else StateConflict.
+        """
+        return self._memory.save(key, state, if_version)
 
     async def load_memory_state(self, key: str) -> dict[str, Any] | None:
-        """The state, or None."""
+        """The state, or None. Raises StateNotLoaded, and then saves of the key are refused until a load succeeds."""
+        return (await self._memory.load(key))[0]
+
+    async def load_memory_version(self, key: str) -> tuple[dict[str, Any] | None, int]:
+        """The state and its version, for ``save_memory_state(…, if_version=)``; None and 0 where there is none."""
         return await self._memory.load(key)
 
     # ---------------------------------------------------------------------------------------------------- sessions

@@ -54,8 +54,7 @@ class SessionLog:
             )
             return [decode(entry.data) for entry in entries]
 
-        none: list[Any] = []
-        stored = await self._desk.load(self._load, read, none)
+        stored = await self._desk.load(self._load, read)
         return [self._desk.types.make(self._kind, fields) for fields in stored]
 
 

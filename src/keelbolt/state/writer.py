@@ -19,6 +19,7 @@ from keelbolt.errors import (
     CommitRefused,
     InvalidRequest,
     KeelboltError,
+    StateConflict,
     StateNotSaved,
     StateTimeout,
     StorageBroken,
@@ -297,12 +298,12 @@ class Writer:
         if self._policy == "resilient" and not isinstance(error, InvalidRequest | CommitRefused):
             self._to_spool(write, error)
             return
-        tell_save_failed(write.method, write.trace_id, error)
+        tell_save_failed(write.method, write.trace_id, error, key=write.key)
         self._lose(write, error)
 
     def _lose(self, write: Write, error: BaseException) -> None:
         self.counters.lost += 1
-        told = StateNotSaved(write.method, error)
+        told = (StateConflict if isinstance(error, CommitRefused) else StateNotSaved)(write.method, error)
         told.__cause__ = error
         if (write.outcome is None or not write.outcome.heard) and len(self._losses) < REMEMBERED_LOSSES:
             self._losses.append((write.outcome, told))
@@ -317,9 +318,9 @@ class Writer:
         try:
             self.recovery.add(write)
         except (OSError, KeelboltError) as refusal:
-            tell_save_failed(write.method, write.trace_id, refusal)
+            tell_save_failed(write.method, write.trace_id, refusal, key=write.key)
             self._lose(write, refusal)
             return
-        tell_save_failed(write.method, write.trace_id, error, kept=True)
+        tell_save_failed(write.method, write.trace_id, error, key=write.key, kept=True)
         if write.outcome is not None:
             write.outcome.set_result(None)

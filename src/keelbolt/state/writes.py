@@ -37,6 +37,7 @@ class Write:
     alternative: tuple[Operation, ...] | None = None
     vital: bool = False
     plain: bool = False
+    key: str | None = None  # named in the log where there is no trace
     number: int = 0  # in the order of the calls, given by the writer
     spooled_at: float = 0.0  # Unix time, where it has to wait
 

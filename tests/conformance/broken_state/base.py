@@ -225,13 +225,13 @@ class AnswersAnEmptyMemory(Kept):
 
 @caught_by("memory_is_replaced")
 class MergesMemory(Kept):
-    async def save_memory_state(self, key: str, state: dict[str, Any]) -> None:
+    async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:  # noqa: ARG002
         await super().save_memory_state(key, {**self.data.memory.get(key, {}), **state})
 
 
 @caught_by("keys_are_kept_apart_and_may_be_long")
 class CutsKeys(Kept):
-    async def save_memory_state(self, key: str, state: dict[str, Any]) -> None:
+    async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:  # noqa: ARG002
         await super().save_memory_state(key[:256], state)
 
     async def load_memory_state(self, key: str) -> Any:
@@ -240,8 +240,23 @@ class CutsKeys(Kept):
 
 @caught_by("a_saved_memory_is_a_copy")
 class CopiesMemoryFlat(Kept):
-    async def save_memory_state(self, key: str, state: dict[str, Any]) -> None:
+    async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:  # noqa: ARG002
         self.data.memory[key] = dict(state)
+
+
+@caught_by("a_memory_is_saved_over_the_version_that_was_read")
+class IgnoresVersions(Kept):
+    async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:  # noqa: ARG002
+        await super().save_memory_state(key, state)
+
+
+@caught_by("two_writers_of_a_memory_lose_nothing")
+class LooksAtTheVersionAndThenSaves(Kept):
+    async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:
+        if if_version not in (None, self.data.versions[key]):
+            raise ValueError(if_version)
+        await asyncio.sleep(0)
+        await super().save_memory_state(key, state)
 
 
 @caught_by("pauses_and_memory_survive")

@@ -8,6 +8,7 @@ import json
 from collections import defaultdict
 from typing import Any
 
+from keelbolt.errors import StateConflict
 from keelbolt.state.artifacts.ids import Owner, artifact_ids
 from keelbolt.state.codec import dump_fields
 from keelbolt.state.steering import checked
@@ -22,6 +23,7 @@ class Data:
         self.bindings: dict[tuple[str, str | None, str], Any] = {}
         self.pauses: dict[str, Any] = {}
         self.memory: dict[str, Any] = {}
+        self.versions: dict[str, int] = defaultdict(int)
         self.tasks: dict[str, dict[str, Any]] = defaultdict(dict)
         self.updates: dict[str, dict[str, Any]] = defaultdict(dict)
         self.steering: dict[str, dict[str, Any]] = defaultdict(dict)
@@ -83,8 +85,14 @@ class Kept:
     async def load_planner_state(self, token: str) -> Any:
         return self.data.pauses.pop(token, None)
 
-    async def save_memory_state(self, key: str, state: dict[str, Any]) -> None:
+    async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:
+        if if_version not in (None, self.data.versions[key]):
+            raise StateConflict("save_memory_state", ValueError(if_version))
+        self.data.versions[key] += 1
         self.data.memory[key] = copy.deepcopy(state)
+
+    async def load_memory_version(self, key: str) -> tuple[Any, int]:
+        return copy.deepcopy(self.data.memory.get(key)), self.data.versions[key]
 
     async def load_memory_state(self, key: str) -> Any:
         return copy.deepcopy(self.data.memory.get(key))

@@ -151,6 +151,27 @@ async def _take(store: StateStore, count: int) -> None:
             sys.stdout.write(f"{number}\n")
 
 
+def remembers(url: str, who: str, count: str) -> None:
+    """Adds turns to a conversation that another process adds to at the same time."""
+    asyncio.run(_remember(StateStore(url), who, int(count)))
+
+
+async def _remember(store: StateStore, who: str, count: int) -> None:
+    from keelbolt.state.memory import ConversationTurn, MemoryBudget, ShortTermMemory, ShortTermMemoryConfig
+
+    config = ShortTermMemoryConfig(
+        strategy="truncation", budget=MemoryBudget(full_zone_turns=1000, total_max_tokens=1_000_000)
+    )
+    memory = ShortTermMemory(config)
+    await memory.hydrate(store, "key")
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    for number in range(count):
+        await memory.add_turn(ConversationTurn(f"{who}-{number}", "answer"))
+        await memory.persist(store, "key")
+
+
 def pauses(url: str) -> None:
     """A planner that asks a person, and ends with its process."""
     from tests.integration.state.agents import CONTEXT, planner

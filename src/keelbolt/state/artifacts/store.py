@@ -173,7 +173,7 @@ class ArtifactStore:
             reader = None if kept is None else await shelf.open(kept)
             return None if kept is None or reader is None else (kept, reader)
 
-        found = await self._load("open_artifact", opened, None)
+        found = await self._load("open_artifact", opened)
         return None if found is None else ArtifactReader(self._ref(found[0]), found[1], self._desk)
 
     async def get_ref(self, artifact_id: str) -> Any | None:
@@ -194,25 +194,24 @@ class ArtifactStore:
     async def list(self, *, scope: Any | None = None) -> list[Any]:
         """The references whose scope has these fields, as they came; a field that is None matches all."""
         wanted = Owner.of(scope)
-        nothing: list[Kept] = []
-        found = await self._load("list_artifacts", lambda shelf: shelf.list(wanted), nothing)
+        found = await self._load("list_artifacts", lambda shelf: shelf.list(wanted))
         return [self._ref(kept) for kept in found]
 
     async def delete(self, artifact_id: str) -> bool:
         """Whether there was one to delete."""
-        return await self._load("delete_artifact", lambda shelf: shelf.delete(artifact_id), default=False)
+        return await self._load("delete_artifact", lambda shelf: shelf.delete(artifact_id))
 
     async def sweep(self) -> int:
         """Remove what has expired; answers how many. Nobody sees them any more before that either."""
-        return await self._load("sweep_artifacts", lambda shelf: shelf.sweep(), 0)
+        return await self._load("sweep_artifacts", lambda shelf: shelf.sweep())
 
     # ------------------------------------------------------------------------------------------------------ plumbing
 
     async def _find(self, artifact_id: str) -> Kept | None:
-        return await self._load("get_artifact_ref", lambda shelf: shelf.find(artifact_id), None)
+        return await self._load("get_artifact_ref", lambda shelf: shelf.find(artifact_id))
 
-    async def _load(self, method: str, function: Callable[[Shelf], Awaitable[T]], default: T) -> T:
-        return await self._desk.load(method, lambda room: function(self._on(room)), default)
+    async def _load(self, method: str, function: Callable[[Shelf], Awaitable[T]]) -> T:
+        return await self._desk.load(method, lambda room: function(self._on(room)))
 
     def _on(self, room: Scope) -> Shelf:
         return Shelf(room, self.retention, self._order)
