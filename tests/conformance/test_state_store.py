@@ -30,7 +30,12 @@ DEVIATIONS = {
     "equal_bytes_of_two_sessions_are_two_artifacts": "artifacts are known by a hash of their bytes alone",
 }
 
-BEYOND_THE_SPECIFICATION = {"bulk", "memory_versions"}  # capabilities that penguiflow does not know
+BEYOND_THE_SPECIFICATION = {
+    "bulk",
+    "memory_versions",
+    "pause_leases",
+    "waiting_pauses",
+}  # capabilities that penguiflow does not know
 
 
 @pytest.fixture(scope="module", autouse=True)

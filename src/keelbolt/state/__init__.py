@@ -12,6 +12,7 @@ from keelbolt.state.artifacts import ArtifactStore, ScopedArtifacts, discover_ar
 from keelbolt.state.factory import create_store
 from keelbolt.state.health import StateHealth
 from keelbolt.state.hybrid import HybridStateStore
+from keelbolt.state.pauses import PauseLease, WaitingPause
 from keelbolt.state.policy import Counters
 from keelbolt.state.protocols import (
     SupportsArtifacts,
@@ -57,6 +58,7 @@ __all__ = [
     "Counters",
     "FlowEvent",
     "HybridStateStore",
+    "PauseLease",
     "PlannerEvent",
     "RemoteBinding",
     "ScopedArtifacts",
@@ -85,6 +87,7 @@ __all__ = [
     "TaskType",
     "Trajectory",
     "UpdateType",
+    "WaitingPause",
     "create_store",
     "discover_artifact_store",
     "missing_capabilities",

@@ -21,10 +21,11 @@ from keelbolt.errors import (
 from keelbolt.state.binding import Types
 from keelbolt.state.codec import Fallback, encode
 from keelbolt.state.families import SESSIONS, TRACES
-from keelbolt.state.host import Host, claimed
+from keelbolt.state.host import claimed
 from keelbolt.state.names import name
 from keelbolt.state.policy import Counters, PolicyName, tell_load_failed, tell_save_failed
 from keelbolt.state.saving import SAVED, Saved, Saving, outcome
+from keelbolt.state.sharing import SharedHost
 from keelbolt.state.writes import Write
 from keelbolt.storage import Kernel, Operation, Put, Scope
 
@@ -40,7 +41,7 @@ class Desk:
 
     def __init__(
         self,
-        host: Host,
+        host: SharedHost,
         partition: str,
         types: Types,
         *,
@@ -107,7 +108,7 @@ class Desk:
     def loss(self) -> BaseException | None:
         """The first lost save that no caller awaited, returned once; None under ``resilient``."""
         writer = self.host.writer
-        return writer.loss() if writer is not None and self.policy == "strict" else None
+        return writer.loss(self.partition) if writer is not None and self.policy == "strict" else None
 
     async def load(
         self,

@@ -92,7 +92,9 @@ class Events:
         body = self._desk.encode(fields)
         if len(body) > EVENT_BYTES:
             named = f"the event {fields['kind']!r} of trace {fields['trace_id']!r} at {fields['ts']!r}"
-            raise InvalidState(f"{named} has {len(body)} bytes, the limit is {EVENT_BYTES}; keep large data as an artifact")
+            raise InvalidState(
+                f"{named} has {len(body)} bytes, the limit is {EVENT_BYTES}; keep large data as an artifact"
+            )
         return name(fields["trace_id"] or GLOBAL), Draft(ONE, body)
 
 

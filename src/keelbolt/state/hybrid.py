@@ -8,7 +8,13 @@ from typing import Any, Self
 from keelbolt.state.protocols import missing_capabilities
 
 FAST = ("save_planner_state", "load_planner_state", "save_memory_state", "load_memory_state")
-FAST_TOO = ("load_memory_version",)  # if the fast store has it
+FAST_TOO = (
+    "load_memory_version",
+    "take_planner_state",
+    "list_pauses",
+    "get_pause",
+    "cancel_pause",
+)  # if the fast store has it
 DURABLE = (
     *("save_event", "save_events", "save_events_bulk", "load_history", "save_remote_binding"),
     *("find_binding", "list_bindings", "mark_binding_terminal"),

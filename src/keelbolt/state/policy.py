@@ -33,7 +33,9 @@ def tell_save_failed(
     method: str, trace_id: str | None, error: BaseException, *, key: str | None = None, kept: bool = False
 ) -> None:
     """Log a save that failed; ``kept``: it waits in the spool."""
-    _tell(logging.WARNING if kept else logging.ERROR, "statestore_save_failed", method, trace_id or key, trace_id, error)
+    _tell(
+        logging.WARNING if kept else logging.ERROR, "statestore_save_failed", method, trace_id or key, trace_id, error
+    )
 
 
 def tell_load_failed(method: str, trace_id: str | None, error: BaseException, *, key: str | None = None) -> None:

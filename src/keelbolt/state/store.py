@@ -21,14 +21,15 @@ from keelbolt.state.directory import Directory
 from keelbolt.state.events import Events
 from keelbolt.state.families import partition_of
 from keelbolt.state.health import StateHealth, counters_of, health_of
-from keelbolt.state.host import Host, LoopHost
+from keelbolt.state.host import LoopHost
 from keelbolt.state.link import Link
 from keelbolt.state.memory_state import MemoryStates
-from keelbolt.state.pauses import PAUSE_SECONDS, Pauses
+from keelbolt.state.pauses import PAUSE_SECONDS, PauseLease, Pauses, WaitingPause
 from keelbolt.state.planner_events import PlannerEvents
 from keelbolt.state.policy import Counters, PolicyName
 from keelbolt.state.retention import StateRetention, StateSwept, sweep_state
 from keelbolt.state.saving import Saved, handed_over
+from keelbolt.state.sharing import SharedHost
 from keelbolt.state.spool import FileSpool
 from keelbolt.state.tasks import Tasks
 from keelbolt.state.thread_host import ThreadHost, finish_on_sigterm
@@ -90,28 +91,45 @@ class StateStore:
             waiting = FileSpool(spool) if spool is not None else None
             return link, Writer(link, policy, timeout_seconds=timeout_seconds, spool=waiting)
 
-        host: Host
-        thread: ThreadHost | None = None
         if isinstance(url, Kernel):
-            host = LoopHost(engine)
+            host = SharedHost.of(None, lambda: LoopHost(engine))
         else:
-            open_storage(url, durability=durability)  # a URL that makes no sense is told here and not later
-            host = thread = ThreadHost(engine, exit_seconds=exit_seconds)
+            open_storage(url, durability=durability)  # an invalid URL is raised here and not later
+            where = None if spool is None else os.fspath(spool)
+            key = (url, durability, policy, where, timeout_seconds, exit_seconds)
+            alone = url.startswith("memory:")  # each memory is one of its own
+            host = SharedHost.of(None if alone else key, lambda: ThreadHost(engine, exit_seconds=exit_seconds))
             if write_behind:
                 finish_on_sigterm()
-        self._desk = desk = Desk(
+        self._set_up(
             host,
-            partition_of(tenant),
-            Types(types),
+            tenant=tenant,
+            types=Types(types),
             policy=policy,
             timeout_seconds=timeout_seconds,
             behind=write_behind,
             fallback=fallback,
             max_waiting=max_waiting,
+            pause_seconds=pause_seconds,
+            artifact_retention=artifact_retention,
         )
-        if thread is not None:  # nobody has the store any more, nor its artifacts
-            weakref.finalize(desk, thread.abandon).atexit = False
-        self.tenant = tenant
+
+    def for_tenant(self, tenant: str) -> StateStore:
+        """A store for the state of another tenant, with the same settings, thread and connections.
+
+        It is closed by itself; the storage is let go when the last of them is closed.
+        """
+        store = StateStore.__new__(StateStore)
+        store._set_up(self._desk.host.share(), **{**self._settings, "tenant": tenant})
+        return store
+
+    def _set_up(self, host: SharedHost, **settings: Any) -> None:
+        self._settings = settings
+        given = dict(settings)
+        self.tenant: str = given.pop("tenant")
+        pause_seconds, artifact_retention = given.pop("pause_seconds"), given.pop("artifact_retention")
+        self._desk = desk = Desk(host, partition_of(self.tenant), given.pop("types"), **given)
+        weakref.finalize(desk, host.abandon).atexit = False  # neither the store nor its artifacts are in use any more
         self._events = Events(desk)
         self._bindings = Bindings(desk)
         self._pauses = Pauses(desk, pause_seconds)
@@ -137,7 +155,7 @@ class StateStore:
         return self._desk.policy
 
     @property
-    def host(self) -> Host:
+    def host(self) -> SharedHost:
         """Where the kernel lives."""
         return self._desk.host
 
@@ -252,6 +270,25 @@ class StateStore:
         """Take the pause: of all that ask for it, on all machines, one gets it."""
         return await self._pauses.take(token)
 
+    async def take_planner_state(self, token: str, *, lease_seconds: float) -> PauseLease | None:
+        """Take the pause with a lease: it comes back for others unless it is confirmed within so many seconds.
+
+        None: there is none, or another caller has it.
+        """
+        return await self._pauses.lease(token, lease_seconds)
+
+    async def list_pauses(self, limit: int = 50) -> list[WaitingPause]:
+        """The pauses that wait, the newest first; they stay."""
+        return await self._pauses.list(limit)
+
+    async def get_pause(self, token: str) -> WaitingPause | None:
+        """The waiting pause, which stays; None: there is none."""
+        return await self._pauses.get(token)
+
+    async def cancel_pause(self, token: str) -> bool:
+        """Remove the pause, so that it can't be resumed; whether there was one."""
+        return await self._pauses.cancel(token)
+
     @handed_over
     def save_memory_state(self, key: str, state: dict[str, Any], *, if_version: int | None = None) -> Saved:
         """Keep a state under this key. ``if_version``: only if the stored one has this version (0: there is none);
@@ -294,7 +331,7 @@ class StateStore:
 
     @handed_over
     def save_steering(self, event: Any) -> Saved:
-        """Keep a steering event, cut to size; one that is not valid raises SteeringValidationError and is not kept."""
+        """Keep a steering event, cut to size. One that is not valid for its type is kept with the reasons beside it."""
         return self._steering.save(event)
 
     async def list_steering(

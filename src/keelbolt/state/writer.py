@@ -30,7 +30,6 @@ from keelbolt.state.breaker import Breaker
 from keelbolt.state.link import CLOSED, Link
 from keelbolt.state.policy import Counters, PolicyName, logger, tell_save_failed
 from keelbolt.state.recovery import Recovery
-from keelbolt.state.saving import Outcome
 from keelbolt.state.spool import MemorySpool, Spool
 from keelbolt.state.writes import GROUP_BYTES, GROUP_ENTRIES, Write, keys_of, merged
 from keelbolt.storage import Kernel, Operation, Put, Receipt
@@ -58,7 +57,7 @@ class Writer:
         self._repairs: set[asyncio.Task[None]] = set()
         self._progress: asyncio.Future[None] | None = None  # somebody waits for what happens next
         self._ended = False
-        self._losses: list[tuple[Outcome | None, StateNotSaved]] = []
+        self._losses: list[tuple[Write, StateNotSaved]] = []
         self.breaker = Breaker()
         self.counters = Counters()
         self.waiting = 0
@@ -108,15 +107,19 @@ class Writer:
             numbers.append(self._queue[0].number)
         return min(numbers, default=math.inf)
 
-    def loss(self) -> BaseException | None:
-        """The first lost write that no caller awaits, returned once; the losses after it are in the log."""
-        losses, self._losses = self._losses, []
-        return next((error for outcome, error in losses if outcome is None or not outcome.heard), None)
+    def loss(self, partition: str) -> BaseException | None:
+        """The first lost write to this partition that no caller awaits, returned once; the others are in the log."""
+        if not self._losses:
+            return None
+        unheard = [(write, error) for write, error in self._losses if _unheard(write)]
+        self._losses = [(write, error) for write, error in unheard if write.partition != partition]
+        return next((error for write, error in unheard if write.partition == partition), None)
 
     def unreported(self) -> str:
         """A line about the losses that no call has raised; "" if there are none."""
-        count = sum(outcome is None or not outcome.heard for outcome, _ in self._losses)
-        return f"{count} saved item{'s' if count > 1 else ''} of state lost; the first: {self.loss()}" if count else ""
+        unheard, self._losses = [error for write, error in self._losses if _unheard(write)], []
+        count = len(unheard)
+        return f"{count} saved item{'s' if count > 1 else ''} of state lost; the first: {unheard[0]}" if unheard else ""
 
     async def close(self) -> None:
         """Commit what was taken, or leave it in the spool."""
@@ -305,8 +308,8 @@ class Writer:
         self.counters.lost += 1
         told = (StateConflict if isinstance(error, CommitRefused) else StateNotSaved)(write.method, error)
         told.__cause__ = error
-        if (write.outcome is None or not write.outcome.heard) and len(self._losses) < REMEMBERED_LOSSES:
-            self._losses.append((write.outcome, told))
+        if _unheard(write) and len(self._losses) < REMEMBERED_LOSSES:
+            self._losses.append((write, told))
         if write.outcome is None:
             return
         if self._policy == "strict" or write.vital or isinstance(error, InvalidRequest):
@@ -324,3 +327,7 @@ class Writer:
         tell_save_failed(write.method, write.trace_id, error, key=write.key, kept=True)
         if write.outcome is not None:
             write.outcome.set_result(None)
+
+
+def _unheard(write: Write) -> bool:
+    return write.outcome is None or not write.outcome.heard

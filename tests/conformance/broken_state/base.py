@@ -211,6 +211,32 @@ class CopiesPausesFlat(Kept):
         self.data.pauses[token] = dict(payload)
 
 
+@caught_by("waiting_pauses_are_listed_and_stay")
+class TakesWhatItShows(Kept):
+    async def get_pause(self, token: str) -> Any:
+        shown = await super().get_pause(token)
+        self.data.pauses.pop(token, None)
+        return shown
+
+
+@caught_by("a_cancelled_pause_is_gone")
+class OnlySaysCancelled(Kept):
+    async def cancel_pause(self, token: str) -> bool:
+        return token in self.data.pauses
+
+
+@caught_by("a_pause_taken_with_a_lease_is_taken_once")
+class LoadsInSpiteOfLeases(Kept):
+    async def load_planner_state(self, token: str) -> Any:
+        return self.data.pauses.pop(token, None)
+
+
+@caught_by("a_pause_comes_back_when_its_lease_ends")
+class LeasesForEver(Kept):
+    def leased(self, token: str) -> bool:
+        return token in self.data.leases
+
+
 @caught_by("memory_comes_back")
 class ForgetsWhatItTold(Kept):
     async def load_memory_state(self, key: str) -> Any:

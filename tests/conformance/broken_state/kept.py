@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import time
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any
 
 from keelbolt.errors import StateConflict
@@ -22,6 +24,7 @@ class Data:
         self.events: dict[str, list[Any]] = defaultdict(list)
         self.bindings: dict[tuple[str, str | None, str], Any] = {}
         self.pauses: dict[str, Any] = {}
+        self.leases: dict[str, float] = {}
         self.memory: dict[str, Any] = {}
         self.versions: dict[str, int] = defaultdict(int)
         self.tasks: dict[str, dict[str, Any]] = defaultdict(dict)
@@ -37,6 +40,33 @@ PLACES: dict[str, Data] = defaultdict(Data)
 
 def same(one: Any, two: Any) -> bool:
     return json.dumps(dump_fields(one), default=str) == json.dumps(dump_fields(two), default=str)
+
+
+@dataclass
+class Waiting:
+    token: str
+    payload: Any
+
+
+class Lease:
+    def __init__(self, store: Kept, token: str, until: float) -> None:
+        self.store, self.token, self.until = store, token, until
+        self.payload = store.data.pauses[token]
+
+    def mine(self) -> bool:
+        return self.store.leased(self.token) and self.store.data.leases[self.token] == self.until
+
+    async def confirm(self) -> bool:
+        if not self.mine():
+            return False
+        self.store.data.pauses.pop(self.token, None)
+        return await self.release()
+
+    async def release(self) -> bool:
+        if not self.mine():
+            return False
+        del self.store.data.leases[self.token]
+        return True
 
 
 class Kept:
@@ -83,7 +113,27 @@ class Kept:
         self.data.pauses[token] = copy.deepcopy(payload)
 
     async def load_planner_state(self, token: str) -> Any:
+        if self.leased(token):
+            return None
         return self.data.pauses.pop(token, None)
+
+    def leased(self, token: str) -> bool:
+        return self.data.leases.get(token, 0.0) > time.monotonic()
+
+    async def take_planner_state(self, token: str, *, lease_seconds: float) -> Any:
+        if token not in self.data.pauses or self.leased(token):
+            return None
+        self.data.leases[token] = until = time.monotonic() + lease_seconds
+        return Lease(self, token, until)
+
+    async def list_pauses(self, limit: int = 50) -> list[Any]:
+        return [Waiting(token, payload) for token, payload in reversed(self.data.pauses.items())][:limit]
+
+    async def get_pause(self, token: str) -> Any:
+        return Waiting(token, self.data.pauses[token]) if token in self.data.pauses else None
+
+    async def cancel_pause(self, token: str) -> bool:
+        return self.data.pauses.pop(token, None) is not None
 
     async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:
         if if_version not in (None, self.data.versions[key]):
@@ -110,7 +160,7 @@ class Kept:
         return self.page(self.data.updates[session_id], **wanted)
 
     async def save_steering(self, event: Any) -> None:
-        self.data.steering[event.session_id].setdefault(event.event_id, checked(event))
+        self.data.steering[event.session_id].setdefault(event.event_id, checked(event)[0])
 
     async def list_steering(self, session_id: str, **wanted: Any) -> Any:
         return self.page(self.data.steering[session_id], **wanted)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from typing import Any
+from unittest.mock import AsyncMock
 
 import penguiflow.state.protocol as theirs
 import pytest
@@ -106,3 +108,12 @@ def test_a_hybrid_can_do_what_its_stores_can() -> None:
     assert hybrid.artifact_store is None
     with pytest.raises(TypeError, match="keeps pauses and memory"):
         HybridStateStore(StateStore("memory:"), fast=Three())
+
+
+@pytest.mark.parametrize("name", [name for name in dir(StateStore) if name.startswith(("save_", "load_", "list_"))])
+def test_methods_are_coroutine_functions(name: str) -> None:
+    """Frameworks and mocks look for that."""
+    method = getattr(StateStore, name)
+    assert inspect.iscoroutinefunction(method)
+    assert asyncio.iscoroutinefunction(method)
+    assert isinstance(getattr(AsyncMock(spec=StateStore), name), AsyncMock)
