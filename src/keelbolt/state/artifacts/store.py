@@ -6,9 +6,10 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from os import PathLike
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from weakref import WeakKeyDictionary
 
 from keelbolt.errors import (
     ArtifactTooLarge,
@@ -40,6 +41,9 @@ SLOWEST = 1_000_000  # bytes in a second: an artifact may take as long as this, 
 Stream = AsyncIterable[bytes] | BinaryIO | PathLike[str]
 
 
+PUTS = 64  # at once, of one event loop
+
+
 class ArtifactReader(BlobReader):
     """Reads one artifact, chunk by chunk, whatever its size."""
 
@@ -67,6 +71,7 @@ class ArtifactStore:
     ) -> None:
         self._desk = desk
         self._order = Order(clock)
+        self._puts: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
         self.retention: Retention = retention or ArtifactRetentionConfig()
 
     # ---------------------------------------------------------------------------------------------------------- put
@@ -142,7 +147,8 @@ class ArtifactStore:
 
         seconds = self._desk.timeout_seconds + len(source) / SLOWEST if isinstance(source, bytes) else None
         try:
-            async with _limited(seconds):
+            # The time-out of a put begins when it is admitted, so that many at once wait for each other and not in vain.
+            async with self._admitted() if seconds is not None else nullcontext(), _limited(seconds):
                 return self._ref(await self._desk.host.ask(put))
         except (StorageError, StateTimeout) as error:
             tell_save_failed("put_artifact", None, error)
@@ -160,10 +166,8 @@ class ArtifactStore:
         except BlobNotFound:
             return None  # it was deleted meanwhile
         except (StorageError, StateTimeout) as error:
-            tell_load_failed("get_artifact", None, error)
-            if self._desk.policy == "strict":
-                raise StateNotLoaded("get_artifact", error) from error
-            return None
+            tell_load_failed("get_artifact", None, error, key=artifact_id)
+            raise StateNotLoaded("get_artifact", error) from error
 
     async def open(self, artifact_id: str) -> ArtifactReader | None:
         """A reader of its bytes, or None. They can be read as long as the artifact is not deleted."""
@@ -206,6 +210,10 @@ class ArtifactStore:
         return await self._load("sweep_artifacts", lambda shelf: shelf.sweep())
 
     # ------------------------------------------------------------------------------------------------------ plumbing
+
+    def _admitted(self) -> asyncio.Semaphore:
+        """Admits so many puts of this event loop at once."""
+        return self._puts.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(PUTS))
 
     async def _find(self, artifact_id: str) -> Kept | None:
         return await self._load("get_artifact_ref", lambda shelf: shelf.find(artifact_id))
