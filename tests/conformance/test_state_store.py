@@ -32,6 +32,7 @@ DEVIATIONS = {
 
 BEYOND_THE_SPECIFICATION = {
     "bulk",
+    "history_pages",
     "memory_versions",
     "pause_leases",
     "waiting_pauses",

@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 from keelbolt.state.artifacts import ArtifactStore, ScopedArtifacts, discover_artifact_store
-from keelbolt.state.factory import create_store
+from keelbolt.state.events import HistoryPage
+from keelbolt.state.factory import create_session_store, create_store
 from keelbolt.state.health import StateHealth
 from keelbolt.state.hybrid import HybridStateStore
 from keelbolt.state.pauses import PauseLease, WaitingPause
@@ -57,6 +58,7 @@ __all__ = [
     "ArtifactStore",
     "Counters",
     "FlowEvent",
+    "HistoryPage",
     "HybridStateStore",
     "PauseLease",
     "PlannerEvent",
@@ -88,6 +90,7 @@ __all__ = [
     "Trajectory",
     "UpdateType",
     "WaitingPause",
+    "create_session_store",
     "create_store",
     "discover_artifact_store",
     "missing_capabilities",

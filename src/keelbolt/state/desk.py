@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections import OrderedDict
@@ -24,6 +25,7 @@ from keelbolt.state.families import SESSIONS, TRACES
 from keelbolt.state.host import claimed
 from keelbolt.state.names import name
 from keelbolt.state.policy import Counters, PolicyName, tell_load_failed, tell_save_failed
+from keelbolt.state.retention.sweeper import Sweeper
 from keelbolt.state.saving import SAVED, Saved, Saving, outcome
 from keelbolt.state.sharing import SharedHost
 from keelbolt.state.writes import Write
@@ -31,6 +33,7 @@ from keelbolt.storage import Kernel, Operation, Put, Scope
 
 T = TypeVar("T")
 
+SWEEP_AT_MOST_SECONDS = 600.0  # one sweep; the next goes on where it stopped
 PATIENCE = 6  # so many time-outs an answer that must not be lost is waited for after its caller has gone
 KNOWN = 4096  # sessions and traces that this process has noted, so that each is noted once in a while
 NOTE_SECONDS = 3600.0  # that while: which of them are in use can be told from when they were noted
@@ -50,6 +53,7 @@ class Desk:
         behind: bool,
         fallback: Fallback,
         max_waiting: int,
+        sweeper: Sweeper,
     ) -> None:
         self.host = host
         self.partition = partition
@@ -60,6 +64,7 @@ class Desk:
         self._behind = behind
         self._fallback = fallback
         self._max_waiting = max_waiting
+        self._sweeper = sweeper
         self._known: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._lost = 0  # writes that were lost when it was last looked at: with them went what they noted
         self._last_tick = 0
@@ -101,6 +106,9 @@ class Desk:
             if self.policy == "resilient" and not vital:
                 return SAVED
             raise StateNotSaved(method, error) from error
+        if self._sweeper.due():
+            with contextlib.suppress(StorageClosed):
+                self.host.begin(self._sweeper.sweep, seconds=SWEEP_AT_MOST_SECONDS)
         if loss is not None:
             raise loss
         return SAVED if write.outcome is None else Saving(write.outcome)
@@ -123,8 +131,8 @@ class Desk:
         """What the function reads, after everything saved before. Raises StateNotLoaded, also under ``resilient``: a
         failed load must not look as if nothing were stored.
 
-        ``unclaimed`` gets the result when it arrives after the caller has gone. ``changes``: the function reads in order
-        to write, and fails as a save does.
+        ``unclaimed`` gets the result when it arrives after the caller has gone. ``changes``: the function reads in
+        order to write, and fails as a save does.
         """
         if (loss := self.loss()) is not None:
             raise loss

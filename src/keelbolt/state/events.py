@@ -7,16 +7,19 @@ when the history is read: on the way of a flow, telling it from the others would
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
-from keelbolt.errors import InvalidState
-from keelbolt.state.codec import dump_fields
+from keelbolt.errors import InvalidState, LogTrimmed
+from keelbolt.state.codec import canonical, dump_fields
 from keelbolt.state.desk import Desk
 from keelbolt.state.families import EVENTS
 from keelbolt.state.names import GLOBAL, name
 from keelbolt.state.saving import Saved
-from keelbolt.state.streams import once, read_items
+from keelbolt.state.streams import PAGE, PAGE_BYTES, items_of, once, read_items
 from keelbolt.state.writes import ONE, bundled
 from keelbolt.storage import Append, Draft, Operation, Scope
 from keelbolt.storage.contract import MAX_COMMIT_BYTES, MAX_VALUE_BYTES
@@ -26,6 +29,17 @@ EVENT_BYTES = MAX_VALUE_BYTES - 2  # an entry with several events is a list of t
 BULK_BYTES = MAX_COMMIT_BYTES - 1024 * 1024  # of one call: it is one commit
 
 PRINTED = ("trace_id", "ts", "kind", "node_name", "node_id", "payload")  # equal in these is the same event
+
+
+REPEATS = 10_000  # events among which a repeat is recognised while a history is streamed
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPage:
+    """Events in order of arrival. ``next`` is the position after which the next page begins; None: this is the last."""
+
+    events: list[Any]
+    next: int | None
 
 
 class Events:
@@ -78,6 +92,48 @@ class Events:
         stored = await self._desk.load("load_history", read, trace_id=trace_id)
         stored.sort(key=by_time)
         return [self._desk.types.make("StoredEvent", fields) for fields in stored]
+
+    async def page(self, trace_id: str, after: int, limit: int) -> HistoryPage:
+        """Events after this position, in order of arrival: at least ``limit`` of them, or all that are left."""
+
+        async def read(scope: Scope) -> tuple[list[dict[str, Any]], int | None]:
+            found: list[dict[str, Any]] = []
+            position = after
+            while len(found) < limit:
+                try:
+                    log = await scope.read_log(
+                        EVENTS, name(trace_id), after=position, limit=min(limit, PAGE), max_bytes=PAGE_BYTES
+                    )
+                except LogTrimmed:  # go on where the log begins now
+                    position = (await scope.log_state(EVENTS, name(trace_id))).floor
+                    continue
+                for entry in log.entries:
+                    found += items_of(entry)
+                    position = entry.seq
+                    if len(found) >= limit:
+                        break
+                if not log.entries or position >= log.head:
+                    return found, None
+            return found, position
+
+        stored, position = await self._desk.load("load_history_page", read, trace_id=trace_id)
+        return HistoryPage([self._desk.types.make("StoredEvent", fields) for fields in stored], position)
+
+    async def iterate(self, trace_id: str) -> AsyncIterator[Any]:
+        """All events in order of arrival, a page at a time. A repeat is left out if it follows closely."""
+        seen: OrderedDict[bytes, None] = OrderedDict()
+        position: int | None = 0
+        while position is not None:
+            page = await self.page(trace_id, position, PAGE)
+            position = page.next
+            for event in page.events:
+                fields = dump_fields(event)
+                mark = sha256(canonical([fields[field] for field in PRINTED])).digest()
+                if mark not in seen:
+                    seen[mark] = None
+                    if len(seen) > REPEATS:
+                        seen.popitem(last=False)
+                    yield event
 
     def _draft(self, event: Any) -> tuple[str, Draft]:
         try:

@@ -27,6 +27,7 @@ RUNS = "state_runs"  # (session, task): which incarnation runs the task
 ARTIFACTS = "state_artifacts"  # id
 ARTIFACT_TOTALS = "state_artifact_totals"  # a session's or a trace's group: how much it holds
 SWEEPS = "state_sweeps"  # a collection: how far a sweep of it came
+SWEEPERS = "state_sweepers"  # one record: a process sweeps this tenant, or has done so lately
 INBOXES = "state_inboxes"  # stream = process incarnation: demands for the tasks that it runs
 
 _BY_ARRIVAL = (Index("session", equal=("session",), order="arrived"),)
@@ -86,6 +87,7 @@ FAMILIES = (
     ),
     Collection(ARTIFACT_TOTALS),
     Collection(SWEEPS),
+    Collection(SWEEPERS, expiring=True),
 )
 
 

@@ -16,7 +16,15 @@ FAST_TOO = (
     "cancel_pause",
 )  # if the fast store has it
 DURABLE = (
-    *("save_event", "save_events", "save_events_bulk", "load_history", "save_remote_binding"),
+    *(
+        "save_event",
+        "save_events",
+        "save_events_bulk",
+        "load_history",
+        "iter_history",
+        "load_history_page",
+        "save_remote_binding",
+    ),
     *("find_binding", "list_bindings", "mark_binding_terminal"),
     *("save_task", "list_tasks", "save_update", "list_updates", "save_task_update", "list_task_updates"),
     *("save_steering", "list_steering", "save_trajectory", "get_trajectory", "list_traces"),

@@ -1,4 +1,4 @@
-"""One engine for each process and URL, shared by the stores that use it: a store for each tenant costs no connection."""
+"""One engine for each process and URL, shared by its stores: a store for each tenant costs no connection."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Steering: what users send to a running task is checked by its type and cut to size before it is kept.
 
-A payload is untrusted. `checked` is what a store does before it keeps an event: it cuts the payload down to five limits,
-so that nothing deep, wide or long is stored, and notes why an event is not valid for its type. Sessions refuse invalid
-events before they act on them. `SteeringEvent.to_injection` shows the event to the model.
+A payload is untrusted. `checked` is what a store does before it keeps an event: it cuts the payload down to five
+limits, so that nothing deep, wide or long is stored, and notes why an event is not valid for its type. Sessions refuse
+invalid events before they act on them. `SteeringEvent.to_injection` shows the event to the model.
 """
 
 from __future__ import annotations

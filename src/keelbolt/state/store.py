@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +18,7 @@ from keelbolt.state.codec import Fallback, describe
 from keelbolt.state.compat import background_saves
 from keelbolt.state.desk import Desk
 from keelbolt.state.directory import Directory
-from keelbolt.state.events import Events
+from keelbolt.state.events import Events, HistoryPage
 from keelbolt.state.families import partition_of
 from keelbolt.state.health import StateHealth, counters_of, health_of
 from keelbolt.state.host import LoopHost
@@ -28,6 +28,7 @@ from keelbolt.state.pauses import PAUSE_SECONDS, PauseLease, Pauses, WaitingPaus
 from keelbolt.state.planner_events import PlannerEvents
 from keelbolt.state.policy import Counters, PolicyName
 from keelbolt.state.retention import StateRetention, StateSwept, sweep_state
+from keelbolt.state.retention.sweeper import SWEEP_SECONDS, Sweeper
 from keelbolt.state.saving import Saved, handed_over
 from keelbolt.state.sharing import SharedHost
 from keelbolt.state.spool import FileSpool
@@ -47,14 +48,15 @@ class StateStore:
         history = await store.load_history("trace")
 
     It can be made and used anywhere: in one event loop or several after each other, and it needs no closing (`close`,
-    or ``async with``, only ends it earlier). Each ``save_*`` copies its arguments when it is *called*, and call order is
-    commit order. Awaiting a save returns when it is committed; concurrent saves share a commit.
+    or ``async with``, only ends it earlier). Each ``save_*`` copies its arguments when it is *called*, and call order
+    is commit order. Awaiting a save returns when it is committed; concurrent saves share a commit.
 
     ``url`` is a storage URL, or a kernel that is open already; then the store belongs to the loop of that kernel.
     ``tenant`` divides one storage among several. ``types`` chooses the classes that come back: penguiflow's if it is
     installed, else ours. ``policy`` is ``strict`` or ``resilient``, ``spool`` a directory for what the storage could
     not take (in memory, if None). ``write_behind=True``: events, updates, planner events and trajectories are
     acknowledged before their commit and gathered; a process that is killed loses the last of them.
+    ``retention`` is what a sweep may remove; a store in use sweeps every ``sweep_every`` seconds (None: never).
     """
 
     def __init__(
@@ -73,6 +75,8 @@ class StateStore:
         max_waiting: int = 20_000,
         fallback: Fallback = describe,
         artifact_retention: Retention | None = None,
+        retention: StateRetention | None = None,
+        sweep_every: float | None = SWEEP_SECONDS,
     ) -> None:
         if policy not in ("strict", "resilient"):
             raise InvalidState(f"policy is 'strict' or 'resilient', not {policy!r}")
@@ -112,6 +116,8 @@ class StateStore:
             max_waiting=max_waiting,
             pause_seconds=pause_seconds,
             artifact_retention=artifact_retention,
+            retention=retention,
+            sweep_every=sweep_every,
         )
 
     def for_tenant(self, tenant: str) -> StateStore:
@@ -120,7 +126,7 @@ class StateStore:
         It is closed by itself; the storage is let go when the last of them is closed.
         """
         store = StateStore.__new__(StateStore)
-        store._set_up(self._desk.host.share(), **{**self._settings, "tenant": tenant})
+        store._set_up(self._desk.host.share(), **{**self._settings, "tenant": tenant})  # noqa: SLF001  (it is one of its own)
         return store
 
     def _set_up(self, host: SharedHost, **settings: Any) -> None:
@@ -128,7 +134,8 @@ class StateStore:
         given = dict(settings)
         self.tenant: str = given.pop("tenant")
         pause_seconds, artifact_retention = given.pop("pause_seconds"), given.pop("artifact_retention")
-        self._desk = desk = Desk(host, partition_of(self.tenant), given.pop("types"), **given)
+        sweeper = Sweeper(partition_of(self.tenant), given.pop("retention"), given.pop("sweep_every"))
+        self._desk = desk = Desk(host, partition_of(self.tenant), given.pop("types"), sweeper=sweeper, **given)
         weakref.finalize(desk, host.abandon).atexit = False  # neither the store nor its artifacts are in use any more
         self._events = Events(desk)
         self._bindings = Bindings(desk)
@@ -231,6 +238,14 @@ class StateStore:
     async def load_history(self, trace_id: str) -> Sequence[Any]:
         """The events of a trace, by time and then by arrival; ``__global__`` are those of no trace."""
         return await self._events.load(trace_id)
+
+    async def load_history_page(self, trace_id: str, *, after: int = 0, limit: int = 1000) -> HistoryPage:
+        """Events of a long trace in order of arrival, a page at a time; ``after`` is `HistoryPage.next` of the last."""
+        return await self._events.page(trace_id, after, limit)
+
+    def iter_history(self, trace_id: str) -> AsyncIterator[Any]:
+        """The events of a trace in order of arrival, without holding all of them in memory."""
+        return self._events.iterate(trace_id)
 
     # --------------------------------------------------------------------------------------------------- bindings
 

@@ -1,7 +1,7 @@
 """Brings writes to the storage in the order in which they were called.
 
-It lives in the event loop of the kernel. Plain writes that arrive while a commit is under way wait for it and then share
-one commit. Other writes are submitted at once, after everything that was called before them.
+It lives in the event loop of the kernel. Plain writes that arrive while a commit is under way wait for it and then
+share one commit. Other writes are submitted at once, after everything that was called before them.
 
 Under the policy ``resilient`` a write that fails because the storage can't be used goes to the `Recovery`, and so does
 everything after it until that is over.

@@ -24,8 +24,8 @@ class Write:
     """What one ``save_*`` was given, as it is to be committed.
 
     ``outcome`` is None for a write behind. ``alternative`` is written instead when a check of ``operations`` is
-    refused; it needs no check. ``vital``: its loss is raised also under ``resilient``. ``plain``: it consists of Put and
-    Append, which nothing can refuse, and can share one commit with others like it.
+    refused; it needs no check. ``vital``: its loss is raised also under ``resilient``. ``plain``: it consists of Put
+    and Append, which nothing can refuse, and can share one commit with others like it.
     """
 
     partition: str

@@ -7,6 +7,7 @@ import copy
 import json
 from typing import Any
 
+from keelbolt.state.events import HistoryPage
 from tests.conformance.broken_state.fault import caught_by
 from tests.conformance.broken_state.kept import Kept
 
@@ -102,6 +103,13 @@ class SavesTheFirstOfABulk(Kept):
     async def save_events_bulk(self, events: Any) -> None:
         for event in events:
             await self.save_event(event)
+
+
+@caught_by("a_long_history_is_read_in_pages")
+class LeavesOutTheFirstOfEachPage(Kept):
+    async def load_history_page(self, trace_id: str, *, after: int = 0, limit: int = 1000) -> Any:
+        page = await super().load_history_page(trace_id, after=after, limit=limit)
+        return HistoryPage(page.events[1:] if after else page.events, page.next)
 
 
 @caught_by("an_awaited_save_is_committed")
@@ -251,13 +259,13 @@ class AnswersAnEmptyMemory(Kept):
 
 @caught_by("memory_is_replaced")
 class MergesMemory(Kept):
-    async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:  # noqa: ARG002
+    async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:
         await super().save_memory_state(key, {**self.data.memory.get(key, {}), **state})
 
 
 @caught_by("keys_are_kept_apart_and_may_be_long")
 class CutsKeys(Kept):
-    async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:  # noqa: ARG002
+    async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:
         await super().save_memory_state(key[:256], state)
 
     async def load_memory_state(self, key: str) -> Any:
@@ -266,13 +274,13 @@ class CutsKeys(Kept):
 
 @caught_by("a_saved_memory_is_a_copy")
 class CopiesMemoryFlat(Kept):
-    async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:  # noqa: ARG002
+    async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:
         self.data.memory[key] = dict(state)
 
 
 @caught_by("a_memory_is_saved_over_the_version_that_was_read")
 class IgnoresVersions(Kept):
-    async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:  # noqa: ARG002
+    async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:
         await super().save_memory_state(key, state)
 
 

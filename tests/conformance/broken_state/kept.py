@@ -7,12 +7,14 @@ import hashlib
 import json
 import time
 from collections import defaultdict
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 from keelbolt.errors import StateConflict
 from keelbolt.state.artifacts.ids import Owner, artifact_ids
 from keelbolt.state.codec import dump_fields
+from keelbolt.state.events import HistoryPage
 from keelbolt.state.steering import checked
 from keelbolt.state.types import ArtifactRef
 
@@ -88,6 +90,14 @@ class Kept:
 
     async def load_history(self, trace_id: str) -> Any:
         return copy.deepcopy(sorted(self.data.events.get(trace_id, []), key=lambda event: event.ts))
+
+    async def iter_history(self, trace_id: str) -> AsyncIterator[Any]:
+        for event in self.data.events.get(trace_id, []):
+            yield copy.deepcopy(event)
+
+    async def load_history_page(self, trace_id: str, *, after: int = 0, limit: int = 1000) -> HistoryPage:
+        events = self.data.events.get(trace_id, [])
+        return HistoryPage(events[after : after + limit], after + limit if after + limit < len(events) else None)
 
     async def save_remote_binding(self, binding: Any) -> None:
         key = (binding.trace_id, binding.context_id, binding.task_id)

@@ -209,7 +209,7 @@ async def test_an_outage_erases_no_conversation(kernel: Flaky, policy: Any, whos
     await run(5, during)
     kernel.away = False
     async with asyncio.timeout(30):
-        while (await store.health()).breaker != "closed":  # noqa: ASYNC110  (until the breaker admits a load)
+        while (await store.health()).breaker != "closed":
             await asyncio.sleep(0.02)
             with contextlib.suppress(StateNotLoaded):
                 await store.load_memory_state("other")
@@ -435,7 +435,7 @@ async def test_what_is_wrong_in_itself_is_told_under_both(kernel: Flaky, policy:
         await store.save_memory_state("key", {"big": "x" * (17 * 1024 * 1024)})
     assert isinstance(refusal.value.__cause__, TooLarge)
     assert not refusal.value.retryable
-    with pytest.raises(InvalidState, match="the event 'node_start' of trace 'trace' at 1.0 has"):
+    with pytest.raises(InvalidState, match=r"the event 'node_start' of trace 'trace' at 1\.0 has"):
         await store.save_event(event(big="x" * (17 * 1024 * 1024)))
     large = trajectory("x" * (17 * 1024 * 1024))
     with pytest.raises(StateNotSaved):

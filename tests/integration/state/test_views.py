@@ -148,7 +148,8 @@ async def test_one_trace_is_read_by_its_index(request: pytest.FixtureRequest, tm
     try:
         await plain.execute(f"ANALYZE {schema}.stream; ANALYZE {schema}.entry")
         lines = await plain.fetch(
-            f"EXPLAIN (ANALYZE, COSTS OFF) SELECT * FROM {schema}.flow_events WHERE trace_id = 'trace-7' ORDER BY ts, id"
+            "EXPLAIN (ANALYZE, COSTS OFF) "
+            f"SELECT * FROM {schema}.flow_events WHERE trace_id = 'trace-7' ORDER BY ts, id"
         )
     finally:
         await plain.close()

@@ -31,6 +31,7 @@ CAPABILITIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "waiting_pauses": ("list_pauses", "get_pause", "cancel_pause"),
         "pause_leases": ("take_planner_state",),
         "memory_versions": ("load_memory_version",),
+        "history_pages": ("iter_history", "load_history_page"),
         "bulk": ("save_events_bulk",),
         "conversations": ("find_binding", "list_bindings", "mark_binding_terminal"),
     }

@@ -147,7 +147,7 @@ class ArtifactStore:
 
         seconds = self._desk.timeout_seconds + len(source) / SLOWEST if isinstance(source, bytes) else None
         try:
-            # The time-out of a put begins when it is admitted, so that many at once wait for each other and not in vain.
+            # The time-out of a put begins when it is admitted: many at once wait for each other.
             async with self._admitted() if seconds is not None else nullcontext(), _limited(seconds):
                 return self._ref(await self._desk.host.ask(put))
         except (StorageError, StateTimeout) as error:
