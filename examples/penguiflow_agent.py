@@ -3,8 +3,8 @@
     python examples/penguiflow_agent.py
 
 The first process runs the flow, starts a background task in the session, and lets the planner ask a person. Then it is
-killed. A second process finds the flow's history, marks the orphaned task as failed, and resumes the planner's pause with
-a lease, so that the pause would come back if this process died too. It needs ``pip install penguiflow``.
+killed. A second process finds the flow's history, marks the orphaned task as failed, and resumes the planner's pause
+with a lease, so that the pause would come back if this process died too. It needs ``pip install penguiflow``.
 """
 
 from __future__ import annotations

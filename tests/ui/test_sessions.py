@@ -119,7 +119,7 @@ async def test_memory_and_artifacts_are_shown(agent: Stage, session: str, open_p
 
 async def test_a_waiting_pause_is_shown_and_cancelled(agent: Stage, session: str, open_page: OpenPage) -> None:
     assert session
-    page = await open_page(agent, "#/sessions?tab=pauses")
+    page = await open_page(agent.at("sessions?tab=pauses"))
     page.on("dialog", lambda dialog: dialog.accept())
     await page.get_by_role("link", name="pause 1").click()
     await expect(page.get_by_text("approval_required").first).to_be_visible()

@@ -22,7 +22,7 @@ def create_store(environ: Mapping[str, str] | None = None) -> StateStore:
     if not url:
         raise InvalidState(f"set {URL} to the storage of the state, such as sqlite:///state.db")
     given: dict[str, Any] = {}
-    for variable, (argument, read) in _SETTINGS.items():
+    for variable, (argument, read) in SETTINGS.items():
         if text := found.get(variable):
             try:
                 given[argument] = read(text)
@@ -49,7 +49,7 @@ def _seconds_or_never(text: str) -> float | None:
     return None if text == "never" else float(text)
 
 
-_SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
+SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "KEELBOLT_STATE_TENANT": ("tenant", str),
     "KEELBOLT_STATE_POLICY": ("policy", str),
     "KEELBOLT_STATE_SPOOL": ("spool", str),

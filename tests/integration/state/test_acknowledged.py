@@ -83,15 +83,15 @@ async def test_a_storage_that_can_not_be_used_is_raised_at_the_await(tmp_path: P
         unreachable = f"postgresql://nobody@127.0.0.1:{closed.getsockname()[1]}/none"
         for url in (unreachable, f"sqlite:///{tmp_path}/missing/state.db"):
             store = StateStore(url, timeout_seconds=5.0)
-            for save in (
-                lambda store: store.save_event(event()),
-                lambda store: store.save_events([event()]),
-                lambda store: store.save_update(update(1)),
-                lambda store: store.save_planner_event("trace", planned(1)),
-                lambda store: store.save_trajectory("trace", "session", trajectory()),
+            for saving in (
+                store.save_event(event()),
+                store.save_events([event()]),
+                store.save_update(update(1)),
+                store.save_planner_event("trace", planned(1)),
+                store.save_trajectory("trace", "session", trajectory()),
             ):
                 with pytest.raises(StateNotSaved):
-                    await save(store)
+                    await saving
             await store.close()
 
 
