@@ -71,3 +71,19 @@ def test_the_clerk_asks_before_it_orders_what_is_dear() -> None:
         "It is not done: too dear. (You said: I like tea.)   [completed]",
     ]
     assert ran.stdout.splitlines()[-1] == "the shop ships: 2 × cup, 3 × kettle"
+
+
+def test_the_penguiflow_program_goes_on_after_a_kill() -> None:
+    """Its flow's history, its session's tasks and its planner's pause are there for the next process."""
+    command = [sys.executable, "examples/penguiflow_agent.py"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    lines = ran.stdout.splitlines()
+    assert lines == [
+        "the first process was killed",
+        "the flow's history: node_start, node_success",
+        "the session's tasks: FAILED",
+        "one pause waits: Ship the order?",
+        "the planner's answer: shipped",
+        "pauses that wait: 0",
+    ]

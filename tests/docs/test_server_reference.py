@@ -80,5 +80,5 @@ def of_commands(command: click.Command) -> Iterator[str]:
 def test_no_page_names_a_setting_that_does_not_exist(page: Path) -> None:
     settings = {f"KEELBOLT_{field.name.upper()}" for kind in (ServerSettings, TaskSettings) for field in fields(kind)}
     named = set(re.findall(r"\bKEELBOLT_[A-Z_]+\b", page.read_text()))
-    factory_reads = {factory.URL, factory.TENANT, factory.POLICY, factory.SPOOL}
+    factory_reads = {factory.URL, *factory.SETTINGS}
     assert named <= settings | set(of_commands(main)) | factory_reads | {"KEELBOLT_TRACING"}

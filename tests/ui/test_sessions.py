@@ -69,6 +69,7 @@ async def session(agent: Stage) -> str:
                 payload={"text": BAD},
             )
         )
+        await store.save_planner_state("pause 1", {"reason": "approval_required", "question": BAD})
         await store.save_memory_state("watch:1", {"ships": ["Vega"], "api_token": "s3cret"})
         scope = ArtifactScope(session_id=name)
         await store.artifact_store.put_text("the log of the watch", filename="log.txt", scope=scope)
@@ -114,6 +115,16 @@ async def test_memory_and_artifacts_are_shown(agent: Stage, session: str, open_p
     async with page.expect_download() as download:
         await page.get_by_role("button", name="Download").first.click()
     assert (await (await download.value).path()).read_bytes() == b"the log of the watch"
+
+
+async def test_a_waiting_pause_is_shown_and_cancelled(agent: Stage, session: str, open_page: OpenPage) -> None:
+    assert session
+    page = await open_page(agent.at("sessions?tab=pauses"))
+    page.on("dialog", lambda dialog: dialog.accept())
+    await page.get_by_role("link", name="pause 1").click()
+    await expect(page.get_by_text("approval_required").first).to_be_visible()
+    await page.get_by_role("button", name="Cancel this pause").click()
+    await expect(page.get_by_text("No pauses are waiting")).to_be_visible()
 
 
 async def test_where_nothing_is_kept_it_says_so(own_agent: Stage, open_page: OpenPage) -> None:

@@ -17,6 +17,7 @@ from keelbolt.cli.skills import skills
 from keelbolt.cli.state import state
 from keelbolt.cli.state_data import export, gc, import_, views
 from keelbolt.cli.state_look import sessions, show, traces
+from keelbolt.cli.state_pauses import pauses
 from keelbolt.cli.storage import storage
 from keelbolt.cli.tasks import tasks
 from keelbolt.cli.transfer import backup, copy, restore
@@ -55,7 +56,7 @@ def main() -> None:
 storage.add_command(copy)
 storage.add_command(backup)
 storage.add_command(restore)
-for command in (sessions, traces, show, gc, export, import_, views):
+for command in (sessions, traces, show, pauses, gc, export, import_, views):
     state.add_command(command)
 main.add_command(storage)
 main.add_command(state)

@@ -51,6 +51,7 @@ def gc(url: str, tenant: str, *, retain: tuple[str, ...], json_output: bool) -> 
       keelbolt state gc --url sqlite:///state.db --retain events=30d --retain updates=10000
     """
     swept = asyncio.run(_gc(url, tenant, retain))
+    _say_what_stays(retain)
     if json_output:
         print_json(asdict(swept))
         return
@@ -59,6 +60,16 @@ def gc(url: str, tenant: str, *, retain: tuple[str, ...], json_output: bool) -> 
         print_table(["removed", ">how many"], rows)
     else:
         echo("nothing to remove")
+
+
+def _say_what_stays(retain: tuple[str, ...]) -> None:
+    from keelbolt.state.retention import StateRetention
+    from keelbolt.state.retention.sweep import UNUSED_SECONDS
+
+    age = StateRetention.parse(retain).sessions
+    if age is not None and age < UNUSED_SECONDS:
+        hours = f"{UNUSED_SECONDS / 3600:g} hours"
+        click.echo(f"sessions in use within the last {hours} stay: a process may still save to them", err=True)
 
 
 async def _gc(url: str, tenant: str, retain: tuple[str, ...]) -> StateSwept:

@@ -114,6 +114,7 @@
     ├── StateStoreError              the state of agents
     │   ├── InvalidState             not what the method takes
     │   ├── StateNotSaved            ``method`` could not save; the cause says why
+    │   │   └── StateConflict        the state changed since it was read
     │   ├── StateNotLoaded           ``method`` could not load; the cause says why
     │   ├── StateNotFound            nothing is kept under this id
     │   ├── StateTimeout             the storage did not answer in time (retry)

@@ -22,6 +22,10 @@ class StateNotSaved(StateStoreError):
         super().__init__(f"{method} could not save: {str(cause) or repr(cause)}")
 
 
+class StateConflict(StateNotSaved):
+    """The state changed since it was read; nothing was saved. Load it again and retry."""
+
+
 class StateNotLoaded(StateStoreError):
     """The state could not be loaded."""
 

@@ -9,9 +9,11 @@
 from __future__ import annotations
 
 from keelbolt.state.artifacts import ArtifactStore, ScopedArtifacts, discover_artifact_store
-from keelbolt.state.factory import create_store
+from keelbolt.state.events import HistoryPage
+from keelbolt.state.factory import create_session_store, create_store
 from keelbolt.state.health import StateHealth
 from keelbolt.state.hybrid import HybridStateStore
+from keelbolt.state.pauses import PauseLease, WaitingPause
 from keelbolt.state.policy import Counters
 from keelbolt.state.protocols import (
     SupportsArtifacts,
@@ -56,7 +58,9 @@ __all__ = [
     "ArtifactStore",
     "Counters",
     "FlowEvent",
+    "HistoryPage",
     "HybridStateStore",
+    "PauseLease",
     "PlannerEvent",
     "RemoteBinding",
     "ScopedArtifacts",
@@ -85,6 +89,8 @@ __all__ = [
     "TaskType",
     "Trajectory",
     "UpdateType",
+    "WaitingPause",
+    "create_session_store",
     "create_store",
     "discover_artifact_store",
     "missing_capabilities",

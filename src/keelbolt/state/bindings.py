@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from keelbolt.errors import CommitRefused
+from keelbolt.errors import CommitRefused, StateNotSaved
 from keelbolt.state.codec import decode, dump_fields
 from keelbolt.state.desk import Desk, wanted
 from keelbolt.state.families import BINDINGS
@@ -42,7 +42,7 @@ class Bindings:
             page = await scope.find(query, limit=1)
             return decode(page.records[0].body) if page.records else None
 
-        stored = await self._desk.load("find_binding", read, None)
+        stored = await self._desk.load("find_binding", read)
         return self._desk.types.make("RemoteBinding", stored) if stored is not None else None
 
     async def list(self, session: str) -> list[Any]:
@@ -59,8 +59,7 @@ class Bindings:
                 if cursor is None:
                     return found
 
-        none: list[Any] = []
-        stored = await self._desk.load("list_bindings", read, none)
+        stored = await self._desk.load("list_bindings", read)
         return [self._desk.types.make("RemoteBinding", fields) for fields in stored]
 
     async def end(self, trace_id: str, context_id: str | None, task_id: str) -> None:
@@ -79,7 +78,11 @@ class Bindings:
                     continue
                 return
 
-        await self._desk.load("mark_binding_terminal", write, None, trace_id=trace_id, changes=True)
+        try:
+            await self._desk.load("mark_binding_terminal", write, trace_id=trace_id, changes=True)
+        except StateNotSaved:
+            if self._desk.policy == "strict":
+                raise
 
 
 def binding_fields(stored: dict[str, Any], saved: int) -> Fields:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections import OrderedDict
@@ -21,26 +22,29 @@ from keelbolt.errors import (
 from keelbolt.state.binding import Types
 from keelbolt.state.codec import Fallback, encode
 from keelbolt.state.families import SESSIONS, TRACES
-from keelbolt.state.host import Host, claimed
+from keelbolt.state.host import claimed
 from keelbolt.state.names import name
 from keelbolt.state.policy import Counters, PolicyName, tell_load_failed, tell_save_failed
+from keelbolt.state.retention.sweeper import Sweeper
 from keelbolt.state.saving import SAVED, Saved, Saving, outcome
+from keelbolt.state.sharing import SharedHost
 from keelbolt.state.writes import Write
 from keelbolt.storage import Kernel, Operation, Put, Scope
 
 T = TypeVar("T")
 
+SWEEP_AT_MOST_SECONDS = 600.0  # one sweep; the next goes on where it stopped
 PATIENCE = 6  # so many time-outs an answer that must not be lost is waited for after its caller has gone
 KNOWN = 4096  # sessions and traces that this process has noted, so that each is noted once in a while
 NOTE_SECONDS = 3600.0  # that while: which of them are in use can be told from when they were noted
 
 
 class Desk:
-    """One for each store. ``behind``: saves that may return before they are committed do so."""
+    """One for each store. ``behind``: saves that may be acknowledged before their commit are."""
 
     def __init__(
         self,
-        host: Host,
+        host: SharedHost,
         partition: str,
         types: Types,
         *,
@@ -49,6 +53,7 @@ class Desk:
         behind: bool,
         fallback: Fallback,
         max_waiting: int,
+        sweeper: Sweeper,
     ) -> None:
         self.host = host
         self.partition = partition
@@ -59,6 +64,7 @@ class Desk:
         self._behind = behind
         self._fallback = fallback
         self._max_waiting = max_waiting
+        self._sweeper = sweeper
         self._known: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._lost = 0  # writes that were lost when it was last looked at: with them went what they noted
         self._last_tick = 0
@@ -79,41 +85,57 @@ class Desk:
         size: int,
         *,
         trace_id: str | None = None,
+        key: str | None = None,
         behind: bool = False,
         vital: bool = False,
         alternative: tuple[Operation, ...] | None = None,
     ) -> Saved:
-        """Hand a write over. Answers at once if it may be behind, else something to await until it is committed.
+        """Hand a write over. Awaiting the result waits for the commit, or for nothing if the write may be ``behind``
+        and the store is one with write_behind=True.
 
-        Behind may be what consists of Put and Append.
+        ``behind`` is for writes that consist of Put and Append.
         """
-        write = Write(self.partition, method, operations, size, trace_id, None, alternative, vital, behind)
+        write = Write(self.partition, method, operations, size, trace_id, None, alternative, vital, behind, key)
         if not (behind and self._behind) or self._crowded():
             write.outcome = outcome()
+        loss = self.loss()
         try:
             self.host.post(write)
         except StorageClosed as error:
-            tell_save_failed(method, trace_id, error)
+            tell_save_failed(method, trace_id, error, key=key)
             if self.policy == "resilient" and not vital:
                 return SAVED
             raise StateNotSaved(method, error) from error
+        if self._sweeper.due():
+            with contextlib.suppress(StorageClosed):
+                self.host.begin(self._sweeper.sweep, seconds=SWEEP_AT_MOST_SECONDS)
+        if loss is not None:
+            raise loss
         return SAVED if write.outcome is None else Saving(write.outcome)
+
+    def loss(self) -> BaseException | None:
+        """The first lost save that no caller awaited, returned once; None under ``resilient``."""
+        writer = self.host.writer
+        return writer.loss(self.partition) if writer is not None and self.policy == "strict" else None
 
     async def load(
         self,
         method: str,
         read: Callable[[Scope], Awaitable[T]],
-        default: T,
         *,
         trace_id: str | None = None,
+        key: str | None = None,
         unclaimed: Callable[[T], None] | None = None,
         changes: bool = False,
     ) -> T:
-        """What the function reads, after everything saved before; under ``resilient`` the default if that fails.
+        """What the function reads, after everything saved before. Raises StateNotLoaded, also under ``resilient``: a
+        failed load must not look as if nothing were stored.
 
-        ``unclaimed`` is given what it read when that came after the caller had gone. ``changes``: it reads in order to
-        write, and fails as a save does.
+        ``unclaimed`` gets the result when it arrives after the caller has gone. ``changes``: the function reads in
+        order to write, and fails as a save does.
         """
+        if (loss := self.loss()) is not None:
+            raise loss
         writer = self.host.writer
         error: BaseException
         if self.policy == "resilient" and writer is not None and not writer.breaker.admits():
@@ -138,10 +160,8 @@ class Desk:
             if (writer := self.host.writer) is not None:
                 writer.breaker.failed()
         self.counters.load_failures += 1
-        (tell_save_failed if changes else tell_load_failed)(method, trace_id, error)
-        if self.policy == "strict":
-            raise (StateNotSaved if changes else StateNotLoaded)(method, error) from error
-        return default
+        (tell_save_failed if changes else tell_load_failed)(method, trace_id, error, key=key)
+        raise (StateNotSaved if changes else StateNotLoaded)(method, error) from error
 
     async def _asked(self, read: Callable[[Scope], Awaitable[T]], unclaimed: Callable[[T], None] | None) -> T:
         def call(kernel: Kernel) -> Awaitable[T]:

@@ -38,5 +38,4 @@ class Directory:
                     break
             return found
 
-        none: list[str] = []
-        return await self._desk.load(method, read, none)
+        return await self._desk.load(method, read)

@@ -7,22 +7,39 @@ when the history is read: on the way of a flow, telling it from the others would
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
-from keelbolt.errors import InvalidState
-from keelbolt.state.codec import dump_fields
+from keelbolt.errors import InvalidState, LogTrimmed
+from keelbolt.state.codec import canonical, dump_fields
 from keelbolt.state.desk import Desk
 from keelbolt.state.families import EVENTS
 from keelbolt.state.names import GLOBAL, name
 from keelbolt.state.saving import Saved
-from keelbolt.state.streams import once, read_items
+from keelbolt.state.streams import PAGE, PAGE_BYTES, items_of, once, read_items
 from keelbolt.state.writes import ONE, bundled
 from keelbolt.storage import Append, Draft, Operation, Scope
+from keelbolt.storage.contract import MAX_COMMIT_BYTES, MAX_VALUE_BYTES
+from keelbolt.storage.requests import MAX_OPERATIONS
 
-BULK = 400  # events in one write
+EVENT_BYTES = MAX_VALUE_BYTES - 2  # an entry with several events is a list of them
+BULK_BYTES = MAX_COMMIT_BYTES - 1024 * 1024  # of one call: it is one commit
 
 PRINTED = ("trace_id", "ts", "kind", "node_name", "node_id", "payload")  # equal in these is the same event
+
+
+REPEATS = 10_000  # events among which a repeat is recognised while a history is streamed
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPage:
+    """Events in order of arrival. ``next`` is the position after which the next page begins; None: this is the last."""
+
+    events: list[Any]
+    next: int | None
 
 
 class Events:
@@ -40,19 +57,31 @@ class Events:
         return self._desk.save("save_event", operations, len(draft.data), trace_id=event.trace_id, behind=True)
 
     def save_many(self, events: Iterable[Any]) -> Saved:
-        """Keep several; the last part of them answers for all, since order is kept."""
-        drafts = [(event.trace_id or GLOBAL, *self._draft(event)) for event in events]
-        saved = Saved()
-        for start in range(0, len(drafts), BULK):
-            streams: dict[str, list[Draft]] = {}
-            notes: list[Operation] = []
-            for trace_id, stream, draft in drafts[start : start + BULK]:
-                streams.setdefault(stream, []).append(draft)
-                notes += self._desk.note(trace_id=trace_id)
-            appends = [Append(EVENTS, stream, bundled(entries)) for stream, entries in streams.items()]
-            size = sum(len(draft.data) for entries in streams.values() for draft in entries)
-            saved = self._desk.save("save_events", (*appends, *notes), size, behind=True)
-        return saved
+        """Keep several in one commit: all of them or, with an error that names the event, none."""
+        streams: dict[str, list[Draft]] = {}
+        traces: dict[str, None] = {}
+        size = 0
+        for number, event in enumerate(events):
+            try:
+                stream, draft = self._draft(event)
+            except InvalidState as error:
+                raise InvalidState(f"event {number} of this call: {error}; none of them was saved") from error
+            streams.setdefault(stream, []).append(draft)
+            traces[event.trace_id or GLOBAL] = None
+            size += len(draft.data)
+        if size > BULK_BYTES or len(streams) > MAX_OPERATIONS:
+            raise InvalidState(
+                f"one call saves events of at most {MAX_OPERATIONS} traces and {BULK_BYTES} bytes; these are of "
+                f"{len(streams)} traces and {size} bytes, and none of them was saved: make several calls"
+            )
+        if not streams:
+            return Saved()
+        appends = [Append(EVENTS, stream, bundled(entries)) for stream, entries in streams.items()]
+        notes = [note for trace_id in traces for note in self._desk.note(trace_id=trace_id)]
+        if len(appends) + len(notes) > MAX_OPERATIONS:  # a note only lists a trace; it may be a commit of its own
+            self._desk.save("save_events", tuple(notes), 0, behind=True)
+            notes = []
+        return self._desk.save("save_events", (*appends, *notes), size, behind=True)
 
     async def load(self, trace_id: str) -> list[Any]:
         """The history of a trace."""
@@ -60,10 +89,51 @@ class Events:
         async def read(scope: Scope) -> list[Any]:
             return once(await read_items(scope, EVENTS, name(trace_id)), *PRINTED)
 
-        none: list[Any] = []
-        stored = await self._desk.load("load_history", read, none, trace_id=trace_id)
+        stored = await self._desk.load("load_history", read, trace_id=trace_id)
         stored.sort(key=by_time)
         return [self._desk.types.make("StoredEvent", fields) for fields in stored]
+
+    async def page(self, trace_id: str, after: int, limit: int) -> HistoryPage:
+        """Events after this position, in order of arrival: at least ``limit`` of them, or all that are left."""
+
+        async def read(scope: Scope) -> tuple[list[dict[str, Any]], int | None]:
+            found: list[dict[str, Any]] = []
+            position = after
+            while len(found) < limit:
+                try:
+                    log = await scope.read_log(
+                        EVENTS, name(trace_id), after=position, limit=min(limit, PAGE), max_bytes=PAGE_BYTES
+                    )
+                except LogTrimmed:  # go on where the log begins now
+                    position = (await scope.log_state(EVENTS, name(trace_id))).floor
+                    continue
+                for entry in log.entries:
+                    found += items_of(entry)
+                    position = entry.seq
+                    if len(found) >= limit:
+                        break
+                if not log.entries or position >= log.head:
+                    return found, None
+            return found, position
+
+        stored, position = await self._desk.load("load_history_page", read, trace_id=trace_id)
+        return HistoryPage([self._desk.types.make("StoredEvent", fields) for fields in stored], position)
+
+    async def iterate(self, trace_id: str) -> AsyncIterator[Any]:
+        """All events in order of arrival, a page at a time. A repeat is left out if it follows closely."""
+        seen: OrderedDict[bytes, None] = OrderedDict()
+        position: int | None = 0
+        while position is not None:
+            page = await self.page(trace_id, position, PAGE)
+            position = page.next
+            for event in page.events:
+                fields = dump_fields(event)
+                mark = sha256(canonical([fields[field] for field in PRINTED])).digest()
+                if mark not in seen:
+                    seen[mark] = None
+                    if len(seen) > REPEATS:
+                        seen.popitem(last=False)
+                    yield event
 
     def _draft(self, event: Any) -> tuple[str, Draft]:
         try:
@@ -75,7 +145,13 @@ class Events:
             if not isinstance(payload, Mapping):
                 raise InvalidState(f"the payload of an event must be a mapping, not a {type(payload).__name__}")
             fields["payload"] = dict(payload)
-        return name(fields["trace_id"] or GLOBAL), Draft(ONE, self._desk.encode(fields))
+        body = self._desk.encode(fields)
+        if len(body) > EVENT_BYTES:
+            named = f"the event {fields['kind']!r} of trace {fields['trace_id']!r} at {fields['ts']!r}"
+            raise InvalidState(
+                f"{named} has {len(body)} bytes, the limit is {EVENT_BYTES}; keep large data as an artifact"
+            )
+        return name(fields["trace_id"] or GLOBAL), Draft(ONE, body)
 
 
 def by_time(fields: dict[str, Any]) -> float:

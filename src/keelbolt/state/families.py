@@ -13,6 +13,7 @@ TASK_ORDER = "state_task_order"  # stream = session: the ids of its tasks as the
 TASKS = "state_tasks"  # (session, task)
 SNAPSHOTS = "state_snapshots"  # (session, task): the context a task was started with
 PAUSES = "state_pauses"  # token
+PAUSE_LEASES = "state_pause_leases"  # token: taken with a lease, until that expires, is confirmed or is released
 MEMORY = "state_memory"  # key
 TRAJECTORIES = "state_trajectories"  # (trace, session)
 BINDINGS = "state_bindings"  # (trace, context, task)
@@ -26,6 +27,7 @@ RUNS = "state_runs"  # (session, task): which incarnation runs the task
 ARTIFACTS = "state_artifacts"  # id
 ARTIFACT_TOTALS = "state_artifact_totals"  # a session's or a trace's group: how much it holds
 SWEEPS = "state_sweeps"  # a collection: how far a sweep of it came
+SWEEPERS = "state_sweepers"  # one record: a process sweeps this tenant, or has done so lately
 INBOXES = "state_inboxes"  # stream = process incarnation: demands for the tasks that it runs
 
 _BY_ARRIVAL = (Index("session", equal=("session",), order="arrived"),)
@@ -40,7 +42,9 @@ FAMILIES = (
     Log(TASK_ORDER),
     Collection(TASKS, fields={"session": str, "saved": int}, indexes=(Index("session", equal=("session",)),)),
     Collection(SNAPSHOTS, fields={"session": str, "hash": str}, indexes=(Index("session", equal=("session",)),)),
-    Collection(PAUSES, expiring=True),
+    # ``saved`` and ``expires`` are in microseconds since 1970.
+    Collection(PAUSES, fields={"saved": int, "expires": int}, indexes=(Index("saved", order="saved"),), expiring=True),
+    Collection(PAUSE_LEASES, fields={"lease": str}, expiring=True),
     Collection(MEMORY, fields={"saved": int}, indexes=(Index("saved", order="saved"),)),
     Collection(
         TRAJECTORIES,
@@ -83,6 +87,7 @@ FAMILIES = (
     ),
     Collection(ARTIFACT_TOTALS),
     Collection(SWEEPS),
+    Collection(SWEEPERS, expiring=True),
 )
 
 

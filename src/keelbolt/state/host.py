@@ -41,6 +41,9 @@ class Host(Protocol):
     async def close(self) -> None:
         """Finish, and let go of the kernel."""
 
+    def abandon(self) -> None:
+        """Accept nothing more, and finish without a caller that waits."""
+
 
 class LoopHost:
     """On a kernel that is open, in its loop."""
@@ -68,6 +71,9 @@ class LoopHost:
         await self._begun.finish()
         await self.writer.close()
         await self._link.close()
+
+    def abandon(self) -> None:
+        """The owner of the kernel closes it."""
 
 
 class Begun:

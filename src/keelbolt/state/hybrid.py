@@ -8,8 +8,23 @@ from typing import Any, Self
 from keelbolt.state.protocols import missing_capabilities
 
 FAST = ("save_planner_state", "load_planner_state", "save_memory_state", "load_memory_state")
+FAST_TOO = (
+    "load_memory_version",
+    "take_planner_state",
+    "list_pauses",
+    "get_pause",
+    "cancel_pause",
+)  # if the fast store has it
 DURABLE = (
-    *("save_event", "save_events", "save_events_bulk", "load_history", "save_remote_binding"),
+    *(
+        "save_event",
+        "save_events",
+        "save_events_bulk",
+        "load_history",
+        "iter_history",
+        "load_history_page",
+        "save_remote_binding",
+    ),
     *("find_binding", "list_bindings", "mark_binding_terminal"),
     *("save_task", "list_tasks", "save_update", "list_updates", "save_task_update", "list_task_updates"),
     *("save_steering", "list_steering", "save_trajectory", "get_trajectory", "list_traces"),
@@ -34,7 +49,7 @@ class HybridStateStore:
         for name in DURABLE:
             if hasattr(durable, name):
                 setattr(self, name, getattr(durable, name))
-        for name in FAST:
+        for name in (*FAST, *(name for name in FAST_TOO if hasattr(fast, name))):
             setattr(self, name, getattr(fast, name))
 
     @property

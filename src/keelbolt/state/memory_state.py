@@ -2,39 +2,63 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
-from keelbolt.errors import InvalidState
+from keelbolt.errors import InvalidState, StateNotLoaded, StateNotSaved
 from keelbolt.state.codec import decode
 from keelbolt.state.desk import Desk
 from keelbolt.state.families import MEMORY
 from keelbolt.state.names import name
 from keelbolt.state.saving import Saved
-from keelbolt.storage import Put, Scope
+from keelbolt.storage import Insert, Operation, Put, Replace, Scope
+
+UNSURE = 10_000  # keys whose last load failed, remembered at once
 
 
 class MemoryStates:
-    """``save_memory_state`` and ``load_memory_state``."""
+    """``save_memory_state``, ``load_memory_state`` and ``load_memory_version``."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._unsure: OrderedDict[str, StateNotLoaded] = OrderedDict()
 
-    def save(self, key: str, state: dict[str, Any]) -> Saved:
-        """Keep a deep copy of the state."""
+    def save(self, key: str, state: dict[str, Any], if_version: int | None = None) -> Saved:
+        """Keep a deep copy of the state. ``if_version``: only over this version; else StateConflict.
+
+        Without a version it replaces what is stored, but not while the last load of this key has failed: the caller
+        would write a new state over one that it could not read.
+        """
         if not isinstance(state, dict):
             raise InvalidState(f"a memory state must be a dict, not a {type(state).__name__}")
         body = self._desk.encode({"key": key, "state": state})
-        kept = Put(MEMORY, name(key), body, {"saved": self._desk.tick()})
-        return self._desk.save("save_memory_state", (kept,), len(body))
+        fields = {"saved": self._desk.tick()}
+        kept: Operation
+        if if_version is None:
+            if (failure := self._unsure.get(key)) is not None:
+                raise StateNotSaved("save_memory_state", failure) from failure
+            kept = Put(MEMORY, name(key), body, fields)
+        elif isinstance(if_version, bool) or not isinstance(if_version, int) or if_version < 0:
+            raise InvalidState(f"if_version is a version that load_memory_version returned, not {if_version!r}")
+        elif if_version == 0:
+            kept = Insert(MEMORY, name(key), body, fields)
+        else:
+            kept = Replace(MEMORY, name(key), if_version, body, fields)
+        return self._desk.save("save_memory_state", (kept,), len(body), key=key, vital=if_version is not None)
 
-    async def load(self, key: str) -> dict[str, Any] | None:
-        """The state, or None."""
+    async def load(self, key: str) -> tuple[dict[str, Any] | None, int]:
+        """The state and its version; None and 0 where there is none."""
 
-        async def read(scope: Scope) -> dict[str, Any] | None:
+        async def read(scope: Scope) -> tuple[dict[str, Any] | None, int]:
             record = await scope.get(MEMORY, name(key))
-            if record is None:
-                return None
-            state: dict[str, Any] = decode(record.body)["state"]
-            return state
+            return (None, 0) if record is None else (decode(record.body)["state"], record.version)
 
-        return await self._desk.load("load_memory_state", read, None)
+        try:
+            found = await self._desk.load("load_memory_state", read, key=key)
+        except StateNotLoaded as error:
+            self._unsure[key] = error
+            if len(self._unsure) > UNSURE:
+                self._unsure.popitem(last=False)
+            raise
+        self._unsure.pop(key, None)
+        return found

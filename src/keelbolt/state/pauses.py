@@ -1,30 +1,92 @@
-"""Pauses of planners: each is taken up once, by whoever comes first, before its time is over."""
+"""Pauses of planners: each is taken once, by the first caller that asks, before it expires.
+
+A pause taken with a lease stays stored: the caller confirms it when the work is done, and a caller that dies gives it
+back when the lease expires.
+"""
 
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
 
 from keelbolt.errors import CommitRefused, InvalidState, StorageClosed
 from keelbolt.state.codec import decode
 from keelbolt.state.desk import Desk
-from keelbolt.state.families import PAUSES
+from keelbolt.state.families import PAUSE_LEASES, PAUSES
 from keelbolt.state.names import name
 from keelbolt.state.policy import logger
 from keelbolt.state.saving import Saved
-from keelbolt.storage import Insert, Kernel, Put, Scope, Take
+from keelbolt.storage import (
+    Absent,
+    Delete,
+    FieldIn,
+    Insert,
+    Kernel,
+    Operation,
+    Put,
+    Query,
+    Record,
+    Scope,
+    Take,
+    Version,
+)
 from keelbolt.storage.requests import MAX_SECONDS
 
 PAUSE_SECONDS = 3600.0
+PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPause:
+    """A pause that can be taken. ``leased``: a caller has taken it with a lease and not confirmed it yet."""
+
+    token: str
+    payload: dict[str, Any]
+    saved_at: datetime | None
+    expires_at: datetime | None
+    leased: bool
+
+
+class PauseLease:
+    """A pause taken with a lease: `confirm` it when the work is done, or `release` it for another caller.
+
+    As an async context manager it confirms at the end, and releases when the block raises.
+    """
+
+    def __init__(self, pauses: Pauses, token: str, payload: dict[str, Any], lease: str, version: int) -> None:
+        self.token = token
+        self.payload = payload
+        self._pauses = pauses
+        self._lease = lease
+        self._version = version
+
+    async def confirm(self) -> bool:
+        """Remove the pause. False: the lease has expired, so that another caller may have taken the pause."""
+        return await self._pauses.end_lease(self.token, self._lease, Delete(PAUSES, name(self.token), self._version))
+
+    async def release(self) -> bool:
+        """Give the pause back at once. False: the lease has expired."""
+        return await self._pauses.end_lease(self.token, self._lease)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await (self.confirm() if kind is None else self.release())
 
 
 class Pauses:
-    """``save_planner_state`` and ``load_planner_state``."""
+    """``save_planner_state``, ``load_planner_state``, ``take_planner_state`` and the lists of waiting pauses."""
 
     def __init__(self, desk: Desk, seconds: float = PAUSE_SECONDS) -> None:
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_SECONDS:
-            raise InvalidState(f"pause_seconds must be more than 0 and at most a hundred years, not {seconds!r}")
+        _check_seconds(seconds, "pause_seconds")
         self._desk = desk
         self._seconds = seconds
 
@@ -33,29 +95,94 @@ class Pauses:
         if not isinstance(payload, dict):
             raise InvalidState(f"the payload of a pause must be a dict, not a {type(payload).__name__}")
         body = self._desk.encode({"token": token, "payload": payload})
-        pause = Put(PAUSES, name(token), body, expires_in=self._seconds)
-        return self._desk.save("save_planner_state", (pause,), len(body), vital=True)
+        pause = Put(PAUSES, name(token), body, self._times(), expires_in=self._seconds)
+        return self._desk.save("save_planner_state", (pause,), len(body), key=token, vital=True)
+
+    def _times(self) -> dict[str, int]:
+        now = self._desk.tick()
+        return {"saved": now, "expires": now + int(self._seconds * 1e6)}
 
     async def take(self, token: str) -> dict[str, Any] | None:
-        """The pause, which is gone from now on; None: there is none.
+        """The pause, which is removed; None: there is none, or another caller has taken it.
 
         It is taken at most once. If the storage answers after the caller has gone (a time-out, a cancellation) the
-        pause is put back; a process that dies after it took one takes it along.
+        pause is put back. A process that dies after it took a pause loses it; `lease` prevents that.
         """
         key = name(token)
 
         async def read(scope: Scope) -> bytes | None:
             try:
-                receipt = await scope.commit(Take(PAUSES, key))
+                receipt = await scope.commit(Take(PAUSES, key), Absent(PAUSE_LEASES, key))
             except CommitRefused:
                 return None
             return receipt.taken(PAUSES, key).body
 
-        body = await self._desk.load("load_planner_state", read, None, unclaimed=partial(self._put_back, key))
+        body = await self._desk.load("load_planner_state", read, key=token, unclaimed=partial(self._put_back, key))
         if body is None:
             return None
         payload: dict[str, Any] = decode(body)["payload"]
         return payload
+
+    async def lease(self, token: str, seconds: float) -> PauseLease | None:
+        """The pause, which no other caller gets until the lease expires; None: there is none, or it is taken."""
+        _check_seconds(seconds, "lease_seconds")
+        key, lease = name(token), uuid4().hex
+
+        async def take(scope: Scope) -> Record | None:
+            while (record := await scope.get(PAUSES, key)) is not None:
+                try:
+                    await scope.commit(
+                        Version(PAUSES, key, record.version),
+                        Insert(PAUSE_LEASES, key, b"", {"lease": lease}, expires_in=seconds),
+                    )
+                except CommitRefused:
+                    if await scope.get(PAUSE_LEASES, key) is not None:
+                        return None
+                    continue  # the pause was saved anew or taken
+                return record
+            return None
+
+        record = await self._desk.load("take_planner_state", take, key=token, changes=True)
+        if record is None:
+            return None
+        return PauseLease(self, token, decode(record.body)["payload"], lease, record.version)
+
+    async def end_lease(self, token: str, lease: str, *removed: Operation) -> bool:
+        """End the lease, if it is still this one, and remove its pause with it."""
+        mine = FieldIn(PAUSE_LEASES, name(token), "lease", (lease,))
+        over = Delete(PAUSE_LEASES, name(token))
+
+        async def write(scope: Scope) -> bool:
+            for operations in ((mine, over, *removed), (mine, over)):  # a pause that was saved anew stays
+                with contextlib.suppress(CommitRefused):
+                    await scope.commit(*operations)
+                    return True
+            return False
+
+        return await self._desk.load("take_planner_state", write, key=token, changes=True)
+
+    async def list(self, limit: int) -> list[WaitingPause]:
+        """The waiting pauses, the newest first."""
+
+        async def read(scope: Scope) -> list[WaitingPause]:
+            found: list[WaitingPause] = []
+            cursor: str | None = None
+            while len(found) < limit:
+                page, cursor = await waiting_pauses(scope, limit=min(PAGE, limit - len(found)), cursor=cursor)
+                found += page
+                if cursor is None:
+                    break
+            return found
+
+        return await self._desk.load("list_pauses", read)
+
+    async def get(self, token: str) -> WaitingPause | None:
+        """The waiting pause, which stays; None: there is none."""
+        return await self._desk.load("get_pause", partial(waiting_pause, token=token), key=token)
+
+    async def cancel(self, token: str) -> bool:
+        """Remove the pause; whether there was one."""
+        return await self._desk.load("cancel_pause", partial(cancel_pause, token=token), key=token, changes=True)
 
     def _put_back(self, key: str, body: bytes | None) -> None:
         if body is None:
@@ -63,9 +190,48 @@ class Pauses:
 
         async def write(kernel: Kernel) -> None:
             with contextlib.suppress(CommitRefused):  # it was saved anew
-                await kernel.commit(self._desk.partition, Insert(PAUSES, key, body, expires_in=self._seconds))
+                await kernel.commit(self._desk.partition, Insert(PAUSES, key, body, self._times(), self._seconds))
 
         try:
             self._desk.host.begin(write, seconds=self._desk.timeout_seconds)
         except StorageClosed:
             logger.critical("a pause was taken when nobody waited for it any more, and is lost: the store is closed")
+
+
+async def waiting_pauses(
+    scope: Scope, *, limit: int, cursor: str | None = None
+) -> tuple[list[WaitingPause], str | None]:
+    """A page of the waiting pauses of a tenant, the newest first, and the cursor of the next page."""
+    page = await scope.find(Query(PAUSES, order="saved", newest_first=True), limit=limit, cursor=cursor)
+    leases = await scope.get_many(PAUSE_LEASES, [record.key for record in page.records]) if page.records else ()
+    return [_waiting(record, lease) for record, lease in zip(page.records, leases, strict=True)], page.cursor
+
+
+async def waiting_pause(scope: Scope, *, token: str) -> WaitingPause | None:
+    """The pause of this token, which stays; None: there is none."""
+    record = await scope.get(PAUSES, name(token))
+    return _waiting(record, await scope.get(PAUSE_LEASES, name(token))) if record is not None else None
+
+
+async def cancel_pause(scope: Scope, *, token: str) -> bool:
+    """Remove the pause of this token, taken with a lease or not; whether there was one."""
+    try:
+        await scope.commit(Take(PAUSES, name(token)), Delete(PAUSE_LEASES, name(token)))
+    except CommitRefused:
+        return False
+    return True
+
+
+def _waiting(record: Record, lease: Record | None) -> WaitingPause:
+    stored = decode(record.body)
+    saved, expires = (_moment(record.fields.get(field)) for field in ("saved", "expires"))
+    return WaitingPause(stored["token"], stored["payload"], saved, expires, lease is not None)
+
+
+def _moment(microseconds: object) -> datetime | None:
+    return datetime.fromtimestamp(microseconds / 1e6, UTC) if isinstance(microseconds, int) else None
+
+
+def _check_seconds(seconds: object, what: str) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_SECONDS:
+        raise InvalidState(f"{what} must be more than 0 and at most a hundred years, not {seconds!r}")

@@ -36,6 +36,5 @@ class PlannerEvents:
         async def read(scope: Scope) -> list[Any]:
             return once(await read_items(scope, PLANNER_EVENTS, name(trace_id)))
 
-        none: list[Any] = []
-        stored = await self._desk.load("list_planner_events", read, none, trace_id=trace_id)
+        stored = await self._desk.load("list_planner_events", read, trace_id=trace_id)
         return [self._desk.types.make("PlannerEvent", fields) for fields in stored]

@@ -1,8 +1,8 @@
-"""What happens when the storage can't be used: strict callers are told, resilient ones go on.
+"""What happens when the storage can't be used.
 
-``strict`` raises `StateNotSaved` and `StateNotLoaded`. ``resilient`` never raises for the storage's sake: saves that
-fail go to a spool and are replayed in order when the storage is back, loads answer as if there were nothing. Both log
-``statestore_save_failed`` and ``statestore_load_failed``. Under both, a call that is wrong in itself is refused.
+``strict`` raises `StateNotSaved` for saves. ``resilient`` keeps a save that fails in a spool and replays it, in order,
+when the storage is back. Loads raise `StateNotLoaded` under both, since a failed load must not look as if nothing were
+stored. Both log ``statestore_save_failed`` and ``statestore_load_failed``; both refuse invalid arguments.
 """
 
 from __future__ import annotations
@@ -29,16 +29,21 @@ class Counters:
     load_failures: int = 0
 
 
-def tell_save_failed(method: str, trace_id: str | None, error: BaseException, *, kept: bool = False) -> None:
+def tell_save_failed(
+    method: str, trace_id: str | None, error: BaseException, *, key: str | None = None, kept: bool = False
+) -> None:
     """Log a save that failed; ``kept``: it waits in the spool."""
-    level = logging.WARNING if kept else logging.ERROR
-    logger.log(level, "statestore_save_failed", extra=_fields("statestore_save_failed", method, trace_id, error))
+    _tell(
+        logging.WARNING if kept else logging.ERROR, "statestore_save_failed", method, trace_id or key, trace_id, error
+    )
 
 
-def tell_load_failed(method: str, trace_id: str | None, error: BaseException) -> None:
+def tell_load_failed(method: str, trace_id: str | None, error: BaseException, *, key: str | None = None) -> None:
     """Log a load that failed."""
-    logger.error("statestore_load_failed", extra=_fields("statestore_load_failed", method, trace_id, error))
+    _tell(logging.ERROR, "statestore_load_failed", method, trace_id or key, trace_id, error)
 
 
-def _fields(event: str, method: str, trace_id: str | None, error: BaseException) -> dict[str, str | None]:
-    return {"event": event, "method": method, "trace_id": trace_id, "exception": repr(error)}
+def _tell(level: int, event: str, method: str, key: str | None, trace_id: str | None, error: BaseException) -> None:
+    cause = repr(error)
+    fields = {"event": event, "method": method, "trace_id": trace_id, "key": key, "exception": cause}
+    logger.log(level, "%s: %s(%s): %s", event, method, "" if key is None else repr(key), cause, extra=fields)

@@ -113,7 +113,7 @@ class Recovery:
                     if operations := await self._still_wanted(kernel, write):
                         await kernel.commit(write.partition, *operations)
             except (InvalidRequest, CommitRefused) as error:  # it would be refused for ever
-                tell_save_failed(write.method, write.trace_id, error)
+                tell_save_failed(write.method, write.trace_id, error, key=write.key)
                 self._counters.lost += 1
             except Exception as error:  # noqa: BLE001  (whatever a driver raises: the storage can't be used)
                 await self._link.broke(error)

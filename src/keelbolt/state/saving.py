@@ -1,12 +1,14 @@
-"""What a ``save_*`` answers. Its work was handed over when it was called; awaiting it only waits.
+"""The result of a ``save_*`` call. The call itself hands the write over; awaiting the result waits for the commit.
 
-It is a coroutine in all that a caller can see (`asyncio.create_task` takes it), but nobody has to await it: what was
-called is saved, in the order of the calls, by a program that never comes back to it.
+Callers can treat it as a coroutine (`asyncio.create_task` accepts it), but need not await it: a write is saved in the
+order of the calls also when the caller never awaits it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
+import sys
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
 from functools import wraps
@@ -34,10 +36,16 @@ class Saved(Coroutine[Any, Any, None]):
         pass
 
 
-class Saving(Saved):
-    """Done when the future is."""
+class Outcome(Future[None]):
+    """Set when the write is committed, spooled or lost. ``heard``: a caller awaits it."""
 
-    def __init__(self, future: Future[None]) -> None:
+    heard = False
+
+
+class Saving(Saved):
+    """Done when the outcome is set."""
+
+    def __init__(self, future: Outcome) -> None:
         self._future = future
         self._steps: Coroutine[Any, Any, None] | None = None
 
@@ -45,6 +53,7 @@ class Saving(Saved):
         return self._wait().__await__()
 
     async def _wait(self) -> None:
+        self._future.heard = True
         if not self._future.done():
             await asyncio.wrap_future(self._future)
         self._future.result()
@@ -67,23 +76,24 @@ class Saving(Saved):
 SAVED = Saved()
 
 
-def outcome() -> Future[None]:
-    """A future that whoever waits for it can't cancel: the work goes on."""
-    future: Future[None] = Future()
+def outcome() -> Outcome:
+    """An outcome that a waiting caller can't cancel: the write goes on."""
+    future = Outcome()
     future.set_running_or_notify_cancel()
     return future
 
 
 def refused(error: BaseException) -> Saving:
-    """A save that was not even tried."""
+    """A save that failed before it was handed over."""
     future = outcome()
     future.set_exception(error)
     return Saving(future)
 
 
 def handed_over(save: Callable[P, Saved]) -> Callable[P, Saved]:
-    """What a save refuses is raised where it is awaited, not where it is called: a caller may be in the middle of
-    something else.
+    """Make a ``save_*`` look like a coroutine function: `inspect.iscoroutinefunction` and `AsyncMock` recognise it.
+
+    An error of the call is raised where the result is awaited, as a coroutine function does.
     """
 
     @wraps(save)
@@ -93,4 +103,9 @@ def handed_over(save: Callable[P, Saved]) -> Callable[P, Saved]:
         except KeelboltError as error:
             return refused(error)
 
+    if sys.version_info >= (3, 12):
+        return inspect.markcoroutinefunction(saving)
+    # Python 3.11 has no mark; it reads this flag, which does not change how the function runs.
+    code = saving.__code__  # type: ignore[attr-defined]
+    saving.__code__ = code.replace(co_flags=code.co_flags | inspect.CO_COROUTINE)  # type: ignore[attr-defined]
     return saving

@@ -42,8 +42,8 @@ class StateStoreSessionAdapter:
         await self._save(update.session_id, UPDATE, update.task_id, update)
 
     async def save_steering(self, event: Any) -> None:
-        """Keep a steering event, cut to size. Raises SteeringValidationError, and keeps nothing of it."""
-        await self._save(event.session_id, STEERING, event.task_id, checked(event))
+        """Keep a steering event, cut to size."""
+        await self._save(event.session_id, STEERING, event.task_id, checked(event)[0])
 
     async def list_tasks(self, session_id: str) -> Sequence[Any]:
         """The tasks of the session, in the order in which they came."""

@@ -1,8 +1,8 @@
-"""Steering: what people send to a running task is checked by its type and cut to size before it is kept.
+"""Steering: what users send to a running task is checked by its type and cut to size before it is kept.
 
-A payload is untrusted. `checked` is what a store does before it keeps an event: it refuses one that makes no sense for
-its type and cuts the rest down to five limits, so that nothing deep, wide or long is ever stored. What is left is put
-before the model by `SteeringEvent.to_injection`.
+A payload is untrusted. `checked` is what a store does before it keeps an event: it cuts the payload down to five
+limits, so that nothing deep, wide or long is stored, and notes why an event is not valid for its type. Sessions refuse
+invalid events before they act on them. `SteeringEvent.to_injection` shows the event to the model.
 """
 
 from __future__ import annotations
@@ -36,10 +36,13 @@ class Steering(Protocol):
 E = TypeVar("E", bound=Steering)
 
 
-def checked(event: E) -> E:
-    """The event as it may be stored. Raises SteeringValidationError when it is not valid for its type."""
-    validate_steering_event(event)
-    return sanitize_steering_event(event)
+def checked(event: E) -> tuple[E, list[str]]:
+    """The event cut to size, and the reasons why it is not valid for its type: none for a valid one."""
+    try:
+        validate_steering_event(event)
+    except SteeringValidationError as error:
+        return sanitize_steering_event(event), error.errors
+    return sanitize_steering_event(event), []
 
 
 # ------------------------------------------------------------------------------------------------------- the limits
@@ -47,7 +50,7 @@ def checked(event: E) -> E:
 
 def sanitize_steering_event(event: E, *, max_payload_bytes: int = MAX_STEERING_PAYLOAD_BYTES) -> E:
     """A copy of the event whose payload keeps to the limits."""
-    payload = sanitize_payload(dict(event.payload or {}), max_payload_bytes=max_payload_bytes)
+    payload = sanitize_payload(event.payload or {}, max_payload_bytes=max_payload_bytes)
     return event.model_copy(update={"payload": payload})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,22 +14,25 @@ from keelbolt.state.artifacts.totals import Retention
 from keelbolt.state.binding import Choice, Types
 from keelbolt.state.bindings import Bindings
 from keelbolt.state.codec import Fallback, describe
+from keelbolt.state.compat import background_saves
 from keelbolt.state.desk import Desk
 from keelbolt.state.directory import Directory
-from keelbolt.state.events import Events
+from keelbolt.state.events import Events, HistoryPage
 from keelbolt.state.families import partition_of
 from keelbolt.state.health import StateHealth, counters_of, health_of
-from keelbolt.state.host import Host, LoopHost
+from keelbolt.state.host import LoopHost
 from keelbolt.state.link import Link
 from keelbolt.state.memory_state import MemoryStates
-from keelbolt.state.pauses import PAUSE_SECONDS, Pauses
+from keelbolt.state.pauses import PAUSE_SECONDS, PauseLease, Pauses, WaitingPause
 from keelbolt.state.planner_events import PlannerEvents
 from keelbolt.state.policy import Counters, PolicyName
 from keelbolt.state.retention import StateRetention, StateSwept, sweep_state
+from keelbolt.state.retention.sweeper import SWEEP_SECONDS, Sweeper
 from keelbolt.state.saving import Saved, handed_over
+from keelbolt.state.sharing import SharedHost
 from keelbolt.state.spool import FileSpool
 from keelbolt.state.tasks import Tasks
-from keelbolt.state.thread_host import ThreadHost
+from keelbolt.state.thread_host import ThreadHost, finish_on_sigterm
 from keelbolt.state.trajectories import Trajectories
 from keelbolt.state.updates import Steering, Updates
 from keelbolt.state.writer import Writer
@@ -45,14 +48,15 @@ class StateStore:
         history = await store.load_history("trace")
 
     It can be made and used anywhere: in one event loop or several after each other, and it needs no closing (`close`,
-    or ``async with``, only ends it earlier). Each ``save_*`` copies what it is given and takes its place when it is
-    *called*; awaiting pauses, tasks, steering, bindings and memory returns when they are committed, the others return
-    at once, and every read sees them.
+    or ``async with``, only ends it earlier). Each ``save_*`` copies its arguments when it is *called*, and call order
+    is commit order. Awaiting a save returns when it is committed; concurrent saves share a commit.
 
     ``url`` is a storage URL, or a kernel that is open already; then the store belongs to the loop of that kernel.
     ``tenant`` divides one storage among several. ``types`` chooses the classes that come back: penguiflow's if it is
     installed, else ours. ``policy`` is ``strict`` or ``resilient``, ``spool`` a directory for what the storage could
-    not take (in memory, if None). ``write_behind=False``: every save returns when it is committed.
+    not take (in memory, if None). ``write_behind=True``: events, updates, planner events and trajectories are
+    acknowledged before their commit and gathered; a process that is killed loses the last of them.
+    ``retention`` is what a sweep may remove; a store in use sweeps every ``sweep_every`` seconds (None: never).
     """
 
     def __init__(
@@ -64,13 +68,15 @@ class StateStore:
         policy: PolicyName = "strict",
         spool: str | os.PathLike[str] | None = None,
         durability: Durability | None = None,
-        write_behind: bool = True,
+        write_behind: bool = False,
         timeout_seconds: float = 10.0,
         exit_seconds: float = 5.0,
         pause_seconds: float = PAUSE_SECONDS,
         max_waiting: int = 20_000,
         fallback: Fallback = describe,
         artifact_retention: Retention | None = None,
+        retention: StateRetention | None = None,
+        sweep_every: float | None = SWEEP_SECONDS,
     ) -> None:
         if policy not in ("strict", "resilient"):
             raise InvalidState(f"policy is 'strict' or 'resilient', not {policy!r}")
@@ -89,26 +95,48 @@ class StateStore:
             waiting = FileSpool(spool) if spool is not None else None
             return link, Writer(link, policy, timeout_seconds=timeout_seconds, spool=waiting)
 
-        host: Host
-        thread: ThreadHost | None = None
         if isinstance(url, Kernel):
-            host = LoopHost(engine)
+            host = SharedHost.of(None, lambda: LoopHost(engine))
         else:
-            open_storage(url, durability=durability)  # a URL that makes no sense is told here and not later
-            host = thread = ThreadHost(engine, exit_seconds=exit_seconds)
-        self._desk = desk = Desk(
+            open_storage(url, durability=durability)  # an invalid URL is raised here and not later
+            where = None if spool is None else os.fspath(spool)
+            key = (url, durability, policy, where, timeout_seconds, exit_seconds)
+            alone = url.startswith("memory:")  # each memory is one of its own
+            host = SharedHost.of(None if alone else key, lambda: ThreadHost(engine, exit_seconds=exit_seconds))
+            if write_behind:
+                finish_on_sigterm()
+        self._set_up(
             host,
-            partition_of(tenant),
-            Types(types),
+            tenant=tenant,
+            types=Types(types),
             policy=policy,
             timeout_seconds=timeout_seconds,
             behind=write_behind,
             fallback=fallback,
             max_waiting=max_waiting,
+            pause_seconds=pause_seconds,
+            artifact_retention=artifact_retention,
+            retention=retention,
+            sweep_every=sweep_every,
         )
-        if thread is not None:  # nobody has the store any more, nor its artifacts
-            weakref.finalize(desk, thread.abandon).atexit = False
-        self.tenant = tenant
+
+    def for_tenant(self, tenant: str) -> StateStore:
+        """A store for the state of another tenant, with the same settings, thread and connections.
+
+        It is closed by itself; the storage is let go when the last of them is closed.
+        """
+        store = StateStore.__new__(StateStore)
+        store._set_up(self._desk.host.share(), **{**self._settings, "tenant": tenant})  # noqa: SLF001  (it is one of its own)
+        return store
+
+    def _set_up(self, host: SharedHost, **settings: Any) -> None:
+        self._settings = settings
+        given = dict(settings)
+        self.tenant: str = given.pop("tenant")
+        pause_seconds, artifact_retention = given.pop("pause_seconds"), given.pop("artifact_retention")
+        sweeper = Sweeper(partition_of(self.tenant), given.pop("retention"), given.pop("sweep_every"))
+        self._desk = desk = Desk(host, partition_of(self.tenant), given.pop("types"), sweeper=sweeper, **given)
+        weakref.finalize(desk, host.abandon).atexit = False  # neither the store nor its artifacts are in use any more
         self._events = Events(desk)
         self._bindings = Bindings(desk)
         self._pauses = Pauses(desk, pause_seconds)
@@ -134,7 +162,7 @@ class StateStore:
         return self._desk.policy
 
     @property
-    def host(self) -> Host:
+    def host(self) -> SharedHost:
         """Where the kernel lives."""
         return self._desk.host
 
@@ -149,14 +177,13 @@ class StateStore:
         return self._desk.types
 
     async def flush(self) -> None:
-        """Return when everything that was saved before is committed.
+        """Return when everything that was saved before is committed, the background saves of PenguiFlow included.
 
-        Under ``strict`` it raises the first loss since the last flush of something nobody waited for.
+        Under ``strict`` it raises the first lost save that no caller awaited and no other call has raised.
         """
+        await background_saves()
         await self._desk.host.flush()
-        writer = self._desk.host.writer
-        loss = writer.loss() if writer is not None else None
-        if loss is not None and self._desk.policy == "strict":
+        if (loss := self._desk.loss()) is not None:
             raise loss
 
     async def sweep(self, retention: StateRetention) -> StateSwept:
@@ -212,6 +239,14 @@ class StateStore:
         """The events of a trace, by time and then by arrival; ``__global__`` are those of no trace."""
         return await self._events.load(trace_id)
 
+    async def load_history_page(self, trace_id: str, *, after: int = 0, limit: int = 1000) -> HistoryPage:
+        """Events of a long trace in order of arrival, a page at a time; ``after`` is `HistoryPage.next` of the last."""
+        return await self._events.page(trace_id, after, limit)
+
+    def iter_history(self, trace_id: str) -> AsyncIterator[Any]:
+        """The events of a trace in order of arrival, without holding all of them in memory."""
+        return self._events.iterate(trace_id)
+
     # --------------------------------------------------------------------------------------------------- bindings
 
     @handed_over
@@ -250,13 +285,38 @@ class StateStore:
         """Take the pause: of all that ask for it, on all machines, one gets it."""
         return await self._pauses.take(token)
 
+    async def take_planner_state(self, token: str, *, lease_seconds: float) -> PauseLease | None:
+        """Take the pause with a lease: it comes back for others unless it is confirmed within so many seconds.
+
+        None: there is none, or another caller has it.
+        """
+        return await self._pauses.lease(token, lease_seconds)
+
+    async def list_pauses(self, limit: int = 50) -> list[WaitingPause]:
+        """The pauses that wait, the newest first; they stay."""
+        return await self._pauses.list(limit)
+
+    async def get_pause(self, token: str) -> WaitingPause | None:
+        """The waiting pause, which stays; None: there is none."""
+        return await self._pauses.get(token)
+
+    async def cancel_pause(self, token: str) -> bool:
+        """Remove the pause, so that it can't be resumed; whether there was one."""
+        return await self._pauses.cancel(token)
+
     @handed_over
-    def save_memory_state(self, key: str, state: dict[str, Any]) -> Saved:
-        """Keep a state under this key."""
-        return self._memory.save(key, state)
+    def save_memory_state(self, key: str, state: dict[str, Any], *, if_version: int | None = None) -> Saved:
+        """Keep a state under this key. ``if_version``: only if the stored one has this version (0: there is none);
+        else StateConflict.
+        """
+        return self._memory.save(key, state, if_version)
 
     async def load_memory_state(self, key: str) -> dict[str, Any] | None:
-        """The state, or None."""
+        """The state, or None. Raises StateNotLoaded, and then saves of the key are refused until a load succeeds."""
+        return (await self._memory.load(key))[0]
+
+    async def load_memory_version(self, key: str) -> tuple[dict[str, Any] | None, int]:
+        """The state and its version, for ``save_memory_state(…, if_version=)``; None and 0 where there is none."""
         return await self._memory.load(key)
 
     # ---------------------------------------------------------------------------------------------------- sessions
@@ -286,7 +346,7 @@ class StateStore:
 
     @handed_over
     def save_steering(self, event: Any) -> Saved:
-        """Keep a steering event, cut to size; one that is not valid raises SteeringValidationError and is not kept."""
+        """Keep a steering event, cut to size. One that is not valid for its type is kept with the reasons beside it."""
         return self._steering.save(event)
 
     async def list_steering(

@@ -72,8 +72,7 @@ class Tasks:
             tasks.sort(key=lambda record: order.get(record.key.rpartition("/")[2], math.inf))
             return [(decode(record.body), _context(contexts.get(record.key))) for record in tasks]
 
-        none: list[tuple[Any, Any]] = []
-        found = await self._desk.load("list_tasks", read, none)
+        found = await self._desk.load("list_tasks", read, key=session_id)
         return [self._task(fields, context) for fields, context in found]
 
     def _task(self, fields: dict[str, Any], context: dict[str, Any] | None) -> Any:

@@ -1,9 +1,9 @@
 """A kernel in a thread with a loop of its own.
 
 A kernel belongs to one event loop, and programs come and go with theirs: `asyncio.run` twice, a command that ends
-right after its last call. So a store gives its kernel a thread. A write is handed over by appending it to a list: the
-caller waits for nothing. The thread is a daemon; before the interpreter ends it is given ``exit_seconds`` to finish,
-and what it could not finish by then goes to the spool or is reported as lost.
+right after its last call. So a store gives its kernel a thread. A write is handed over by appending it to a list. The
+thread is a daemon; before the interpreter ends it gets ``exit_seconds`` to finish. Writes that it can't finish by then
+go to the spool or are reported as lost.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import atexit
 import concurrent.futures.thread  # noqa: F401  (what it does at the end must be registered before ours)
 import contextlib
 import os
+import signal
+import sys
 import threading
 import time
 import weakref
@@ -38,11 +40,12 @@ except ImportError:  # there is none for Windows
 
 T = TypeVar("T")
 
-# What nobody waits for is taken together, and for longer while much comes: the fewer commits, the less they disturb the
-# caller, who shares the interpreter with them.
+# Writes behind are gathered, and for longer under load: fewer commits disturb the caller's thread less.
 GATHER_SECONDS = 0.02
 GATHER_BUSY_SECONDS = 0.05
 BUSY = 100  # writes that came together
+
+ASLEEP, LATER, NOW = range(3)  # when the thread will look into its inbox
 
 
 class ThreadHost:
@@ -51,14 +54,14 @@ class ThreadHost:
     def __init__(self, engine: Engine, *, exit_seconds: float) -> None:
         self._engine = engine
         self._exit_seconds = exit_seconds
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # reentrant: the handler of SIGTERM may interrupt its holder
         self._closed = False
         self._reset()
         _hosts.add(self)
 
     def _reset(self) -> None:
         self._inbox: deque[Write] = deque()
-        self._woken = False
+        self._woken = ASLEEP
         self._gather = GATHER_SECONDS
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -72,10 +75,11 @@ class ThreadHost:
     def post(self, write: Write) -> None:
         loop = self._started()
         self._inbox.append(write)
-        if write.outcome is not None or not self._woken:
-            self._woken = True
-            with contextlib.suppress(RuntimeError):  # the loop has ended: so this is closed
-                if write.outcome is not None:
+        wake = NOW if write.outcome is not None else LATER
+        if self._woken < wake:
+            self._woken = wake
+            with contextlib.suppress(RuntimeError):  # the loop has ended, so the store is closed
+                if wake == NOW:
                     loop.call_soon_threadsafe(self._drain)
                 else:
                     loop.call_soon_threadsafe(loop.call_later, self._gather, self._drain)
@@ -131,7 +135,7 @@ class ThreadHost:
     def forked(self) -> None:
         """In a child after fork(): the thread, and what was posted, are the parent's."""
         _left_to_the_parent.append((self._loop, self._thread, self._link, self.writer))
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._reset()
 
     @property
@@ -207,7 +211,7 @@ class ThreadHost:
         return self._link, self.writer
 
     def _drain(self) -> None:
-        self._woken = False  # first: what comes from here on wakes again
+        self._woken = ASLEEP  # first, so that a write from here on wakes the thread again
         _, writer = self._engines()
         inbox = self._inbox
         writes = []
@@ -282,12 +286,33 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def _finish_at_exit() -> None:
-    """What was called before the interpreter ends is saved, also by those who never closed."""
+    """Save what was called before the interpreter ends, also for stores that were never closed."""
     hosts = list(_hosts)
     now = time.monotonic()
     for host in hosts:
         host.stop(now + host.exit_seconds)
+    for host in hosts:
+        if host.writer is not None and (line := host.writer.unreported()):
+            with contextlib.suppress(OSError, ValueError):  # stderr is closed
+                sys.stderr.write(f"keelbolt: {line}\n")
 
 
-# Before the executors of the interpreter refuse new work, since opening and closing an engine needs them.
+def finish_on_sigterm() -> None:
+    """Finish the stores of this process before SIGTERM ends it.
+
+    A handler that the program has installed is left alone: it is expected to end the interpreter in the usual way.
+    Only the main thread can install a handler.
+    """
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminated)
+
+
+def _terminated(number: int, _frame: object) -> None:
+    _finish_at_exit()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+# Before the executors of the interpreter refuse new work, since opening and closing an engine needs them. Children of
+# multiprocessing call it too.
 getattr(threading, "_register_atexit", atexit.register)(_finish_at_exit)

@@ -37,7 +37,7 @@ class Trajectories:
             record = await scope.get(TRAJECTORIES, joined(trace_id, session_id))
             return decode(record.body)["trajectory"] if record is not None else None
 
-        stored = await self._desk.load("get_trajectory", read, None, trace_id=trace_id)
+        stored = await self._desk.load("get_trajectory", read, trace_id=trace_id)
         return self._desk.types.Trajectory.from_serialised(stored) if stored is not None else None
 
     async def traces(self, session_id: str, limit: int) -> list[str]:
@@ -55,8 +55,7 @@ class Trajectories:
                     break
             return traces
 
-        none: list[str] = []
-        return await self._desk.load("list_traces", read, none)
+        return await self._desk.load("list_traces", read)
 
 
 def _trace(record: Record) -> str:

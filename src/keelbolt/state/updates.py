@@ -25,15 +25,20 @@ class SessionLog:
         self._save = save
         self._load = load
 
-    def append(self, item: Any, *, behind: bool) -> Saved:
-        """Keep one; a repeat of its id is the same one."""
+    def append(self, item: Any, *, behind: bool, **more: Any) -> Saved:
+        """Keep one, and ``more`` beside its fields; a repeat of its id is the same one."""
         wanted(item, self._kind, "session_id", "task_id", self._id)
-        body = self._desk.encode(dump_fields(item))
+        body = self._desk.encode({**dump_fields(item), **more})
         draft = Draft(name(item.task_id), body, name(getattr(item, self._id)))
         operations: tuple[Operation, ...] = (Append(self._log, name(item.session_id), (draft,)),)
         operations += self._desk.note(session_id=item.session_id)
         return self._desk.save(
-            self._save, operations, len(body), trace_id=getattr(item, "trace_id", None), behind=behind
+            self._save,
+            operations,
+            len(body),
+            trace_id=getattr(item, "trace_id", None),
+            key=item.session_id,
+            behind=behind,
         )
 
     async def list(self, session_id: str, task_id: str | None, since_id: str | None, limit: int) -> list[Any]:
@@ -54,8 +59,7 @@ class SessionLog:
             )
             return [decode(entry.data) for entry in entries]
 
-        none: list[Any] = []
-        stored = await self._desk.load(self._load, read, none)
+        stored = await self._desk.load(self._load, read, key=session_id)
         return [self._desk.types.make(self._kind, fields) for fields in stored]
 
 
@@ -71,12 +75,13 @@ class Updates(SessionLog):
 
 
 class Steering(SessionLog):
-    """``save_steering`` and ``list_steering``. What is kept is valid and cut to size."""
+    """``save_steering`` and ``list_steering``. What is kept is cut to size."""
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk, STEERING, "SteeringEvent", "event_id", save="save_steering", load="list_steering")
 
     def save(self, event: Any) -> Saved:
-        """Keep a steering event; raises SteeringValidationError when it is not valid for its type."""
+        """Keep a steering event; ``invalid`` beside its fields lists why it is not valid for its type."""
         wanted(event, "SteeringEvent", "event_type", "payload", "model_copy")
-        return self.append(checked(event), behind=False)
+        sanitized, invalid = checked(event)
+        return self.append(sanitized, behind=False, **({"invalid": invalid} if invalid else {}))

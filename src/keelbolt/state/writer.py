@@ -1,7 +1,7 @@
 """Brings writes to the storage in the order in which they were called.
 
-It lives in the event loop of the kernel. What nobody waits for is held back while a commit is under way and then
-written in one commit with all that came meanwhile; what somebody waits for goes at once, with everything called before.
+It lives in the event loop of the kernel. Plain writes that arrive while a commit is under way wait for it and then
+share one commit. Other writes are submitted at once, after everything that was called before them.
 
 Under the policy ``resilient`` a write that fails because the storage can't be used goes to the `Recovery`, and so does
 everything after it until that is over.
@@ -19,6 +19,7 @@ from keelbolt.errors import (
     CommitRefused,
     InvalidRequest,
     KeelboltError,
+    StateConflict,
     StateNotSaved,
     StateTimeout,
     StorageBroken,
@@ -34,6 +35,10 @@ from keelbolt.state.writes import GROUP_BYTES, GROUP_ENTRIES, Write, keys_of, me
 from keelbolt.storage import Kernel, Operation, Put, Receipt
 from keelbolt.storage.requests import MAX_OPERATIONS
 
+REMEMBERED_LOSSES = 10_000
+CROWD = 8  # writes in one commit from which on their callers are expected to save again at once
+LINGER_SECONDS = 0.002
+
 
 class Writer:
     """One for each kernel."""
@@ -43,14 +48,16 @@ class Writer:
         self._policy = policy
         self._timeout = timeout_seconds
         self._queue: deque[Write] = deque()
-        self._urgent = 0  # how many in the queue, or waiting for it, do not want to be held back
+        self._urgent = 0  # writes in the queue, and callers of settle(), that must not wait for a commit under way
         self._under_way: dict[asyncio.Future[Receipt], Sequence[Write]] = {}
         self._numbers = 0
+        self._crowd = 0  # callers that are expected to save at once: those of the last commit and of the queue
+        self._lingering: asyncio.TimerHandle | None = None
         self._starting: asyncio.Task[None] | None = None
         self._repairs: set[asyncio.Task[None]] = set()
         self._progress: asyncio.Future[None] | None = None  # somebody waits for what happens next
         self._ended = False
-        self._first_loss: BaseException | None = None
+        self._losses: list[tuple[Write, StateNotSaved]] = []
         self.breaker = Breaker()
         self.counters = Counters()
         self.waiting = 0
@@ -70,7 +77,7 @@ class Writer:
         for write in writes:
             self._numbers += 1
             write.number = self._numbers
-            self._urgent += write.outcome is not None
+            self._urgent += not write.plain
             self._queue.append(write)
             self.waiting += 1
         if self._ended:  # they came beside the end
@@ -100,10 +107,19 @@ class Writer:
             numbers.append(self._queue[0].number)
         return min(numbers, default=math.inf)
 
-    def loss(self) -> BaseException | None:
-        """The first write that nobody waited for and that was lost, told once."""
-        error, self._first_loss = self._first_loss, None
-        return error
+    def loss(self, partition: str) -> BaseException | None:
+        """The first lost write to this partition that no caller awaits, returned once; the others are in the log."""
+        if not self._losses:
+            return None
+        unheard = [(write, error) for write, error in self._losses if _unheard(write)]
+        self._losses = [(write, error) for write, error in unheard if write.partition != partition]
+        return next((error for write, error in unheard if write.partition == partition), None)
+
+    def unreported(self) -> str:
+        """A line about the losses that no call has raised; "" if there are none."""
+        unheard, self._losses = [error for write, error in self._losses if _unheard(write)], []
+        count = len(unheard)
+        return f"{count} saved item{'s' if count > 1 else ''} of state lost; the first: {unheard[0]}" if unheard else ""
 
     async def close(self) -> None:
         """Commit what was taken, or leave it in the spool."""
@@ -136,7 +152,9 @@ class Writer:
                 self._to_spool(self._next(), StorageUnavailable("the storage is being waited for"))
         while self._queue:
             if self._under_way and not self._urgent and len(self._queue) < GROUP_ENTRIES:
-                break  # they go together when what is under way is done
+                break  # they share a commit when the one under way is done
+            if self._lingers():
+                break
             kernel = self._link.open
             if kernel is None:
                 if self._starting is None:
@@ -149,22 +167,40 @@ class Writer:
         if progress is not None and not progress.done():
             progress.set_result(None)
 
+    def _lingers(self) -> bool:
+        """Whether to wait a moment: the callers of the last commit just got their results and save again.
+
+        Without this, the first of them would be a commit of its own, and all others would wait for two commits.
+        """
+        if self._urgent or len(self._queue) >= self._crowd:
+            if self._lingering is not None:
+                self._lingering.cancel()
+                self._lingering = None
+            return False
+        if self._lingering is None:
+            self._lingering = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._linger_no_longer)
+        return True
+
+    def _linger_no_longer(self) -> None:
+        self._lingering, self._crowd = None, 0
+        self._pump()
+
     def _next(self) -> Write:
         write = self._queue.popleft()
-        self._urgent -= write.outcome is not None
+        self._urgent -= not write.plain
         return write
 
     def _group(self) -> list[Write]:
-        """The next writes that can be one commit: one that is waited for, or several that are not."""
+        """The next writes that can be one commit: one that has checks of its own, or several that have none."""
         group = [self._next()]
-        if group[0].outcome is not None or not group[0].plain:
+        if not group[0].plain:
             return group
         size, operations, partition = group[0].size, len(group[0].operations), group[0].partition
         while self._queue and len(group) < GROUP_ENTRIES:
             write = self._queue[0]
             size += write.size
             operations += len(write.operations)
-            if write.outcome is not None or write.partition != partition or not write.plain:
+            if write.partition != partition or not write.plain:
                 break
             if size > GROUP_BYTES or operations > MAX_OPERATIONS:
                 break
@@ -186,6 +222,7 @@ class Writer:
         if self._under_way.pop(future, None) is not None:
             error = asyncio.CancelledError() if future.cancelled() else future.exception()
             if error is None:
+                self._crowd = len(group) + len(self._queue) if len(group) >= CROWD else 0
                 self._written(group)
             else:
                 self._unwritten(group, error)
@@ -264,16 +301,18 @@ class Writer:
         if self._policy == "resilient" and not isinstance(error, InvalidRequest | CommitRefused):
             self._to_spool(write, error)
             return
-        tell_save_failed(write.method, write.trace_id, error)
+        tell_save_failed(write.method, write.trace_id, error, key=write.key)
         self._lose(write, error)
 
     def _lose(self, write: Write, error: BaseException) -> None:
         self.counters.lost += 1
-        told = StateNotSaved(write.method, error)
+        told = (StateConflict if isinstance(error, CommitRefused) else StateNotSaved)(write.method, error)
         told.__cause__ = error
+        if _unheard(write) and len(self._losses) < REMEMBERED_LOSSES:
+            self._losses.append((write, told))
         if write.outcome is None:
-            self._first_loss = self._first_loss or told
-        elif self._policy == "strict" or write.vital or isinstance(error, InvalidRequest):
+            return
+        if self._policy == "strict" or write.vital or isinstance(error, InvalidRequest):
             write.outcome.set_exception(told)
         else:
             write.outcome.set_result(None)
@@ -282,9 +321,13 @@ class Writer:
         try:
             self.recovery.add(write)
         except (OSError, KeelboltError) as refusal:
-            tell_save_failed(write.method, write.trace_id, refusal)
+            tell_save_failed(write.method, write.trace_id, refusal, key=write.key)
             self._lose(write, refusal)
             return
-        tell_save_failed(write.method, write.trace_id, error, kept=True)
+        tell_save_failed(write.method, write.trace_id, error, key=write.key, kept=True)
         if write.outcome is not None:
             write.outcome.set_result(None)
+
+
+def _unheard(write: Write) -> bool:
+    return write.outcome is None or not write.outcome.heard

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 from keelbolt.state.families import EVENTS, PLANNER_EVENTS
+from keelbolt.state.saving import Outcome
 from keelbolt.storage import Append, Draft, Operation, Put
 
 GROUP_ENTRIES = 400
@@ -23,9 +23,9 @@ MANY = "many"
 class Write:
     """What one ``save_*`` was given, as it is to be committed.
 
-    ``outcome`` is None when nobody waits for it. ``alternative`` is what to write instead when a check of
-    ``operations`` is refused; it needs no check. ``vital``: whoever saved it must be told when it is kept nowhere.
-    ``plain``: it consists of Put and Append, which nothing can refuse, and can be one commit with others like it.
+    ``outcome`` is None for a write behind. ``alternative`` is written instead when a check of ``operations`` is
+    refused; it needs no check. ``vital``: its loss is raised also under ``resilient``. ``plain``: it consists of Put
+    and Append, which nothing can refuse, and can share one commit with others like it.
     """
 
     partition: str
@@ -33,10 +33,11 @@ class Write:
     operations: tuple[Operation, ...]
     size: int
     trace_id: str | None = None
-    outcome: Future[None] | None = None
+    outcome: Outcome | None = None
     alternative: tuple[Operation, ...] | None = None
     vital: bool = False
     plain: bool = False
+    key: str | None = None  # named in the log where there is no trace
     number: int = 0  # in the order of the calls, given by the writer
     spooled_at: float = 0.0  # Unix time, where it has to wait
 

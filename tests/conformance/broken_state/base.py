@@ -7,6 +7,7 @@ import copy
 import json
 from typing import Any
 
+from keelbolt.state.events import HistoryPage
 from tests.conformance.broken_state.fault import caught_by
 from tests.conformance.broken_state.kept import Kept
 
@@ -95,6 +96,38 @@ class KeepsTheCallersEvent(Kept):
 class StreamsItsHistory(Kept):
     async def load_history(self, trace_id: str) -> Any:
         return iter(await super().load_history(trace_id))
+
+
+@caught_by("several_events_are_saved_whole_or_not_at_all")
+class SavesTheFirstOfABulk(Kept):
+    async def save_events_bulk(self, events: Any) -> None:
+        for event in events:
+            await self.save_event(event)
+
+
+@caught_by("a_long_history_is_read_in_pages")
+class LeavesOutTheFirstOfEachPage(Kept):
+    async def load_history_page(self, trace_id: str, *, after: int = 0, limit: int = 1000) -> Any:
+        page = await super().load_history_page(trace_id, after=after, limit=limit)
+        return HistoryPage(page.events[1:] if after else page.events, page.next)
+
+
+@caught_by("an_awaited_save_is_committed")
+class AcknowledgesBeforeTheCommit(Kept):
+    def __init__(self, place: str) -> None:
+        super().__init__(place)
+        self.behind: list[Any] = []
+
+    async def save_event(self, event: Any) -> None:
+        self.behind.append(event)
+
+    async def load_history(self, trace_id: str) -> Any:
+        await self.close()
+        return await super().load_history(trace_id)
+
+    async def close(self) -> None:
+        while self.behind:
+            await super().save_event(self.behind.pop(0))
 
 
 # ---------------------------------------------------------------------------------------------------------- bindings
@@ -186,6 +219,32 @@ class CopiesPausesFlat(Kept):
         self.data.pauses[token] = dict(payload)
 
 
+@caught_by("waiting_pauses_are_listed_and_stay")
+class TakesWhatItShows(Kept):
+    async def get_pause(self, token: str) -> Any:
+        shown = await super().get_pause(token)
+        self.data.pauses.pop(token, None)
+        return shown
+
+
+@caught_by("a_cancelled_pause_is_gone")
+class OnlySaysCancelled(Kept):
+    async def cancel_pause(self, token: str) -> bool:
+        return token in self.data.pauses
+
+
+@caught_by("a_pause_taken_with_a_lease_is_taken_once")
+class LoadsInSpiteOfLeases(Kept):
+    async def load_planner_state(self, token: str) -> Any:
+        return self.data.pauses.pop(token, None)
+
+
+@caught_by("a_pause_comes_back_when_its_lease_ends")
+class LeasesForEver(Kept):
+    def leased(self, token: str) -> bool:
+        return token in self.data.leases
+
+
 @caught_by("memory_comes_back")
 class ForgetsWhatItTold(Kept):
     async def load_memory_state(self, key: str) -> Any:
@@ -200,13 +259,13 @@ class AnswersAnEmptyMemory(Kept):
 
 @caught_by("memory_is_replaced")
 class MergesMemory(Kept):
-    async def save_memory_state(self, key: str, state: dict[str, Any]) -> None:
+    async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:
         await super().save_memory_state(key, {**self.data.memory.get(key, {}), **state})
 
 
 @caught_by("keys_are_kept_apart_and_may_be_long")
 class CutsKeys(Kept):
-    async def save_memory_state(self, key: str, state: dict[str, Any]) -> None:
+    async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:
         await super().save_memory_state(key[:256], state)
 
     async def load_memory_state(self, key: str) -> Any:
@@ -215,8 +274,23 @@ class CutsKeys(Kept):
 
 @caught_by("a_saved_memory_is_a_copy")
 class CopiesMemoryFlat(Kept):
-    async def save_memory_state(self, key: str, state: dict[str, Any]) -> None:
+    async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:
         self.data.memory[key] = dict(state)
+
+
+@caught_by("a_memory_is_saved_over_the_version_that_was_read")
+class IgnoresVersions(Kept):
+    async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:
+        await super().save_memory_state(key, state)
+
+
+@caught_by("two_writers_of_a_memory_lose_nothing")
+class LooksAtTheVersionAndThenSaves(Kept):
+    async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:
+        if if_version not in (None, self.data.versions[key]):
+            raise ValueError(if_version)
+        await asyncio.sleep(0)
+        await super().save_memory_state(key, state)
 
 
 @caught_by("pauses_and_memory_survive")

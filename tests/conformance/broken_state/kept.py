@@ -5,11 +5,16 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import time
 from collections import defaultdict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
+from keelbolt.errors import StateConflict
 from keelbolt.state.artifacts.ids import Owner, artifact_ids
 from keelbolt.state.codec import dump_fields
+from keelbolt.state.events import HistoryPage
 from keelbolt.state.steering import checked
 from keelbolt.state.types import ArtifactRef
 
@@ -21,7 +26,9 @@ class Data:
         self.events: dict[str, list[Any]] = defaultdict(list)
         self.bindings: dict[tuple[str, str | None, str], Any] = {}
         self.pauses: dict[str, Any] = {}
+        self.leases: dict[str, float] = {}
         self.memory: dict[str, Any] = {}
+        self.versions: dict[str, int] = defaultdict(int)
         self.tasks: dict[str, dict[str, Any]] = defaultdict(dict)
         self.updates: dict[str, dict[str, Any]] = defaultdict(dict)
         self.steering: dict[str, dict[str, Any]] = defaultdict(dict)
@@ -37,6 +44,33 @@ def same(one: Any, two: Any) -> bool:
     return json.dumps(dump_fields(one), default=str) == json.dumps(dump_fields(two), default=str)
 
 
+@dataclass
+class Waiting:
+    token: str
+    payload: Any
+
+
+class Lease:
+    def __init__(self, store: Kept, token: str, until: float) -> None:
+        self.store, self.token, self.until = store, token, until
+        self.payload = store.data.pauses[token]
+
+    def mine(self) -> bool:
+        return self.store.leased(self.token) and self.store.data.leases[self.token] == self.until
+
+    async def confirm(self) -> bool:
+        if not self.mine():
+            return False
+        self.store.data.pauses.pop(self.token, None)
+        return await self.release()
+
+    async def release(self) -> bool:
+        if not self.mine():
+            return False
+        del self.store.data.leases[self.token]
+        return True
+
+
 class Kept:
     """Whole, without a fault."""
 
@@ -48,8 +82,22 @@ class Kept:
         if not any(same(event, known) for known in events):
             events.append(copy.deepcopy(event))
 
+    async def save_events_bulk(self, events: Any) -> None:
+        for event in (events := list(events)):
+            dump_fields(event)
+        for event in events:
+            await self.save_event(event)
+
     async def load_history(self, trace_id: str) -> Any:
         return copy.deepcopy(sorted(self.data.events.get(trace_id, []), key=lambda event: event.ts))
+
+    async def iter_history(self, trace_id: str) -> AsyncIterator[Any]:
+        for event in self.data.events.get(trace_id, []):
+            yield copy.deepcopy(event)
+
+    async def load_history_page(self, trace_id: str, *, after: int = 0, limit: int = 1000) -> HistoryPage:
+        events = self.data.events.get(trace_id, [])
+        return HistoryPage(events[after : after + limit], after + limit if after + limit < len(events) else None)
 
     async def save_remote_binding(self, binding: Any) -> None:
         key = (binding.trace_id, binding.context_id, binding.task_id)
@@ -75,10 +123,36 @@ class Kept:
         self.data.pauses[token] = copy.deepcopy(payload)
 
     async def load_planner_state(self, token: str) -> Any:
+        if self.leased(token):
+            return None
         return self.data.pauses.pop(token, None)
 
-    async def save_memory_state(self, key: str, state: dict[str, Any]) -> None:
+    def leased(self, token: str) -> bool:
+        return self.data.leases.get(token, 0.0) > time.monotonic()
+
+    async def take_planner_state(self, token: str, *, lease_seconds: float) -> Any:
+        if token not in self.data.pauses or self.leased(token):
+            return None
+        self.data.leases[token] = until = time.monotonic() + lease_seconds
+        return Lease(self, token, until)
+
+    async def list_pauses(self, limit: int = 50) -> list[Any]:
+        return [Waiting(token, payload) for token, payload in reversed(self.data.pauses.items())][:limit]
+
+    async def get_pause(self, token: str) -> Any:
+        return Waiting(token, self.data.pauses[token]) if token in self.data.pauses else None
+
+    async def cancel_pause(self, token: str) -> bool:
+        return self.data.pauses.pop(token, None) is not None
+
+    async def save_memory_state(self, key: str, state: dict[str, Any], if_version: int | None = None) -> None:
+        if if_version not in (None, self.data.versions[key]):
+            raise StateConflict("save_memory_state", ValueError(if_version))
+        self.data.versions[key] += 1
         self.data.memory[key] = copy.deepcopy(state)
+
+    async def load_memory_version(self, key: str) -> tuple[Any, int]:
+        return copy.deepcopy(self.data.memory.get(key)), self.data.versions[key]
 
     async def load_memory_state(self, key: str) -> Any:
         return copy.deepcopy(self.data.memory.get(key))
@@ -96,7 +170,7 @@ class Kept:
         return self.page(self.data.updates[session_id], **wanted)
 
     async def save_steering(self, event: Any) -> None:
-        self.data.steering[event.session_id].setdefault(event.event_id, checked(event))
+        self.data.steering[event.session_id].setdefault(event.event_id, checked(event)[0])
 
     async def list_steering(self, session_id: str, **wanted: Any) -> Any:
         return self.page(self.data.steering[session_id], **wanted)

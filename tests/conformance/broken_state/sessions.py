@@ -6,6 +6,7 @@ import asyncio
 import copy
 from typing import Any
 
+from keelbolt.state.steering import validate_steering_event
 from tests.conformance.broken_state.fault import caught_by
 from tests.conformance.broken_state.kept import Artifacts, Kept
 
@@ -239,3 +240,10 @@ class NamesArtifactsByTheirBytes(With):
     class kind(Artifacts):  # noqa: N801
         def name(self, digest: str, namespace: str | None, scope: Any) -> str:
             return f"{namespace or 'art'}_{digest[:12]}"
+
+
+@caught_by("steering_that_is_not_valid_is_kept")
+class RefusesInvalidSteering(Kept):
+    async def save_steering(self, event: Any) -> None:
+        validate_steering_event(event)
+        await super().save_steering(event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -47,6 +48,47 @@ def leaves(url: str) -> None:
     store.save_task(task())
     store.save_trajectory("trace", "session", trajectory())
     store.save_planner_state("token", {"kept": True})
+
+
+def acknowledges(url: str, ending: str, behind: str = "") -> None:
+    """Saves one thing of each kind at a time, prints its number when it is acknowledged, and ends without closing."""
+    asyncio.run(_acknowledge(StateStore(url, write_behind=bool(behind)), ending))
+
+
+async def _acknowledge(store: StateStore, ending: str) -> None:
+    for number in range(10_000 if ending == "killed" else 20):
+        await store.save_event(event(float(number)))
+        await store.save_update(update(number))
+        await store.save_planner_event("trace", planned(number))
+        await store.save_trajectory(f"trace-{number}", "session", trajectory())
+        sys.stdout.write(f"{number}\n")
+        sys.stdout.flush()
+    if ending == "os._exit":
+        os._exit(0)
+    await asyncio.sleep(60)  # until a signal comes
+
+
+def forked(url: str, behind: str = "") -> None:
+    """A child of multiprocessing saves with a store that it inherited."""
+    store = StateStore(url, write_behind=bool(behind))
+    child = multiprocessing.get_context("fork").Process(target=lambda: asyncio.run(_wait(store.save_event(event()))))
+    child.start()
+    child.join()
+    sys.exit(child.exitcode)
+
+
+def unreachable(url: str) -> None:
+    """Gathers events for a storage that can't be reached: the next call raises, and so does the end."""
+    asyncio.run(_unreachable(StateStore(url, write_behind=True, timeout_seconds=2.0)))
+
+
+async def _unreachable(store: StateStore) -> None:
+    await store.save_event(event())
+    with contextlib.suppress(StateNotSaved):
+        for number in range(200):
+            await asyncio.sleep(0.02)
+            await store.save_event(event(float(number)))
+        sys.stdout.write("never raised")
 
 
 def loops(url: str) -> None:
@@ -107,6 +149,27 @@ async def _take(store: StateStore, count: int) -> None:
     for number in range(count):
         if await store.load_planner_state(f"token-{number}") is not None:
             sys.stdout.write(f"{number}\n")
+
+
+def remembers(url: str, who: str, count: str) -> None:
+    """Adds turns to a conversation that another process adds to at the same time."""
+    asyncio.run(_remember(StateStore(url), who, int(count)))
+
+
+async def _remember(store: StateStore, who: str, count: int) -> None:
+    from keelbolt.state.memory import ConversationTurn, MemoryBudget, ShortTermMemory, ShortTermMemoryConfig
+
+    config = ShortTermMemoryConfig(
+        strategy="truncation", budget=MemoryBudget(full_zone_turns=1000, total_max_tokens=1_000_000)
+    )
+    memory = ShortTermMemory(config)
+    await memory.hydrate(store, "key")
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    for number in range(count):
+        await memory.add_turn(ConversationTurn(f"{who}-{number}", "answer"))
+        await memory.persist(store, "key")
 
 
 def pauses(url: str) -> None:

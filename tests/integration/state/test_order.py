@@ -112,12 +112,6 @@ async def test_a_save_that_is_cancelled_is_saved(store: StateStore) -> None:
     assert await store.load_memory_state("key") == {"a": 1}
 
 
-async def test_without_write_behind_every_save_is_committed_when_awaited(shared_url: str) -> None:
-    async with StateStore(shared_url, write_behind=False) as store, StateStore(shared_url) as other:
-        await store.save_event(event())
-        assert len(await other.load_history("trace")) == 1
-
-
 async def test_a_store_on_an_open_kernel(url: str) -> None:
     async with open_storage(url) as kernel, StateStore(kernel, types="own") as store:
         store.save_event(event())
@@ -187,6 +181,30 @@ def test_a_pause_raced_by_two_processes_is_taken_once(shared_url: str) -> None:
         assert racer.stdout.readline() == "ready\n"
     taken = [racer.communicate("go\n", timeout=60)[0].split() for racer in racers]
     assert sorted(map(int, taken[0] + taken[1])) == list(range(count))
+
+
+def test_two_processes_add_to_one_conversation(shared_url: str) -> None:
+    """Every turn whose persist returned is kept."""
+    count = 50
+    writers = [start("remembers", shared_url, who, str(count)) for who in "ab"]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    for writer in writers:
+        _, err = writer.communicate(timeout=120)
+        assert writer.returncode == 0, err
+
+    async def look() -> set[str]:
+        async with StateStore(shared_url) as store:
+            state = await store.load_memory_state("key")
+            assert state is not None
+            return {turn["user_message"] for turn in state["turns"]}
+
+    assert asyncio.run(look()) == {f"{who}-{number}" for who in "ab" for number in range(count)}
 
 
 def test_the_end_of_a_program_does_not_wait_for_a_storage_that_is_gone(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import penguiflow
 import penguiflow.state
+import pytest
 from penguiflow import Headers, Message, Node, NodePolicy
 from penguiflow.planner import PlannerEvent, PlannerFinish, PlannerPause, Trajectory
 from penguiflow.sessions import StreamingSession
@@ -57,12 +58,19 @@ async def test_a_flow_with_errors_and_retries(url: str) -> None:
         assert {(found.kind, found.trace_id) for found in stopped} == {("node_cancelled", None)}
 
 
-def test_a_planner_in_a_loop_that_ends_at_once_keeps_every_event(url: str) -> None:
-    """Its background saves are never awaited, and asyncio.run cancels them."""
-    theirs, ours = InMemoryStateStore(), StateStore(url)
+@pytest.mark.parametrize("how", ["write-behind", "flushed"])
+def test_a_planner_in_a_loop_that_ends_at_once_keeps_every_event(url: str, how: str) -> None:
+    """PenguiFlow never awaits the tasks of its saves, and asyncio.run cancels them: flush() waits for them."""
+    theirs, ours = InMemoryStateStore(), StateStore(url, write_behind=how == "write-behind")
+
+    async def planned(store: Any) -> Any:
+        result = await planner(store, "echo", "echo").run("q", tool_context=dict(CONTEXT))
+        if store is ours and how == "flushed":
+            await ours.flush()
+        return result
+
     for store in (theirs, ours):
-        result = asyncio.run(planner(store, "echo", "echo").run("q", tool_context=dict(CONTEXT)))
-        assert isinstance(result, PlannerFinish)
+        assert isinstance(asyncio.run(planned(store)), PlannerFinish)
 
     async def look(store: Any) -> tuple[list[Any], Any, list[str]]:
         events = await store.list_planner_events("trace")

@@ -75,7 +75,7 @@ class Streaming(Script, _LiteLLMJSONClient):  # type: ignore[misc]  # penguiflow
 @pytest.mark.parametrize("kind", ["own loop", "one loop"])
 def test_a_streamed_answer_is_kept_piece_by_piece(url: str, kind: str) -> None:
     """500 planner events of one run, in their order, whether the loop ends at once or goes on."""
-    theirs, ours = InMemoryStateStore(), StateStore(url)
+    theirs, ours = InMemoryStateStore(), StateStore(url, write_behind=kind == "own loop")
     kept = []
     for store in (theirs, ours):
         agent = planner(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from keelbolt.errors import InvalidValue
+from keelbolt.errors import InvalidState, InvalidValue
 from keelbolt.state import ArtifactRetentionConfig, ArtifactScope, StateRetention, StateStore, StateSwept, TaskStatus
 from keelbolt.state.families import SESSIONS, SWEEPS, TRACES
 from keelbolt.state.retention import sweep, sweep_state
 from keelbolt.state.retention.logs import trim
+from keelbolt.state.retention.sweeper import Sweeper
 from keelbolt.storage import Kernel
 from tests.integration.state.things import binding, event, planned, steering, task, trajectory, update
 
@@ -176,3 +178,29 @@ def test_policies_as_people_write_them() -> None:
     for wrong in ({"events": -1}, {"max_events": 1.5}, {"events": float("nan")}, {"updates": True}):
         with pytest.raises(InvalidValue):
             StateRetention(**wrong)
+
+
+async def test_a_store_in_use_sweeps_by_itself(shared_url: str) -> None:
+    """What has expired goes, and what the policy lets go."""
+    retention = StateRetention(max_updates=3)
+    async with StateStore(shared_url, sweep_every=0.2, pause_seconds=0.1, retention=retention) as store:
+        await store.save_planner_state("token", {})
+        for number in range(10):
+            await store.save_update(update(number))
+        async with asyncio.timeout(60):
+            while len(await store.list_updates("session")) > 3:
+                await asyncio.sleep(0.1)
+                await store.save_memory_state("key", {})
+
+
+async def test_one_process_sweeps_in_each_period(file_url: str) -> None:
+    async with StateStore(file_url) as store:
+        sweepers = [Sweeper(store.partition, None, 60.0) for _ in range(3)]
+        done = [await store.host.ask(sweeper.sweep) for sweeper in sweepers]
+        assert [swept is not None for swept in done] == [True, False, False]
+
+
+@pytest.mark.parametrize("every", [0, -1, "1", True])
+def test_a_period_is_a_number(every: Any) -> None:
+    with pytest.raises(InvalidState, match="sweep_every"):
+        StateStore("memory:", sweep_every=every)

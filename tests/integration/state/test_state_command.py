@@ -180,3 +180,26 @@ async def test_a_storage_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     for command in (("sessions",), ("history", "trace"), ("gc",), ("views",)):
         assert (await run(*command, "--url", f"sqlite:///{tmp_path}/none.db")).exit_code in (1, 2)
     assert not list(tmp_path.iterdir())
+
+
+def test_pauses_are_listed_shown_and_cancelled(shared_url: str) -> None:
+    async def fill_pauses() -> None:
+        async with StateStore(shared_url) as store:
+            for number in range(2):
+                await store.save_planner_state(f"token-{number}", {"reason": "await_input", "n": number})
+
+    asyncio.run(fill_pauses())
+    listed = json.loads(keelbolt("pauses", "list", "--url", shared_url, "--json").output)["pauses"]
+    assert [pause["token"] for pause in listed] == ["token-1", "token-0"]
+    assert {pause["reason"] for pause in listed} == {"await_input"}
+    assert "token-1" in keelbolt("pauses", "list", "--url", shared_url, "--limit", "1").output
+    assert json.loads(keelbolt("pauses", "show", "token-0", "--url", shared_url).output)["payload"]["n"] == 0
+    assert keelbolt("pauses", "cancel", "token-0", "--url", shared_url).output == "cancelled token-0\n"
+    assert keelbolt("pauses", "cancel", "token-0", "--url", shared_url).exit_code != 0
+    assert keelbolt("pauses", "show", "token-0", "--url", shared_url).exit_code != 0
+
+
+def test_sessions_in_use_stay_and_the_command_says_so(file_url: str) -> None:
+    asyncio.run(kept(file_url))
+    done = keelbolt("gc", "--url", file_url, "--retain", "sessions=1s")
+    assert "sessions in use within the last 3 hours stay" in done.stderr

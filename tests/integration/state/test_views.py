@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -117,6 +118,43 @@ async def test_views_show_real_columns(sql_url: str, name: str) -> None:
         with pytest.raises((sqlite3.OperationalError, asyncpg.UndefinedTableError)):
             await rows(sql_url, "flow_events")
         assert len(await store.load_history(name)) == 3  # nothing but the views went
+
+
+async def test_every_event_of_a_burst_is_shown_in_order(sql_url: str) -> None:
+    """A lone surrogate hides no other event, 1 and 1.0 are two events, and id orders events of one moment."""
+    async with StateStore(sql_url, types="own") as store:
+        numbers = [event(5.0, n=n) for n in (3, 1, 1.0, 2)]
+        await store.save_events([*numbers, event(5.0, text="half \ud83d of a pair"), event(5.0, text="\U0001f427")])
+        await store.save_event(event(1.0, "other"))
+        assert len(await store.load_history("trace")) == 6
+        await store.save_planner_state("token", {})
+    await asyncio.to_thread(create_views, sql_url)
+    found = [row for row in await rows(sql_url, "flow_events") if row["trace_id"] == "trace"]
+    found.sort(key=lambda row: (row["ts"], row["id"]))
+    assert [row["payload"].get("n") for row in found] == [3, 1, 1.0, 2, None, None]
+    if sql_url.startswith("postgres"):
+        assert [row["payload"]["text"] for row in found[4:]] == ["half \ufffd of a pair", "\U0001f427"]
+    (pause,) = await rows(sql_url, "planner_pauses")
+    assert str(pause["created_at"]) < str(pause["expires_at"])
+
+
+async def test_one_trace_is_read_by_its_index(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    url = store_url("postgres", request, tmp_path)
+    async with StateStore(url, types="own") as store:
+        await store.save_events([event(float(n), f"trace-{n % 500}") for n in range(5000)])
+    await asyncio.to_thread(create_views, url)
+    schema = parse_qs(urlsplit(url).query)["schema"][0]
+    plain = await asyncpg.connect(url.partition("?")[0])
+    try:
+        await plain.execute(f"ANALYZE {schema}.stream; ANALYZE {schema}.entry")
+        lines = await plain.fetch(
+            "EXPLAIN (ANALYZE, COSTS OFF) "
+            f"SELECT * FROM {schema}.flow_events WHERE trace_id = 'trace-7' ORDER BY ts, id"
+        )
+    finally:
+        await plain.close()
+    plan = "\n".join(line[0] for line in lines)
+    assert re.search(r"Index Scan using \w+ on entry .*rows=1(\.00)? loops=1\)", plan), plan
 
 
 async def test_a_store_with_views_is_opened_checked_and_backed_up_as_any(sql_url: str, tmp_path: Path) -> None:

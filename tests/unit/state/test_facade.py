@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import penguiflow.state.protocol as theirs
 import pytest
@@ -12,6 +15,7 @@ from keelbolt.errors import InvalidState, StateNotSaved
 from keelbolt.state import (
     HybridStateStore,
     StateStore,
+    create_session_store,
     create_store,
     missing_capabilities,
     protocols,
@@ -106,3 +110,37 @@ def test_a_hybrid_can_do_what_its_stores_can() -> None:
     assert hybrid.artifact_store is None
     with pytest.raises(TypeError, match="keeps pauses and memory"):
         HybridStateStore(StateStore("memory:"), fast=Three())
+
+
+async def test_every_setting_has_a_variable(tmp_path: Path) -> None:
+    store = create_store(
+        {
+            "KEELBOLT_STATE_URL": "memory:",
+            "KEELBOLT_STATE_POLICY": "resilient",
+            "KEELBOLT_STATE_SPOOL": str(tmp_path),
+            "KEELBOLT_STATE_WRITE_BEHIND": "true",
+            "KEELBOLT_STATE_TIMEOUT_SECONDS": "3",
+            "KEELBOLT_STATE_PAUSE_SECONDS": "60",
+            "KEELBOLT_STATE_RETAIN": "sessions=30d events=1d",
+            "KEELBOLT_STATE_SWEEP_EVERY": "never",
+        }
+    )
+    settings = store._settings
+    assert (settings["behind"], settings["timeout_seconds"], settings["pause_seconds"]) == (True, 3.0, 60.0)
+    assert (settings["retention"].sessions, settings["sweep_every"]) == (30 * 86400.0, None)
+    await store.close()
+    with pytest.raises(InvalidState, match="KEELBOLT_STATE_WRITE_BEHIND='maybe': write true or false"):
+        create_store({"KEELBOLT_STATE_URL": "memory:", "KEELBOLT_STATE_WRITE_BEHIND": "maybe"})
+    with pytest.raises(InvalidState, match="KEELBOLT_STATE_TIMEOUT_SECONDS='soon'"):
+        create_store({"KEELBOLT_STATE_URL": "memory:", "KEELBOLT_STATE_TIMEOUT_SECONDS": "soon"})
+    owned = create_session_store({"KEELBOLT_STATE_URL": "memory:"})
+    assert type(owned).__name__ == "OwnedTasks"
+
+
+@pytest.mark.parametrize("name", [name for name in dir(StateStore) if name.startswith(("save_", "load_", "list_"))])
+def test_methods_are_coroutine_functions(name: str) -> None:
+    """Frameworks and mocks look for that."""
+    method = getattr(StateStore, name)
+    assert inspect.iscoroutinefunction(method)
+    assert asyncio.iscoroutinefunction(method)
+    assert isinstance(getattr(AsyncMock(spec=StateStore), name), AsyncMock)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from concurrent.futures import Future
 
 import pytest
 
 from keelbolt.errors import InvalidState
-from keelbolt.state.saving import SAVED, Saved, Saving, handed_over, outcome, refused
+from keelbolt.state.saving import SAVED, Outcome, Saved, Saving, handed_over, outcome, refused
 
 
 async def test_what_is_saved_does_not_suspend() -> None:
@@ -29,7 +28,7 @@ async def test_what_is_being_saved_is_waited_for() -> None:
     await Saving(_done())
 
 
-def _done() -> Future[None]:
+def _done() -> Outcome:
     future = outcome()
     future.set_result(None)
     return future

@@ -28,6 +28,11 @@ CAPABILITIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "trajectories": ("save_trajectory", "get_trajectory", "list_traces"),
         "planner_events": ("save_planner_event", "list_planner_events"),
         "artifacts": ("artifact_store",),
+        "waiting_pauses": ("list_pauses", "get_pause", "cancel_pause"),
+        "pause_leases": ("take_planner_state",),
+        "memory_versions": ("load_memory_version",),
+        "history_pages": ("iter_history", "load_history_page"),
+        "bulk": ("save_events_bulk",),
         "conversations": ("find_binding", "list_bindings", "mark_binding_terminal"),
     }
 )

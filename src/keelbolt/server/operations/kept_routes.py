@@ -194,6 +194,25 @@ KEPT_ROUTES: tuple[OpsRoute, ...] = (
     ),
     OpsRoute("state_memory", "GET", "/state/memory/{memory_key}", "A memory state", _STATE, operator=True),
     OpsRoute(
+        "state_pauses",
+        "GET",
+        "/state/pauses",
+        "The pauses of planners that wait for a resume, the newest first",
+        (*PAGE, *_STATE),
+        operator=True,
+    ),
+    OpsRoute(
+        "state_pause", "GET", "/state/pauses/{pause_token}", "A waiting pause, which stays", _STATE, operator=True
+    ),
+    OpsRoute(
+        "cancel_state_pause",
+        "DELETE",
+        "/state/pauses/{pause_token}",
+        "Remove a waiting pause, so that it can't be resumed",
+        _STATE,
+        operator=True,
+    ),
+    OpsRoute(
         "state_artifacts",
         "GET",
         "/state/artifacts",

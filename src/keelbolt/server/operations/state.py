@@ -14,6 +14,9 @@ from keelbolt.server.service import AgentService
 from keelbolt.state.artifacts.record import Kept
 from keelbolt.state.families import FAMILIES, partition_of
 from keelbolt.state.inspection import ArtifactInspection, Lists, SessionInspection, TraceInspection, tenants
+from keelbolt.state.inspection.shown import original, plain
+from keelbolt.state.names import name
+from keelbolt.state.pauses import WaitingPause, cancel_pause, waiting_pause, waiting_pauses
 from keelbolt.storage import BlobReader, Scope
 from keelbolt.tasks.files import TaskFile
 
@@ -42,6 +45,10 @@ class StateOperations:
     async def state_memories(self, call: OpsCall) -> bytes:
         return _json(await Lists(await self._scope(call)).memories(**_page(call)))
 
+    async def state_pauses(self, call: OpsCall) -> bytes:
+        found, cursor = await waiting_pauses(await self._scope(call), **_page(call))
+        return _json({"pauses": [_pause(pause) for pause in found], "nextPageToken": cursor or ""})
+
     async def state_artifacts(self, call: OpsCall) -> bytes:
         found = ArtifactInspection(await self._scope(call))
         return _json(await found.list(session=call.query.get("session"), **_page(call)))
@@ -62,6 +69,16 @@ class StateOperations:
 
     async def state_memory(self, call: OpsCall) -> bytes:
         return _found(await Lists(await self._scope(call)).memory(call.names["memory_key"]), "memory")
+
+    async def state_pause(self, call: OpsCall) -> bytes:
+        found = await waiting_pause(await self._scope(call), token=original(call.names["pause_token"]))
+        return _found(None if found is None else {**_pause(found), "payload": plain(found.payload)}, "pause")
+
+    async def cancel_state_pause(self, call: OpsCall) -> bytes:
+        token = original(call.names["pause_token"])
+        if not await cancel_pause(await self._scope(call), token=token):
+            raise MethodNotFoundError("there is no such pause")
+        return _json({"cancelled": token})
 
     async def state_artifact(self, call: OpsCall) -> bytes:
         found = ArtifactInspection(await self._scope(call))
@@ -113,6 +130,18 @@ def _found(found: dict[str, Any] | None, kind: str) -> bytes:
     if found is None:
         raise MethodNotFoundError(f"there is no such {kind}")
     return _json(found)
+
+
+def _pause(pause: WaitingPause) -> dict[str, Any]:
+    reason = pause.payload.get("reason")
+    return {
+        "token": pause.token,
+        "ref": name(pause.token),
+        "reason": reason if isinstance(reason, str) else None,
+        "saved": pause.saved_at.isoformat() if pause.saved_at is not None else None,
+        "expires": pause.expires_at.isoformat() if pause.expires_at is not None else None,
+        "leased": pause.leased,
+    }
 
 
 def _json(value: Any) -> bytes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from typing import Any
 from weakref import WeakValueDictionary
 
 SWEEP_SECONDS = 60.0  # so often a process that puts something looks for what has expired
@@ -16,6 +18,7 @@ class Order:
         self._clock = clock
         self._rank = 0
         self._swept = self.now()
+        self._waiting: WeakValueDictionary[str, deque[Any]] = WeakValueDictionary()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def now(self) -> int:
@@ -37,3 +40,7 @@ class Order:
     def lock(self, group: str) -> asyncio.Lock:
         """Puts of one session take turns, so that they need not refuse each other."""
         return self._locks.setdefault(group, asyncio.Lock())
+
+    def waiting(self, group: str) -> deque[Any]:
+        """What waits for the lock of this session, to be put in one commit."""
+        return self._waiting.setdefault(group, deque())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from keelbolt.errors import ArtifactLimitExceeded, BlobNotFound, CommitRefused, 
 from keelbolt.state.artifacts.ids import Owner, artifact_ids
 from keelbolt.state.artifacts.order import Order
 from keelbolt.state.artifacts.record import NEVER, Kept, key
-from keelbolt.state.artifacts.totals import Group, Retention, Total, check_size, limit, surplus
+from keelbolt.state.artifacts.totals import Group, Retention, Total, check_size, excess, limit
 from keelbolt.state.families import ARTIFACT_TOTALS, ARTIFACTS
 from keelbolt.state.names import name
 from keelbolt.storage.blobs import BlobReader, BlobSource
@@ -26,6 +26,7 @@ from keelbolt.storage.scope import Scope
 
 ATTEMPTS = 100
 PAGE = 200
+BATCH = 100  # artifacts in one commit
 
 
 class Shelf:
@@ -74,8 +75,7 @@ class Shelf:
             rank=0,
             expires=NEVER,
         )
-        async with self._order.lock(owner.session):
-            kept = await self._keep(kept)
+        kept = await self._keep_with_others(kept)
         if self._order.sweeping():
             await self.sweep(max_artifacts=PAGE)
         return kept
@@ -95,19 +95,56 @@ class Shelf:
             return True
         raise StorageBusy
 
-    async def _keep(self, wanted: Kept) -> Kept:
-        for _ in range(ATTEMPTS):
-            try:
-                found = await self._place(wanted)
-                if found.version:
-                    fields = {"rank": found.rank, "expires": found.expires}
-                    await self._room.commit(Patch(ARTIFACTS, key(found.id), fields, version=found.version))
+    async def _keep_with_others(self, wanted: Kept) -> Kept:
+        """Keep it, in one commit with others that were put into the same session meanwhile: the total of a session is
+        one record, and a commit for each artifact would make the last of many wait for all others.
+        """
+        session = wanted.owner.session
+        waiting = self._order.waiting(session)
+        done: asyncio.Future[Kept] = asyncio.get_running_loop().create_future()
+        waiting.append((wanted, done))
+        async with self._order.lock(session):
+            while not done.done():
+                batch = [waiting.popleft() for _ in range(min(BATCH, len(waiting)))]
+                try:
+                    await self._keep_batch([(item, future) for item, future in batch if not future.done()])
+                except asyncio.CancelledError:  # the next caller with the lock goes on with them
+                    waiting.extendleft(reversed([(item, future) for item, future in batch if not future.done()]))
+                    raise
+        return done.result()
+
+    async def _keep_batch(self, batch: Sequence[tuple[Kept, asyncio.Future[Kept]]]) -> None:
+        """Keep all of them in one commit, or each alone where that is refused."""
+        kept: list[Kept] = []
+        try:
+            kept = await self._keep([item for item, _ in batch])
+        except Exception:  # noqa: BLE001  (what is wrong with one of them is found out below)
+            for item, future in batch:
+                try:
+                    (alone,) = await self._keep([item])
+                except Exception as error:  # noqa: BLE001  (raised where the artifact was put)
+                    _settle(future, error)
                 else:
-                    victims = await self._victims(found)
-                    await self._change(added=[found], removed=victims)
+                    _settle(future, alone)
+        else:
+            for (_, future), one in zip(batch, kept, strict=True):
+                _settle(future, one)
+
+    async def _keep(self, wanted: Sequence[Kept]) -> list[Kept]:
+        for _ in range(ATTEMPTS):
+            found = await asyncio.gather(*map(self._place, wanted))
+            by_id = {kept.id: kept for kept in reversed(found)}  # equal bytes are one artifact
+            added = [kept for kept in by_id.values() if not kept.version]
+            used = [
+                Patch(ARTIFACTS, key(kept.id), {"rank": kept.rank, "expires": kept.expires}, version=kept.version)
+                for kept in by_id.values()
+                if kept.version
+            ]
+            try:
+                await self._change(added=added, removed=await self._victims(added, by_id), used=used)
             except CommitRefused:
-                continue  # somebody else was faster; look again
-            return found
+                continue  # another writer was faster; look again
+            return [by_id[kept.id] for kept in found]
         raise StorageBusy
 
     async def _place(self, wanted: Kept) -> Kept:
@@ -138,34 +175,40 @@ class Shelf:
 
     # --------------------------------------------------------------------------------------------------- make room
 
-    async def _victims(self, kept: Kept) -> list[Kept]:
-        """What must go so that it fits. Raises ArtifactLimitExceeded."""
-        needed = await self._surplus(kept)
+    async def _victims(self, added: Sequence[Kept], spared: Collection[str]) -> list[Kept]:
+        """What must go so that they fit. Raises ArtifactLimitExceeded."""
+        needed = await self._excess(added)
         if any(needed.values()) and await self.sweep():  # what has expired goes first
-            needed = await self._surplus(kept)
+            needed = await self._excess(added)
         victims: dict[str, Kept] = {}
-        for group, need in needed.items():
-            name_ = kept.groups[group]
+        for (group, name_), need in needed.items():
             for victim in victims.values():
                 if victim.groups.get(group) == name_:
                     need -= victim.total  # noqa: PLW2901
             if need:
-                await self._choose(group, name_, need, victims)
+                await self._choose(group, name_, need, victims, spared)
         return list(victims.values())
 
-    async def _surplus(self, kept: Kept) -> dict[Group, Total]:
-        held = await self._totals(kept.groups.values())
+    async def _excess(self, added: Sequence[Kept]) -> dict[tuple[Group, str], Total]:
+        """How much too much each session and trace would hold with them."""
+        sums: dict[tuple[Group, str], Total] = {}
+        for kept in added:
+            for place in kept.groups.items():
+                sums[place] = sums.get(place, Total()) + kept.total
+        held = await self._totals(name_ for _, name_ in sums) if sums else {}
         return {
-            group: surplus(held[name_][1], kept.size, limit(self._retention, group))
-            for group, name_ in kept.groups.items()
+            (group, name_): excess(held[name_][1] + total, limit(self._retention, group))
+            for (group, name_), total in sums.items()
         }
 
-    async def _choose(self, group: Group, name_: str, need: Total, victims: dict[str, Kept]) -> None:
+    async def _choose(
+        self, group: Group, name_: str, need: Total, victims: dict[str, Kept], spared: Collection[str]
+    ) -> None:
         if self._retention.cleanup_strategy != "none":
             query = Query(ARTIFACTS, {f"{group}_group": name_}, order="rank", until=NEVER)
             async for record in self._all(query):
                 kept = Kept.of(record)
-                if kept.id not in victims:
+                if kept.id not in victims and kept.id not in spared:
                     victims[kept.id] = kept
                     need -= kept.total
                     if not need:
@@ -232,15 +275,17 @@ class Shelf:
 
     # -------------------------------------------------------------------------------------------------------- store
 
-    async def _change(self, *, added: Sequence[Kept] = (), removed: Sequence[Kept] = ()) -> None:
+    async def _change(
+        self, *, added: Sequence[Kept] = (), removed: Sequence[Kept] = (), used: Sequence[Operation] = ()
+    ) -> None:
         """One commit. Raises CommitRefused when something of it was changed meanwhile."""
         changes: dict[str, Total] = {}
         for sign, kept in itertools.chain(((1, kept) for kept in added), ((-1, kept) for kept in removed)):
             for group in kept.groups.values():
                 before = changes.get(group, Total())
                 changes[group] = before + kept.total if sign == 1 else before - kept.total
-        held = await self._totals(changes)
-        operations: list[Operation] = []
+        held = await self._totals(changes) if changes else {}
+        operations: list[Operation] = [*used]
         for kept in removed:
             operations += [Delete(ARTIFACTS, key(kept.id), version=kept.version), kept.detach()]
         for kept in added:
@@ -279,3 +324,12 @@ def _total(group: str, version: int, total: Total) -> Insert | Replace | Delete:
     if not total:
         return Delete(ARTIFACT_TOTALS, group, version=version)
     return Replace(ARTIFACT_TOTALS, group, version, total.dump())
+
+
+def _settle(future: asyncio.Future[Kept], result: Kept | BaseException) -> None:
+    if future.done():  # the caller has gone
+        return
+    if isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

@@ -6,9 +6,10 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from os import PathLike
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from weakref import WeakKeyDictionary
 
 from keelbolt.errors import (
     ArtifactTooLarge,
@@ -40,6 +41,9 @@ SLOWEST = 1_000_000  # bytes in a second: an artifact may take as long as this, 
 Stream = AsyncIterable[bytes] | BinaryIO | PathLike[str]
 
 
+PUTS = 64  # at once, of one event loop
+
+
 class ArtifactReader(BlobReader):
     """Reads one artifact, chunk by chunk, whatever its size."""
 
@@ -67,6 +71,7 @@ class ArtifactStore:
     ) -> None:
         self._desk = desk
         self._order = Order(clock)
+        self._puts: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
         self.retention: Retention = retention or ArtifactRetentionConfig()
 
     # ---------------------------------------------------------------------------------------------------------- put
@@ -142,7 +147,8 @@ class ArtifactStore:
 
         seconds = self._desk.timeout_seconds + len(source) / SLOWEST if isinstance(source, bytes) else None
         try:
-            async with _limited(seconds):
+            # The time-out of a put begins when it is admitted: many at once wait for each other.
+            async with self._admitted() if seconds is not None else nullcontext(), _limited(seconds):
                 return self._ref(await self._desk.host.ask(put))
         except (StorageError, StateTimeout) as error:
             tell_save_failed("put_artifact", None, error)
@@ -160,10 +166,8 @@ class ArtifactStore:
         except BlobNotFound:
             return None  # it was deleted meanwhile
         except (StorageError, StateTimeout) as error:
-            tell_load_failed("get_artifact", None, error)
-            if self._desk.policy == "strict":
-                raise StateNotLoaded("get_artifact", error) from error
-            return None
+            tell_load_failed("get_artifact", None, error, key=artifact_id)
+            raise StateNotLoaded("get_artifact", error) from error
 
     async def open(self, artifact_id: str) -> ArtifactReader | None:
         """A reader of its bytes, or None. They can be read as long as the artifact is not deleted."""
@@ -173,7 +177,7 @@ class ArtifactStore:
             reader = None if kept is None else await shelf.open(kept)
             return None if kept is None or reader is None else (kept, reader)
 
-        found = await self._load("open_artifact", opened, None)
+        found = await self._load("open_artifact", opened)
         return None if found is None else ArtifactReader(self._ref(found[0]), found[1], self._desk)
 
     async def get_ref(self, artifact_id: str) -> Any | None:
@@ -194,25 +198,28 @@ class ArtifactStore:
     async def list(self, *, scope: Any | None = None) -> list[Any]:
         """The references whose scope has these fields, as they came; a field that is None matches all."""
         wanted = Owner.of(scope)
-        nothing: list[Kept] = []
-        found = await self._load("list_artifacts", lambda shelf: shelf.list(wanted), nothing)
+        found = await self._load("list_artifacts", lambda shelf: shelf.list(wanted))
         return [self._ref(kept) for kept in found]
 
     async def delete(self, artifact_id: str) -> bool:
         """Whether there was one to delete."""
-        return await self._load("delete_artifact", lambda shelf: shelf.delete(artifact_id), default=False)
+        return await self._load("delete_artifact", lambda shelf: shelf.delete(artifact_id))
 
     async def sweep(self) -> int:
         """Remove what has expired; answers how many. Nobody sees them any more before that either."""
-        return await self._load("sweep_artifacts", lambda shelf: shelf.sweep(), 0)
+        return await self._load("sweep_artifacts", lambda shelf: shelf.sweep())
 
     # ------------------------------------------------------------------------------------------------------ plumbing
 
-    async def _find(self, artifact_id: str) -> Kept | None:
-        return await self._load("get_artifact_ref", lambda shelf: shelf.find(artifact_id), None)
+    def _admitted(self) -> asyncio.Semaphore:
+        """Admits so many puts of this event loop at once."""
+        return self._puts.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(PUTS))
 
-    async def _load(self, method: str, function: Callable[[Shelf], Awaitable[T]], default: T) -> T:
-        return await self._desk.load(method, lambda room: function(self._on(room)), default)
+    async def _find(self, artifact_id: str) -> Kept | None:
+        return await self._load("get_artifact_ref", lambda shelf: shelf.find(artifact_id))
+
+    async def _load(self, method: str, function: Callable[[Shelf], Awaitable[T]]) -> T:
+        return await self._desk.load(method, lambda room: function(self._on(room)))
 
     def _on(self, room: Scope) -> Shelf:
         return Shelf(room, self.retention, self._order)

@@ -73,7 +73,6 @@ def check_size(retention: Retention, size: int, groups: tuple[Group, ...]) -> No
             )
 
 
-def surplus(held: Total, size: int, allowed: Total) -> Total:
-    """How many artifacts and bytes must go before one more of this size fits."""
-    after = held + Total(1, size)
-    return Total(max(0, after.count - allowed.count), max(0, after.size - allowed.size))
+def excess(held: Total, allowed: Total) -> Total:
+    """How many artifacts and bytes are too many."""
+    return Total(max(0, held.count - allowed.count), max(0, held.size - allowed.size))

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from keelbolt.errors import InvalidMemoryState
+from keelbolt.errors import InvalidMemoryState, StateConflict
 from keelbolt.state.memory.config import ShortTermMemoryConfig
 from keelbolt.state.memory.contents import Contents
 from keelbolt.state.memory.health import MemoryHealth, after_failure, when_loaded
@@ -189,12 +189,24 @@ class Conversation:
         if not hasattr(store, "save_memory_state"):
             return
         async with self._turnstile():
-            await self._read(store, key)
-            state = self._contents.dump(self._health)
-            known, absorbed = Known.of(state, self._contents), len(self._absorbed)
-            await store.save_memory_state(key, state)
-            self._known = known
-            del self._absorbed[:absorbed]
+            while not await self._stored(store, key):
+                pass
+
+    async def _stored(self, store: Any, key: str) -> bool:
+        """Save over the version that was read. False: another process has saved meanwhile, so read and merge again."""
+        version = await self._read(store, key)
+        state = self._contents.dump(self._health)
+        known, absorbed = Known.of(state, self._contents), len(self._absorbed)
+        try:
+            if version is None:
+                await store.save_memory_state(key, state)
+            else:
+                await store.save_memory_state(key, state, if_version=version)
+        except StateConflict:
+            return False
+        self._known = known
+        del self._absorbed[:absorbed]
+        return True
 
     async def hydrate(self, store: Any, key: str) -> None:
         """Take in what is stored, unless it is what this memory stored itself: then it knows as much, or more."""
@@ -203,10 +215,15 @@ class Conversation:
             await self._read(store, key)
         self._start()
 
-    async def _read(self, store: Any, key: str) -> None:
-        if not hasattr(store, "load_memory_state"):
-            return
-        state = await store.load_memory_state(key)
+    async def _read(self, store: Any, key: str) -> int | None:
+        """Take in what is stored. Returns its version, or None where the store has no versions."""
+        version: int | None = None
+        if hasattr(store, "load_memory_version"):
+            state, version = await store.load_memory_version(key)
+        elif hasattr(store, "load_memory_state"):
+            state = await store.load_memory_state(key)
+        else:
+            return None
         if state is None:
             if self._known is not NOTHING:  # somebody has erased it
                 self._contents, self._health = Contents(self._config), MemoryHealth.HEALTHY
@@ -217,6 +234,7 @@ class Conversation:
             mine = rebased(Mine(self._contents, self._health, self._absorbed), theirs, health, self._known)
             self._contents, self._absorbed, self._known = mine.contents, mine.absorbed, known
             self._become(mine.health)
+        return version
 
     async def _store_again(self) -> None:
         if self._home is None:

@@ -23,7 +23,7 @@ NAMES = (
     "trajectories",
 )
 
-_FUNCTIONS = ("state_json(bytea)", "state_time(jsonb)")
+_FUNCTIONS = ("state_id(text)", "state_json(bytea)", "state_time(jsonb)")
 
 
 def create_views(url: str) -> None:

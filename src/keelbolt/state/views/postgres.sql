@@ -1,16 +1,43 @@
 -- The StateStore's tables of the specification, as views. Times are timestamptz.
 -- Marks of the codec, such as {"$keelbolt": ["datetime", ["2026-01-01T00:00:00+00:00", 0]]}, are opened for times only.
 
--- JSONB knows no NUL: it is shown as U+FFFD. What it can't hold at all, such as half a surrogate pair, is NULL.
+-- JSONB knows neither NUL nor half a surrogate pair: they are shown as U+FFFD.
 CREATE FUNCTION {schema}.state_json(bytes bytea) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
     RETURN convert_from(bytes, 'UTF8')::jsonb;
 EXCEPTION WHEN OTHERS THEN
     BEGIN
-        RETURN replace(convert_from(bytes, 'UTF8'), '\u0000', '\ufffd')::jsonb;
+        RETURN regexp_replace(
+            regexp_replace(
+                replace(convert_from(bytes, 'UTF8'), '\u0000', '\ufffd'),
+                '\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])', '\\ufffd', 'g'),
+            '(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}', '\\ufffd', 'g')::jsonb;
     EXCEPTION WHEN OTHERS THEN
         RETURN NULL;
     END;
+END $$;
+
+-- The id of which this is the stored name; NULL where only a digest of it is stored. It depends on the stream alone, so
+-- that a condition on one trace reads the entries of that trace alone.
+CREATE FUNCTION {schema}.state_id(name text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+DECLARE
+    bytes bytea := '';
+    rest text := name;
+    place integer;
+BEGIN
+    IF name LIKE '~%' THEN RETURN NULL; END IF;
+    IF name = '%' THEN RETURN ''; END IF;
+    LOOP
+        place := strpos(rest, '%');
+        EXIT WHEN place = 0;
+        bytes := bytes || convert_to(left(rest, place - 1), 'UTF8')
+            || CASE substr(rest, place + 1, 2) WHEN '00' THEN '\xefbfbd'::bytea
+                    ELSE decode(substr(rest, place + 1, 2), 'hex') END;
+        rest := substr(rest, place + 3);
+    END LOOP;
+    RETURN convert_from(bytes || convert_to(rest, 'UTF8'), 'UTF8');
+EXCEPTION WHEN OTHERS THEN
+    RETURN name;
 END $$;
 
 CREATE FUNCTION {schema}.state_time(value jsonb) RETURNS timestamptz LANGUAGE plpgsql STABLE STRICT AS $$
@@ -20,29 +47,36 @@ EXCEPTION WHEN OTHERS THEN
     RETURN NULL;
 END $$;
 
--- Events that came together are one entry, and repeats are one event.
+-- Events that came together are one entry, and repeats are one event. The text of an item tells 1 from 1.0.
+-- id is the order of arrival within a trace.
 CREATE VIEW {schema}.flow_events AS
 SELECT substr(partition, 8) AS tenant,
-       coalesce(item ->> 'trace_id', '__global__') AS trace_id,
+       trace_id,
        CASE WHEN jsonb_typeof(item -> 'ts') = 'number' THEN (item ->> 'ts')::double precision END AS ts,
        item ->> 'kind' AS kind,
        item ->> 'node_name' AS node_name,
        item ->> 'node_id' AS node_id,
        item -> 'payload' AS payload,
-       to_timestamp(min(at) / 1e6) AS created_at,
-       min(seq) AS seq
-FROM (SELECT stream.partition, stream.id, entry.seq, entry.at, item
+       to_timestamp(at / 1e6) AS created_at,
+       seq,
+       id
+FROM (SELECT partition, trace_id, text::jsonb AS item, min(at) AS at, min(seq) AS seq, min(id) AS id
+      FROM (SELECT stream.partition, stream.id AS stream,
+             coalesce({schema}.state_id(coalesce(stream.key, stream.name)), {schema}.state_json(noted.body) #>> '{}',
+                      stream.name) AS trace_id,
+             entry.at, entry.seq, entry.seq * 1000000 + place AS id, item::text AS text
       FROM {schema}.stream JOIN {schema}.entry ON entry.stream = stream.id
+      LEFT JOIN {schema}.record AS noted
+           ON noted.partition = stream.partition AND noted.collection = 'state_traces' AND noted.name = stream.name
       CROSS JOIN LATERAL (SELECT {schema}.state_json(entry.data) AS whole) AS read
       CROSS JOIN LATERAL jsonb_array_elements(
-          CASE WHEN entry.kind = 'many' THEN whole ELSE jsonb_build_array(whole) END) AS item
-      WHERE stream.log = 'state_events' AND stream.partition LIKE '~state/%') AS events
-GROUP BY partition, id, item;
+          CASE WHEN entry.kind = 'many' THEN whole ELSE jsonb_build_array(whole) END) WITH ORDINALITY AS one (item, place)
+      WHERE stream.log = 'state_events' AND stream.partition LIKE '~state/%') AS items
+      GROUP BY partition, stream, trace_id, text) AS events;
 
--- An event has no trace of its own: that of its stream is written down beside it.
 CREATE VIEW {schema}.planner_events AS
-SELECT substr(events.partition, 8) AS tenant,
-       coalesce({schema}.state_json(noted.body) #>> '{}', coalesce(events.key, events.name)) AS trace_id,
+SELECT substr(partition, 8) AS tenant,
+       trace_id,
        item ->> 'event_type' AS event_type,
        CASE WHEN jsonb_typeof(item -> 'ts') = 'number' THEN (item ->> 'ts')::double precision END AS ts,
        CASE WHEN jsonb_typeof(item -> 'trajectory_step') = 'number' THEN (item ->> 'trajectory_step')::numeric END
@@ -55,17 +89,22 @@ SELECT substr(events.partition, 8) AS tenant,
            AS token_estimate,
        item ->> 'error' AS error,
        item -> 'extra' AS extra,
-       to_timestamp(events.at / 1e6) AS created_at,
-       events.seq
-FROM (SELECT stream.partition, stream.name, stream.key, item, min(entry.at) AS at, min(entry.seq) AS seq
+       to_timestamp(at / 1e6) AS created_at,
+       seq,
+       id
+FROM (SELECT partition, trace_id, text::jsonb AS item, min(at) AS at, min(seq) AS seq, min(id) AS id
+      FROM (SELECT stream.partition, stream.id AS stream,
+             coalesce({schema}.state_id(coalesce(stream.key, stream.name)), {schema}.state_json(noted.body) #>> '{}',
+                      stream.name) AS trace_id,
+             entry.at, entry.seq, entry.seq * 1000000 + place AS id, item::text AS text
       FROM {schema}.stream JOIN {schema}.entry ON entry.stream = stream.id
+      LEFT JOIN {schema}.record AS noted
+           ON noted.partition = stream.partition AND noted.collection = 'state_traces' AND noted.name = stream.name
       CROSS JOIN LATERAL (SELECT {schema}.state_json(entry.data) AS whole) AS read
       CROSS JOIN LATERAL jsonb_array_elements(
-          CASE WHEN entry.kind = 'many' THEN whole ELSE jsonb_build_array(whole) END) AS item
-      WHERE stream.log = 'state_planner_events' AND stream.partition LIKE '~state/%'
-      GROUP BY stream.partition, stream.name, stream.key, item) AS events
-LEFT JOIN {schema}.record AS noted
-     ON noted.partition = events.partition AND noted.collection = 'state_traces' AND noted.name = events.name;
+          CASE WHEN entry.kind = 'many' THEN whole ELSE jsonb_build_array(whole) END) WITH ORDINALITY AS one (item, place)
+      WHERE stream.log = 'state_planner_events' AND stream.partition LIKE '~state/%') AS items
+      GROUP BY partition, stream, trace_id, text) AS events;
 
 CREATE VIEW {schema}.state_updates AS
 SELECT substr(partition, 8) AS tenant,
@@ -79,7 +118,8 @@ SELECT substr(partition, 8) AS tenant,
        CASE WHEN jsonb_typeof(item -> 'total_steps') = 'number' THEN (item ->> 'total_steps')::numeric END
            AS total_steps,
        {schema}.state_time(item -> 'created_at') AS created_at,
-       seq
+       seq,
+       seq AS id
 FROM (SELECT stream.partition, entry.seq, {schema}.state_json(entry.data) AS item
       FROM {schema}.stream JOIN {schema}.entry ON entry.stream = stream.id
       WHERE stream.log = 'state_updates' AND stream.partition LIKE '~state/%') AS updates;
@@ -94,7 +134,8 @@ SELECT substr(partition, 8) AS tenant,
        item ->> 'trace_id' AS trace_id,
        item ->> 'source' AS source,
        {schema}.state_time(item -> 'created_at') AS created_at,
-       seq
+       seq,
+       seq AS id
 FROM (SELECT stream.partition, entry.seq, {schema}.state_json(entry.data) AS item
       FROM {schema}.stream JOIN {schema}.entry ON entry.stream = stream.id
       WHERE stream.log = 'state_steering' AND stream.partition LIKE '~state/%') AS steering;
@@ -150,8 +191,9 @@ CREATE VIEW {schema}.planner_pauses AS
 SELECT substr(partition, 8) AS tenant,
        item ->> 'token' AS token,
        item -> 'payload' AS payload,
+       to_timestamp((fields::jsonb ->> 'saved')::bigint / 1e6) AS created_at,
        to_timestamp(expires_at / 1e6) AS expires_at
-FROM (SELECT partition, expires_at, {schema}.state_json(body) AS item FROM {schema}.record
+FROM (SELECT partition, expires_at, fields, {schema}.state_json(body) AS item FROM {schema}.record
       WHERE collection = 'state_pauses' AND partition LIKE '~state/%') AS kept
 WHERE to_timestamp(expires_at / 1e6) > clock_timestamp();
 

@@ -12,8 +12,9 @@ SELECT substr(partition, 8) AS tenant,
        json_extract(item, '$.node_id') AS node_id,
        json_extract(item, '$.payload') AS payload,
        strftime('%Y-%m-%d %H:%M:%f', min(at) / 1e6, 'unixepoch') AS created_at,
-       min(seq) AS seq
-FROM (SELECT stream.partition, stream.id AS stream, entry.seq, entry.at, item.value AS item
+       min(seq) AS seq,
+       min(id) AS id
+FROM (SELECT stream.partition, stream.id AS stream, entry.seq, entry.at, entry.seq * 1000000 + item.key AS id, item.value AS item
       FROM stream JOIN entry ON entry.stream = stream.id,
            json_each(iif(entry.kind = 'many', '', '[') || replace(CAST(entry.data AS TEXT), '\u0000', '\ufffd')
                      || iif(entry.kind = 'many', '', ']')) AS item
@@ -36,8 +37,9 @@ SELECT substr(partition, 8) AS tenant,
        json_extract(item, '$.error') AS error,
        json_extract(item, '$.extra') AS extra,
        strftime('%Y-%m-%d %H:%M:%f', min(at) / 1e6, 'unixepoch') AS created_at,
-       min(seq) AS seq
-FROM (SELECT stream.partition, stream.name, stream.id AS stream, entry.seq, entry.at, item.value AS item
+       min(seq) AS seq,
+       min(id) AS id
+FROM (SELECT stream.partition, stream.name, stream.id AS stream, entry.seq, entry.at, entry.seq * 1000000 + item.key AS id, item.value AS item
       FROM stream JOIN entry ON entry.stream = stream.id,
            json_each(iif(entry.kind = 'many', '', '[') || replace(CAST(entry.data AS TEXT), '\u0000', '\ufffd')
                      || iif(entry.kind = 'many', '', ']')) AS item
@@ -55,7 +57,8 @@ SELECT substr(partition, 8) AS tenant,
        json_extract(item, '$.step_index') AS step_index,
        json_extract(item, '$.total_steps') AS total_steps,
        coalesce(json_extract(item, '$.created_at."$keelbolt"[1][0]'), json_extract(item, '$.created_at')) AS created_at,
-       seq
+       seq,
+       seq AS id
 FROM (SELECT stream.partition, entry.seq, replace(CAST(entry.data AS TEXT), '\u0000', '\ufffd') AS item
       FROM stream JOIN entry ON entry.stream = stream.id
       WHERE stream.log = 'state_updates' AND stream.partition LIKE '~state/%');
@@ -70,7 +73,8 @@ SELECT substr(partition, 8) AS tenant,
        json_extract(item, '$.trace_id') AS trace_id,
        json_extract(item, '$.source') AS source,
        coalesce(json_extract(item, '$.created_at."$keelbolt"[1][0]'), json_extract(item, '$.created_at')) AS created_at,
-       seq
+       seq,
+       seq AS id
 FROM (SELECT stream.partition, entry.seq, replace(CAST(entry.data AS TEXT), '\u0000', '\ufffd') AS item
       FROM stream JOIN entry ON entry.stream = stream.id
       WHERE stream.log = 'state_steering' AND stream.partition LIKE '~state/%');
@@ -125,8 +129,9 @@ CREATE VIEW planner_pauses AS
 SELECT substr(partition, 8) AS tenant,
        json_extract(item, '$.token') AS token,
        json_extract(item, '$.payload') AS payload,
+       strftime('%Y-%m-%d %H:%M:%f', json_extract(fields, '$.saved') / 1e6, 'unixepoch') AS created_at,
        strftime('%Y-%m-%d %H:%M:%f', expires_at / 1e6, 'unixepoch') AS expires_at
-FROM (SELECT partition, expires_at, replace(CAST(body AS TEXT), '\u0000', '\ufffd') AS item FROM record
+FROM (SELECT partition, expires_at, fields, replace(CAST(body AS TEXT), '\u0000', '\ufffd') AS item FROM record
       WHERE collection = 'state_pauses' AND partition LIKE '~state/%')
 WHERE expires_at / 1e6 > (julianday('now') - 2440587.5) * 86400;
 

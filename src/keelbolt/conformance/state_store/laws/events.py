@@ -117,3 +117,35 @@ async def a_history_is_a_sequence(case: Case) -> None:
     history = await case.store.load_history("trace")
     expect(hasattr(history, "__len__") and hasattr(history, "__getitem__"), "the history is no sequence")
     equal([seen(found) for found in history], [seen(found) for found in history], "the history, read again")
+
+
+@law("bulk")
+async def several_events_are_saved_whole_or_not_at_all(case: Case) -> None:
+    """save_events_bulk that can't save one of its events raises, and saves none of them; else it saves all."""
+    events = [case.event(float(number)) for number in range(450)]
+    refused = False
+    try:
+        await case.store.save_events_bulk([*events[:400], object(), *events[401:]])
+    except Exception:  # noqa: BLE001  (each store has errors of its own)
+        refused = True
+    expect(refused, "450 things were acknowledged, though one of them is no event")
+    equal(len(await case.store.load_history("trace")), 0, "how many events there are after the refusal")
+    await case.store.save_events_bulk(events)
+    equal(ids(await case.store.load_history("trace"), "ts"), [event.ts for event in events], "the times")
+
+
+@law("history_pages")
+async def a_long_history_is_read_in_pages(case: Case) -> None:
+    """iter_history and load_history_page lead through every event once, in the order of arrival."""
+    times = [float(number) for number in (5, 3, 9, 1, 7, 2, 8)]
+    for ts in times:
+        await case.store.save_event(case.event(ts))
+    equal([event.ts async for event in case.store.iter_history("trace")], times, "the times")
+    equal([event.ts async for event in case.store.iter_history("unknown")], [], "the times of an unknown trace")
+    found: list[float] = []
+    position: int | None = 0
+    while position is not None and len(found) < 20:
+        page = await case.store.load_history_page("trace", after=position, limit=2)
+        found += ids(page.events, "ts")
+        position = page.next
+    equal(found, times, "the times of all pages")

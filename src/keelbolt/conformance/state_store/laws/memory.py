@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+from typing import Any
 
-from keelbolt.conformance.expect import equal
-from keelbolt.conformance.state_store.law import Case, law
+from keelbolt.conformance.expect import equal, expect
+from keelbolt.conformance.state_store.law import Case, StatePlace, law, persistent_law
 from keelbolt.conformance.state_store.things import PAYLOAD
 
 
@@ -52,3 +54,46 @@ async def a_saved_memory_is_a_copy(case: Case) -> None:
     loaded = await case.store.load_memory_state("key")
     loaded["deep"]["list"].append(3)
     equal(await case.store.load_memory_state("key"), {"deep": {"list": [1]}}, "the state")
+
+
+@law("memory_versions")
+async def a_memory_is_saved_over_the_version_that_was_read(case: Case) -> None:
+    """save_memory_state with if_version raises, and saves nothing, when another save came in between."""
+    state, version = await case.store.load_memory_version("key")
+    equal((state, version), (None, 0), "an unknown key and its version")
+    await case.store.save_memory_state("key", {"number": 1}, if_version=0)
+    _, version = await case.store.load_memory_version("key")
+    await case.store.save_memory_state("key", {"number": 2}, if_version=version)
+    for wrong in (0, version):
+        expect(not await _saved(case, {"number": 3}, wrong), f"a state was saved over version {wrong}, which is older")
+    equal(await case.store.load_memory_state("key"), {"number": 2}, "the state")
+
+
+@persistent_law
+async def two_writers_of_a_memory_lose_nothing(place: StatePlace) -> None:
+    """Two stores that add to one state by load_memory_version and if_version, and retry, keep what both added."""
+    async with place.case() as one, place.case() as two:
+        if not one.can("memory_versions"):
+            return
+
+        async def add(case: Case, name: str) -> None:
+            for number in range(10):
+                while True:
+                    state, version = await case.store.load_memory_version("key")
+                    items = [*(state or {"items": []})["items"], f"{name}-{number}"]
+                    await asyncio.sleep(0)
+                    if await _saved(case, {"items": items}, version):
+                        break
+
+        await asyncio.gather(add(one, "one"), add(two, "two"))
+        found = await one.store.load_memory_state("key")
+        wanted = {f"{name}-{number}" for name in ("one", "two") for number in range(10)}
+        equal(set(found["items"]), wanted, "what was added")
+
+
+async def _saved(case: Case, state: dict[str, Any], version: int) -> bool:
+    try:
+        await case.store.save_memory_state("key", state, if_version=version)
+    except Exception:  # noqa: BLE001  (each store has errors of its own)
+        return False
+    return True

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import copy
 
-from keelbolt.conformance.expect import equal
+from keelbolt.conformance.expect import equal, expect
 from keelbolt.conformance.state_store.law import Case, law
-from keelbolt.conformance.state_store.things import PAYLOAD
+from keelbolt.conformance.state_store.things import PAYLOAD, ids
 
 PAUSE = {
     "trajectory": {"version": 1, "steps": []},
@@ -67,3 +67,53 @@ async def a_saved_pause_is_a_copy(case: Case) -> None:
     await case.store.save_planner_state("token", pause)
     pause["deep"]["list"].append(2)
     equal(await case.store.load_planner_state("token"), {"deep": {"list": [1]}}, "the pause")
+
+
+@law("waiting_pauses")
+async def waiting_pauses_are_listed_and_stay(case: Case) -> None:
+    """list_pauses shows the newest first, get_pause shows one, and both leave the pause where it is."""
+    for number in range(3):
+        await case.store.save_planner_state(f"token-{number}", {"number": number})
+    await case.store.load_planner_state("token-1")
+    equal(ids(await case.store.list_pauses(), "token"), ["token-2", "token-0"], "the waiting pauses")
+    equal(ids(await case.store.list_pauses(limit=1), "token"), ["token-2"], "the newest pause")
+    shown = await case.store.get_pause("token-0")
+    equal((shown.token, shown.payload), ("token-0", {"number": 0}), "the pause that is shown")
+    equal(await case.store.get_pause("token-1"), None, "a pause that was taken")
+    equal(await case.store.load_planner_state("token-0"), {"number": 0}, "the pause, after it was shown")
+
+
+@law("waiting_pauses")
+async def a_cancelled_pause_is_gone(case: Case) -> None:
+    """cancel_pause removes the pause, and returns whether there was one."""
+    await case.store.save_planner_state("token", {})
+    equal(await case.store.cancel_pause("token"), True, "the first cancellation")
+    equal(await case.store.cancel_pause("token"), False, "the second cancellation")
+    equal(await case.store.load_planner_state("token"), None, "the pause")
+
+
+@law("pause_leases")
+async def a_pause_taken_with_a_lease_is_taken_once(case: Case) -> None:
+    """While a lease lasts no other caller gets the pause, with a lease or without; confirmed, it is gone."""
+    await case.store.save_planner_state("token", {"data": 1})
+    taken = await asyncio.gather(*(case.store.take_planner_state("token", lease_seconds=60) for _ in range(5)))
+    leases = [found for found in taken if found is not None]
+    equal(len(leases), 1, "how many callers got the pause")
+    (lease,) = leases
+    equal(lease.payload, {"data": 1}, "the pause")
+    equal(await case.store.load_planner_state("token"), None, "the pause, for another caller")
+    equal(await lease.confirm(), True, "whether the lease was confirmed")
+    equal(await case.store.take_planner_state("token", lease_seconds=60), None, "the pause, after it was confirmed")
+
+
+@law("pause_leases")
+async def a_pause_comes_back_when_its_lease_ends(case: Case) -> None:
+    """A released lease, and one that has expired, give the pause back; a lease that expired can't be confirmed."""
+    await case.store.save_planner_state("token", {"data": 1})
+    released = await case.store.take_planner_state("token", lease_seconds=60)
+    equal(await released.release(), True, "whether the lease was released")
+    expired = await case.store.take_planner_state("token", lease_seconds=0.2)
+    expect(expired is not None, "the pause did not come back after its release")
+    await asyncio.sleep(0.5)
+    equal(await expired.confirm(), False, "whether an expired lease was confirmed")
+    equal(await case.store.load_planner_state("token"), {"data": 1}, "the pause, after its lease expired")

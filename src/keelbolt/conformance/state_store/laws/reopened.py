@@ -8,6 +8,23 @@ from keelbolt.conformance.state_store.things import ids, steps
 
 
 @persistent_law
+async def an_awaited_save_is_committed(place: StatePlace) -> None:
+    """A second store at the same place finds what was awaited on the first, which is neither flushed nor closed."""
+    async with place.case() as case, place.case() as other:
+        await case.store.save_event(case.event(1.0))
+        equal(ids(await other.store.load_history("trace"), "ts"), [1.0], "the history")
+        if case.can("tasks"):
+            await case.store.save_update(case.update(0))
+            equal(steps(await other.store.list_updates("session")), [0], "the updates")
+        if case.can("trajectories"):
+            await case.store.save_trajectory("trace", "session", case.trajectory())
+            equal(list(await other.store.list_traces("session")), ["trace"], "the traces")
+        if case.can("planner_events"):
+            await case.store.save_planner_event("trace", case.planner_event(1))
+            equal(len(await other.store.list_planner_events("trace")), 1, "how many planner events there are")
+
+
+@persistent_law
 async def events_survive(place: StatePlace) -> None:
     """Events are there, and known, when the store is made anew."""
     async with place.case() as case:

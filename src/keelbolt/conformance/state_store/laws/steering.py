@@ -79,3 +79,12 @@ async def a_steering_event_saved_again_is_the_same(case: Case) -> None:
     for number in (0, 1, 0):
         await case.store.save_steering(case.steering(number))
     equal(ids(await case.store.list_steering("session"), "event_id"), ["event-0", "event-1"], "the events")
+
+
+@law("steering")
+async def steering_that_is_not_valid_is_kept(case: Case) -> None:
+    """An event that is not valid for its type is kept, cut to size: a store is a record of what was sent."""
+    await case.store.save_steering(case.steering(1, payload={"active_tasks": "x" * 5000}))
+    found = await case.store.list_steering("session")
+    equal(ids(found, "event_id"), ["event-1"], "the events")
+    expect(len(found[0].payload["active_tasks"]) <= 4096, "its payload was not cut to size")

@@ -14,7 +14,7 @@ import { taskView } from "./views/task.js";
 import { sessionsView } from "./views/sessions.js";
 import { sessionView } from "./views/session.js";
 import { traceView } from "./views/trace.js";
-import { artifactView, memoryView } from "./views/kept.js";
+import { artifactView, memoryView, pauseView } from "./views/kept.js";
 import { turnsView } from "./views/turns.js";
 import { threadView } from "./views/thread.js";
 import { systemView } from "./views/system.js";
@@ -28,6 +28,7 @@ const DETAIL = {
   turns: threadView,
   traces: traceView,
   memory: memoryView,
+  pauses: pauseView,
   artifacts: artifactView,
 };
 const offered = () => VIEWS.filter(({ operator }) => !operator || me?.allTenants);

@@ -1,15 +1,17 @@
-// One memory state, and one artifact with how it begins.
+// One memory state, one waiting pause, and one artifact with how it begins.
 
 import { h, replace } from "../dom.js";
-import { address, send } from "../api.js";
+import { address, ops, send } from "../api.js";
 import { bytes, shorten } from "../format.js";
 import { raw, tree } from "../json.js";
 import { keptFile } from "../parts.js";
 import { card, copyAs, facts, time } from "../pieces.js";
-import { named, state } from "../state_calls.js";
+import { go } from "../router.js";
+import { named, state, tenant } from "../state_calls.js";
 import { crumbs } from "./session.js";
 
 export const memoryView = { id: "sessions", title: "Memory", open: openMemory };
+export const pauseView = { id: "sessions", title: "Pause", open: openPause };
 export const artifactView = { id: "sessions", title: "Artifact", open: openArtifact };
 
 async function openMemory({ main, parts: [, ref], signal }) {
@@ -29,6 +31,35 @@ async function openMemory({ main, parts: [, ref], signal }) {
       h("div", { class: "flush" }, copyAs(call)),
     ),
     card("What is remembered", tree(found.state, { open: 3 })),
+  );
+}
+
+async function openPause({ main, parts: [, ref], signal }) {
+  const call = state(`/pauses/${named(ref)}`);
+  const found = await send(call, { signal });
+  const cancel = h("button", { class: "danger", onclick: () => end() }, "Cancel this pause");
+  async function end() {
+    if (!window.confirm("Remove this pause? It can't be resumed afterwards.")) return;
+    cancel.disabled = true;
+    await send(ops("DELETE", `/state/pauses/${named(ref)}`, { query: { tenant: tenant() } }));
+    go(["sessions"], { tab: "pauses", tenant: tenant() });
+  }
+  replace(
+    main,
+    h(
+      "div",
+      { class: "stack task-head" },
+      crumbs("pauses", found.token),
+      h("h1", {}, shorten(found.token, 100)),
+      facts([
+        ["Reason", found.reason],
+        ["Saved", found.saved && time(found.saved)],
+        ["Expires", found.expires && time(found.expires)],
+        ["Lease", found.leased ? "being resumed" : "waiting"],
+      ]),
+      h("div", { class: "flush" }, cancel, copyAs(call)),
+    ),
+    card("What waits", tree(found.payload, { open: 3 })),
   );
 }
 

@@ -1,10 +1,10 @@
-// What agents keep beside their tasks: sessions, traces, memory and artifacts of a StateStore in the same storage.
+// What agents keep beside their tasks: sessions, traces, pauses, memory and artifacts of a StateStore in the same storage.
 
 import { h, replace } from "../dom.js";
 import { ops, send } from "../api.js";
 import { bytes, number } from "../format.js";
 import { pagedTable, since } from "../paged_table.js";
-import { empty, field, tabs } from "../pieces.js";
+import { empty, field, tabs, time } from "../pieces.js";
 import { go, link, setQuery } from "../router.js";
 import { state, tenant } from "../state_calls.js";
 
@@ -33,6 +33,19 @@ const LISTS = {
     heads: ["Trace", "First seen"],
     row: ({ id, ref, seen }) => [to("traces", ref, id), since(seen)],
     nothing: "No traces",
+  },
+  pauses: {
+    path: "/pauses",
+    items: "pauses",
+    heads: ["Pause", "Reason", "Saved", "Expires", ""],
+    row: ({ token, ref, reason, saved, expires, leased }) => [
+      to("pauses", ref, token),
+      reason ?? "",
+      saved ? since(saved) : "",
+      expires ? time(expires) : "",
+      leased ? "being resumed" : "",
+    ],
+    nothing: "No pauses are waiting",
   },
   memory: {
     path: "/memory",
@@ -70,6 +83,7 @@ async function open({ main, query, signal }) {
     [
       { id: "sessions", title: "Sessions" },
       { id: "traces", title: "Traces" },
+      { id: "pauses", title: "Pauses" },
       { id: "memory", title: "Memory" },
       { id: "artifacts", title: "Artifacts" },
     ],

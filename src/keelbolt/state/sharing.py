@@ -1,0 +1,117 @@
+"""One engine for each process and URL, shared by its stores: a store for each tenant costs no connection."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Awaitable, Callable, Hashable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from keelbolt.errors import StorageClosed
+from keelbolt.state.host import Host
+from keelbolt.state.link import CLOSED
+from keelbolt.state.writer import Writer
+from keelbolt.state.writes import Write
+from keelbolt.storage import Kernel
+
+T = TypeVar("T")
+
+
+class Engine:
+    """A host and how many stores use it. ``key`` is None for a host that no other store may find."""
+
+    def __init__(self, host: Host, key: Hashable | None) -> None:
+        self.host = host
+        self.key = key
+        self.users = 0
+
+
+class SharedHost:
+    """One store's share of a host; the last store that closes ends the host."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._closed = False
+        self._last = False
+        with _lock:
+            engine.users += 1
+
+    @classmethod
+    def of(cls, key: Hashable | None, make: Callable[[], Host]) -> SharedHost:
+        """A share of the host with this key, made now if there is none."""
+        with _lock:
+            engine = _engines.get(key) if key is not None else None
+            if engine is None:
+                engine = Engine(make(), key)
+                if key is not None:
+                    _engines[key] = engine
+            return cls(engine)
+
+    def share(self) -> SharedHost:
+        """Another share of the same host."""
+        if self._closed:
+            raise StorageClosed(CLOSED)
+        return SharedHost(self._engine)
+
+    @property
+    def host(self) -> Host:
+        """The host that is shared."""
+        return self._engine.host
+
+    @property
+    def writer(self) -> Writer | None:
+        """The writer of the host, once there is one."""
+        return self._engine.host.writer
+
+    def post(self, write: Write) -> None:
+        self._opened().post(write)
+
+    async def ask(self, function: Callable[[Kernel], Awaitable[T]]) -> T:
+        return await self._opened().ask(function)
+
+    def begin(self, function: Callable[[Kernel], Awaitable[T]], *, seconds: float | None = None) -> Future[T]:
+        return self._opened().begin(function, seconds=seconds)
+
+    async def flush(self) -> None:
+        if not self._closed:
+            await self._engine.host.flush()
+
+    async def close(self) -> None:
+        """Leave the host, and end it if no other store uses it. Concurrent calls return together."""
+        self._leave()
+        if self._last:
+            await self._engine.host.close()
+
+    def abandon(self) -> None:
+        """Leave the host without waiting for its end."""
+        self._leave()
+        if self._last:
+            self._engine.host.abandon()
+
+    def _opened(self) -> Host:
+        if self._closed:
+            raise StorageClosed(CLOSED)
+        return self._engine.host
+
+    def _leave(self) -> None:
+        with _lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._engine.users -= 1
+            self._last = self._engine.users == 0
+            if self._last and self._engine.key is not None:
+                _engines.pop(self._engine.key, None)
+
+
+_engines: dict[Hashable, Engine] = {}
+_lock = threading.RLock()
+
+
+def _forked() -> None:
+    global _lock  # noqa: PLW0603  (its holder may be a thread that the child does not have)
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forked)
