@@ -37,7 +37,7 @@ class TurnStore:
         self.codec = codec
         self.blobs = blobs
         self.policy = policy
-        self.clocks = Clocks()
+        self.clocks = Clocks(kernel)
         self.now = clock
         self._owners = lru_cache(4096)(self._owners_in)
 
