@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -61,7 +62,7 @@ class Bus:
 class Emitter:
     """Tells the listeners of one turn, and knows which of them still work."""
 
-    __slots__ = ("_functional", "_hooks", "_observed", "_timeout", "_working")
+    __slots__ = ("_functional", "_hooks", "_loop", "_observed", "_thread", "_timeout", "_working")
 
     def __init__(
         self,
@@ -76,9 +77,14 @@ class Emitter:
         self._hooks = hooks or {}
         self._timeout = timeout_seconds
         self._working: set[asyncio.Task[None]] = set()
+        self._thread = threading.get_ident()
+        self._loop = _running_loop()
 
     def emit(self, name: str, payload: Any) -> None:
-        """Tell everybody who listens to this."""
+        """Call the listeners of this event, on the event loop of the turn: plain tools emit from other threads."""
+        if self._loop is not None and threading.get_ident() != self._thread:
+            self._loop.call_soon_threadsafe(self.emit, name, payload)
+            return
         if name in self._hooks:
             self._tell(name, self._hooks[name], payload)
         for listener in (self._functional if name in FUNCTIONAL else self._observed).take(name):
@@ -112,6 +118,13 @@ class Emitter:
             task = asyncio.ensure_future(_finish(name, answer))
             self._working.add(task)
             task.add_done_callback(self._working.discard)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 async def _finish(name: str, answer: Awaitable[Any]) -> None:

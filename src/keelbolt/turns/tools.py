@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from keelbolt.errors import InvalidInitialToolValue, InvalidToolArgs, ToolDownstreamError
+from keelbolt.tasks.threads import in_thread
 from keelbolt.turns.abort import ends_task, is_abort
 from keelbolt.turns.arity import arity_problem
 from keelbolt.turns.events import ToolExecutionEnd, ToolExecutionStart, milliseconds, now
@@ -30,8 +31,9 @@ class Tool:
     """A function with a name, a description and a schema of its arguments.
 
     The handler is called with the checked arguments (an instance, where the schema is a pydantic model), the context
-    and ``meta``; it may be plain or async, and answers a str, bytes, Media or a list of Media. An ``ephemeral`` tool is
-    gone after the dispatch in which it was acknowledged; ``trusted`` is a note for whoever shows results to a model.
+    and ``meta``. It returns a str, bytes, Media or a list of Media. An async handler runs on the event loop, a plain one
+    in a thread of its own, so that blocking code does not stop the process's heartbeats. An ``ephemeral`` tool is removed
+    after the dispatch in which it was acknowledged; ``trusted`` is a note for code that shows results to a model.
     """
 
     __slots__ = (
@@ -106,8 +108,7 @@ class Tool:
         ctx.emit_tool_execution_start(ToolExecutionStart(**about, args=args))
         failed = True
         try:
-            answer = self._handler(checked, ctx, self.meta)
-            result = await answer if inspect.isawaitable(answer) else answer
+            result = await called(self._handler, checked, ctx, self.meta)
             _fitting(self.name, result)
             failed = False
         except BaseException as error:
@@ -123,6 +124,14 @@ class Tool:
 
     def __repr__(self) -> str:
         return f"Tool({self.name!r})"
+
+
+async def called(function: Callable[..., Any], *given: Any) -> Any:
+    """Call an async function on the event loop, and a plain one in a thread of its own."""
+    if any(map(inspect.iscoroutinefunction, (function, getattr(function, "__call__", None)))):  # noqa: B004
+        return await function(*given)
+    answer = await in_thread(function, *given)
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 def _schema(value: Any) -> Schema:

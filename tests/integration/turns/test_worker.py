@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from keelbolt.turns import (
     DispatchContext,
     DurableStorage,
     ExecutorHelpers,
+    Tool,
     durable_storage,
     hydrate,
     noop_storage,
@@ -381,3 +383,23 @@ def test_a_runner_of_another_storage_is_refused() -> None:
 )
 def test_what_a_message_means_at_a_gate(text: str, data: list[Any], answer: GateAnswer) -> None:
     assert read_gate_answer(text, data) == answer
+
+
+async def test_a_slow_plain_tool_keeps_the_lease(stage: Stage) -> None:
+    """A handler that blocks for longer than the lease runs once: heartbeats go on meanwhile."""
+    calls: list[int] = []
+
+    def block(_args: Any, _ctx: Any, _meta: Any) -> str:
+        calls.append(1)
+        time.sleep(3.0)
+        return "done"
+
+    slow = Tool(name="slow", description="Blocks.", input_schema={"type": "object"}, handler=block)
+
+    async def execute(ctx: DispatchContext, _helpers: Any) -> None:
+        await slow.executor(ctx)({})
+        ctx.ack()
+
+    one = await agent(stage, execute, settings={"lease_seconds": 1.0})
+    task = await one.say()
+    assert (task.status.state, calls) == (TaskState.completed, [1])
