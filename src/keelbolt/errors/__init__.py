@@ -92,6 +92,7 @@
     │   ├── TokenizableEvaluatorInvalid  text that is not text
     │   ├── InvalidTurnGateResolution  a value that does not fit the gate's schema; it stays open
     │   ├── TurnGateTimeout          nobody settled the gate in time
+    │   ├── TurnGateRejected         the request at a gate was declined
     │   ├── TurnGateAborted          the gate or its turn was aborted
     │   ├── InvalidToolArgs          arguments that don't fit the tool's schema
     │   ├── ToolDownstreamError      the tool raised

@@ -290,6 +290,13 @@ class TurnGateTimeout(TurnError):
     status = 408
 
 
+class TurnGateRejected(TurnError):
+    """The request at the gate was declined."""
+
+    code = "E_TURN_GATE_REJECTED"
+    status = 403
+
+
 class TurnGateAborted(TurnError):
     """The gate was aborted, or the turn that waited at it."""
 

@@ -6,7 +6,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keelbolt.errors import InvalidInitialRegistryValue, InvalidTurnContext
 from keelbolt.storage.ids import new_id
@@ -15,19 +15,24 @@ from keelbolt.turns.buses import Emitter
 from keelbolt.turns.events import Kind, Op
 from keelbolt.turns.gates import GateStore, TurnGate, pass_gate, question
 from keelbolt.turns.holdings import Holdings, Write
-from keelbolt.turns.primitives import Tokenizable, ToolCall
+from keelbolt.turns.primitives import Message, Tokenizable, ToolCall
 from keelbolt.turns.progress import ProgressStore
 from keelbolt.turns.registry import Registry
 from keelbolt.turns.surface import Surface
 from keelbolt.turns.tool_registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from keelbolt.turns.durable.scope import Scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnInput:
     """What a turn begins with. It has no history and no user: hydrate the one, and put the other into the stash.
 
-    A turn that is given a ``turn_id`` can be begun again under it: with a ``progress_store`` it goes on after the last
-    iteration that was stored.
+    ``incoming`` are the messages that the turn answers: they are stored before the input pipeline runs, and
+    ``ctx.incoming`` has them. ``scope`` says whose turn it is (a `Scope`, or a dict with tenant and thread); it stands
+    in the stash under "scope". A turn that is given a ``turn_id`` can be begun again under it: with a
+    ``progress_store`` it goes on after the last iteration that was stored.
     """
 
     system_prompt: str | Tokenizable
@@ -35,6 +40,8 @@ class TurnInput:
     stash: Mapping[str, Any] | None = None
     abort_controller: AbortController | None = None
     turn_id: str | None = None
+    incoming: Sequence[Message] = ()
+    scope: Scope | Mapping[str, str] | None = None
 
 
 class TurnContext(Surface):
@@ -49,6 +56,7 @@ class TurnContext(Surface):
         "_opened",
         "_stage",
         "id",
+        "incoming",
         "iterations_done",
         "progress",
         "stash",
@@ -73,8 +81,9 @@ class TurnContext(Surface):
         self._stage = "turn"
         self._opened: Counter[str] = Counter()  # gates without an id, by what they ask
         self.system_prompt = _prompt(turn_input.system_prompt)
-        self.holdings = Holdings(instructions=_instructions(turn_input.standing_instructions))
-        self.stash = _stash(turn_input.stash)
+        self.holdings = Holdings(instructions=_instructions(turn_input.standing_instructions), turn_id=self.id)
+        self.stash = _stash(turn_input.stash, turn_input.scope)
+        self.incoming = _incoming(turn_input.incoming)
         self.tools = tools
         controller = turn_input.abort_controller
         if controller is not None and not isinstance(controller, AbortController):
@@ -151,8 +160,18 @@ def _instructions(value: object) -> list[str | Tokenizable]:
     return found
 
 
-def _stash(value: Any) -> Registry:
+def _incoming(value: object) -> tuple[Message, ...]:
+    if isinstance(value, Message):
+        return (value,)
+    found = tuple(value) if isinstance(value, Iterable) else (value,)
+    for each in found:
+        if not isinstance(each, Message):
+            raise InvalidTurnContext(f"incoming is a list of Message, not of {type(each).__name__}")
+    return found
+
+
+def _stash(value: Any, scope: object = None) -> Registry:
     try:
-        return Registry(value)
+        return Registry(value if scope is None else {**(value or {}), "scope": scope})
     except InvalidInitialRegistryValue as wrong:
         raise InvalidTurnContext(f"stash: {wrong}") from wrong

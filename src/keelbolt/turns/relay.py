@@ -75,6 +75,11 @@ class Relay:
             if not shown.get(self._artifact("message", message.id), False):
                 self._stored(message)
 
+    def resume(self, task: TaskContext) -> None:
+        """Go on in the next turn of the task, after `close` without an end."""
+        self._task = task
+        self._closed = False
+
     async def pump(self) -> None:
         """Show everything, until it is closed and all is shown."""
         while not (self._closed and not self._waiting):

@@ -202,8 +202,9 @@ class _Turn:
     ended: bool = False  # in an earlier run: storage has all of its iterations
 
     async def run(self, before: Pipeline, after: Pipeline) -> None:
-        if not (await self._begun() and await self._passed(before, InputPipelineError)):
+        if not (await self._begun() and await self._received() and await self._passed(before, InputPipelineError)):
             return
+        self._show_incoming()
         if not self.ended:
             self.dispatched = await self.dispatcher.run(source=self.ctx, emitter=self.emitter)
         if self.dispatched is not None and self.dispatched.error is not None:
@@ -222,6 +223,25 @@ class _Turn:
             return False
         self.ctx.iterations_done, self.ended = found.iterations, found.ended
         return True
+
+    async def _received(self) -> bool:
+        """Store the messages that the turn answers. A repeat finds them stored, which is no error."""
+        if self.ctx.iterations_done or self.ended:
+            return True
+        try:
+            for message in self.ctx.incoming:
+                await self.ctx.store_message(message)
+        except Exception as error:  # noqa: BLE001 - emitted, as everything that goes wrong in a turn
+            self._fail(InputPipelineError(f"the incoming message could not be stored: {error}", cause=error))
+            return False
+        return True
+
+    def _show_incoming(self) -> None:
+        """A turn knows the messages that it answers, also without `hydrate`."""
+        known = {message.id for message in self.ctx.turn_messages}
+        for message in self.ctx.incoming:
+            if message.id not in known:
+                self.ctx.turn_messages.add(message)
 
     def _fail(self, error: BaseException) -> None:
         self.failed = True

@@ -188,6 +188,11 @@ class Surface(Reads, Writes):
         return self.holdings.tool_calls
 
     @property
+    def own_tool_calls(self) -> PrimitiveSet[ToolCall]:
+        """The calls of this very turn among `turn_tool_calls`: earlier turns may have calls with the same ids."""
+        return self.holdings.own_tool_calls()
+
+    @property
     def turn_retrievables(self) -> PrimitiveSet[Retrievable]:
         return self.holdings.retrievables
 

@@ -108,7 +108,7 @@ class Tool:
         ctx.emit_tool_execution_start(ToolExecutionStart(**about, args=args))
         failed = True
         try:
-            result = await called(self._handler, checked, ctx, self.meta)
+            result: ToolResult = await called(self._handler, checked, ctx, self.meta)
             _fitting(self.name, result)
             failed = False
         except BaseException as error:

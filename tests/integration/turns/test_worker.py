@@ -156,7 +156,7 @@ async def test_a_gate_asks_and_the_answer_goes_on(stage: Stage, how: str, answer
     assert task.status.state == TaskState.input_required
     assert task.status.message is not None
     assert (task.status.message.text, task.status.message.parts[1].data["gate"]["payload"]) == (
-        "How much?",
+        'How much?\nReply with JSON like {"amount": "<integer>"}, or "reject: why".',
         {"to": "Ann"},
     )
     (gate,) = await one.storage.gates.list()
@@ -172,7 +172,7 @@ async def test_a_gate_asks_and_the_answer_goes_on(stage: Stage, how: str, answer
     assert how
 
 
-@pytest.mark.parametrize(("text", "words"), [("reject: too much", "too much"), ("reject", "it was rejected")])
+@pytest.mark.parametrize(("text", "words"), [("reject: too much", "too much"), ("reject", "the request was declined")])
 async def test_a_rejected_gate(memory: Stage, text: str, words: str) -> None:
     one = await agent(memory, asking)
     done = await one.say(text, task=await one.say("pay Ann"))
@@ -205,7 +205,7 @@ async def test_a_gate_that_is_settled_before_the_task_asks(memory: Stage, double
 
     async def settle() -> None:
         settled = await storage.gates.resolve(await opened.get(), {"amount": 2})
-        assert await wake_task(one.engine.tasks, settled)
+        await wake_task(one.engine.tasks, settled)  # False where the task needed none, and is over
 
     await asyncio.gather(*(settle() for _ in sent))
     for each in sent:
@@ -374,7 +374,7 @@ def test_a_runner_of_another_storage_is_refused() -> None:
         ("approve", [], GateAnswer("resolve", True)),
         (" Approve! ", [], GateAnswer("resolve", True)),
         ("approve: but slowly", [], GateAnswer("resolve", "approve: but slowly")),
-        ("Reject.", [], GateAnswer("reject", reason="it was rejected")),
+        ("Reject.", [], GateAnswer("reject", reason="the request was declined")),
         ("5", [], GateAnswer("resolve", 5)),
         ("blue", [], GateAnswer("resolve", "blue")),
         ("", [{"answer": "abort", "reason": "no"}], GateAnswer("abort", reason="no")),
@@ -400,6 +400,6 @@ async def test_a_slow_plain_tool_keeps_the_lease(stage: Stage) -> None:
         await slow.executor(ctx)({})
         ctx.ack()
 
-    one = await agent(stage, execute, settings={"lease_seconds": 1.0})
+    one = await agent(stage, execute, settings={"lease_seconds": 1.0, "heartbeat_seconds": 0.3})
     task = await one.say()
     assert (task.status.state, calls) == (TaskState.completed, [1])

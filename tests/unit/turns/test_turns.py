@@ -472,6 +472,6 @@ async def test_a_result_holds_what_the_turn_knew() -> None:
 
     result = await Stage().run(work)
     assert (result.status, result.iterations, result.errors) == ("ack", 2, ())
-    assert [item.id for item in result.context.turn_messages] == ["a", "a"]
+    assert [item.id for item in result.context.turn_messages] == ["a"], "stored again, it is there once"
     assert result.turn_id == result.context.id
     assert result.started_at <= result.ended_at
