@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from keelbolt.errors import InvalidInitialRegistryValue, InvalidTurnContext
+from keelbolt.errors import InvalidInitialRegistryValue, InvalidTurnContext, TurnError
 from keelbolt.storage.ids import new_id
 from keelbolt.turns.abort import AbortController, AbortSignal
 from keelbolt.turns.buses import Emitter
+from keelbolt.turns.eager import Started
 from keelbolt.turns.events import Kind, Op
 from keelbolt.turns.gates import GateStore, TurnGate, pass_gate, question
 from keelbolt.turns.holdings import Holdings, Write
@@ -53,6 +55,7 @@ class TurnContext(Surface):
     __slots__ = (
         "_callbacks",
         "_gates",
+        "_making",
         "_opened",
         "_stage",
         "id",
@@ -92,6 +95,7 @@ class TurnContext(Surface):
         self._callbacks = callbacks
         self._emitter = emitter
         self._gates = gate_store
+        self._making: dict[asyncio.Future[Any], str] = {}  # writes under way that were not awaited yet
         self.progress = progress_store if turn_input.turn_id is not None else None
 
     @property
@@ -129,11 +133,42 @@ class TurnContext(Surface):
         return await self._call(write.callback, write.value)
 
     def _write(self, op: Op, kind: Kind, value: Any) -> Coroutine[Any, Any, Any]:
-        return self._call(f"{op}_{kind}_callback", value)
+        """Call storage now. Writes that are not awaited are finished before the next stage of the turn."""
+        answer = self._callbacks[f"{op}_{kind}_callback"](self, value)
+        if not inspect.isawaitable(answer):
+            return Started(lambda: _given(answer))
+        making = asyncio.ensure_future(answer)
+        self._making[making] = f"{op} {kind}"
+        making.add_done_callback(self._made)
+
+        async def finish() -> Any:
+            self._making.pop(making, None)  # the caller gets the error
+            return await making
+
+        return Started(finish)
+
+    def _made(self, making: asyncio.Future[Any]) -> None:
+        if making in self._making and not making.cancelled() and making.exception() is None:
+            del self._making[making]
+
+    async def finish_writes(self) -> None:
+        """Wait for the writes that were not awaited; raises the first error among them."""
+        while self._making:
+            making, name = next(iter(self._making.items()))
+            try:
+                await asyncio.wait({making})
+            finally:
+                self._making.pop(making, None)
+            if (error := making.exception()) is not None:
+                raise TurnError(f"{name}, which was not awaited, failed: {error}", cause=error)
 
     async def _call(self, callback: str, *arguments: Any) -> Any:
         answer = self._callbacks[callback](self, *arguments)
         return await answer if inspect.isawaitable(answer) else answer
+
+
+async def _given(answer: Any) -> Any:
+    return answer
 
 
 def _turn_id(value: object) -> str:

@@ -41,7 +41,7 @@ def checked_write(op: Op, kind: Kind, value: Any) -> Write:
     if kind == "standing_instruction":
         if not isinstance(value, str | Tokenizable) or not value:
             raise InvalidInitialValue(f"{called} takes a non-empty str or Tokenizable, not {value!r}")
-        return Write(op, kind, value.copy() if isinstance(value, Tokenizable) else Tokenizable(value))
+        return Write(op, kind, value.copy() if isinstance(value, Tokenizable) else value)
     if op == "delete":
         if not isinstance(value, str) or not value:
             raise InvalidInitialValue(f"{called} takes the id of what is deleted, not {type(value).__name__}")
@@ -130,7 +130,7 @@ class Holdings:
             held.replace_by_id(value)
 
     def _found(self, held: PrimitiveSet[Any], kind: Kind, known: str, *, stored: bool) -> Any:
-        """The primitive that a write to this id changes: of calls and thoughts this turn's own, or else the last one."""
+        """The primitive that a write to this id changes: of calls and thoughts this turn's own, else the last one."""
         named = [item for item in held if item.id == known]
         if kind not in PER_TURN:
             return named[0] if named else None

@@ -31,9 +31,10 @@ class Tool:
     """A function with a name, a description and a schema of its arguments.
 
     The handler is called with the checked arguments (an instance, where the schema is a pydantic model), the context
-    and ``meta``. It returns a str, bytes, Media or a list of Media. An async handler runs on the event loop, a plain one
-    in a thread of its own, so that blocking code does not stop the process's heartbeats. An ``ephemeral`` tool is removed
-    after the dispatch in which it was acknowledged; ``trusted`` is a note for code that shows results to a model.
+    and ``meta``. It returns a str, bytes, Media or a list of Media. An async handler runs on the event loop, a plain
+    one in a thread of its own, so that blocking code does not stop the process's heartbeats. An ``ephemeral`` tool is
+    removed after the dispatch in which it was acknowledged; ``trusted`` is a note for code that shows results to a
+    model.
     """
 
     __slots__ = (

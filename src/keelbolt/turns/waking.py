@@ -12,8 +12,8 @@ import logging
 from keelbolt.auth.principal import Principal
 from keelbolt.errors import KeelboltError, TaskNotAcceptingMessagesError, TaskNotFoundError, TaskTerminalStateError
 from keelbolt.protocol.types import Message, Part, Role
-from keelbolt.tasks.envelope import Envelope
 from keelbolt.storage import Claim, Kernel, QueueTopic, new_id
+from keelbolt.tasks.envelope import Envelope
 from keelbolt.tasks.manager import TaskManager
 from keelbolt.turns.durable.families import WAKES
 from keelbolt.turns.durable.gate_records import StoredGate

@@ -84,7 +84,7 @@ def test_processes_at_once_on_one_thread(lasting_url: str, processes: int) -> No
     """Three processes with eight turns each at once: all of them commit."""
     command = [sys.executable, str(WRITERS), "crowd", lasting_url]
     running = [
-        subprocess.Popen([*command, f"p{number}-", "8"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
+        subprocess.Popen([*command, f"p{number}-", "8"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for number in range(processes)
     ]
     for each in running:
