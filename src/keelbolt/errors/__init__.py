@@ -96,6 +96,7 @@
     │   ├── TurnGateAborted          the gate or its turn was aborted
     │   ├── InvalidToolArgs          arguments that don't fit the tool's schema
     │   ├── ToolDownstreamError      the tool raised
+    │   ├── ModelError               the model's provider failed or refused the request
     │   ├── ToolAlreadyRegistered    a tool of this name is registered
     │   ├── NotASpoolReader          it has not the methods of one
     │   ├── NotAMediaReader          it has not the methods of one

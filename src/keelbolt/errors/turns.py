@@ -320,6 +320,13 @@ class ToolDownstreamError(TurnError):
     code = "E_TOOL_DOWNSTREAM_ERROR"
 
 
+class ModelError(TurnError):
+    """The model's provider could not be reached, refused the request, or broke off its answer."""
+
+    code = "E_MODEL"
+    status = 502
+
+
 class ToolAlreadyRegistered(TurnError):
     """A tool of this name is registered; pass overwrite=True, or name it differently."""
 
