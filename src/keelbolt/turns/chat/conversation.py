@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from itertools import count
 
@@ -14,17 +14,23 @@ UNFINISHED = "This call was not finished: its turn ended before."
 Texts = Mapping[int, str]
 
 
-def conversation(messages: Iterable[Message], calls: Iterable[ToolCall], texts: Texts) -> list[ChatMessage]:
+def conversation(
+    messages: Iterable[Message], calls: Iterable[ToolCall], texts: Texts, *, turn: str, asked: Collection[str]
+) -> list[ChatMessage]:
     """The entries in the order of their times; the calls of one generation follow its text in one entry.
 
-    ``texts`` has the results that are not plain text, by the identity of the call.
+    Those of this turn come last, also when other turns on the thread run at the same time: the model answers what this
+    turn was asked (``asked``: the ids of those messages). Unfinished calls of other turns are left out. ``texts`` has
+    the results that are not plain text, by the identity of the call.
     """
-    entries: list[tuple[tuple[datetime, int], Message | list[ToolCall]]]
-    entries = [((each.created_at, 0), each) for each in messages]
+    entries: list[tuple[tuple[bool, datetime, int], Message | list[ToolCall]]]
+    entries = [((each.id in asked or each.id.startswith(f"{turn}."), each.created_at, 0), each) for each in messages]
     groups: dict[str, list[ToolCall]] = {}
     for call in calls:
-        groups.setdefault(_generation(call.id), []).append(call)
-    entries += [((group[0].created_at, 1), group) for group in groups.values()]
+        own = call.id.startswith(f"{turn}.")
+        if own or call.is_complete:
+            groups.setdefault(_generation(call.id), []).append(call)
+    entries += [((name.startswith(f"{turn}."), group[0].created_at, 1), group) for name, group in groups.items()]
     numbers = count()
     found: list[ChatMessage] = []
     for _, entry in sorted(entries, key=lambda pair: pair[0]):

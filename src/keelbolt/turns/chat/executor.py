@@ -126,7 +126,8 @@ class _Chat:
     async def _request(self, ctx: DispatchContext) -> ModelRequest:
         system = "\n\n".join([str(ctx.system_prompt), *ctx.standing_instructions.texts()])
         texts = {id(call): await _spooled(call) for call in ctx.turn_tool_calls if _is_spooled(call)}
-        messages = conversation(ctx.turn_messages, ctx.turn_tool_calls, texts)
+        asked = [message.id for message in ctx.incoming]
+        messages = conversation(ctx.turn_messages, ctx.turn_tool_calls, texts, turn=ctx.turn_id, asked=asked)
         tools = [
             ToolSpec(tool.name, tool.description, tool.json_schema() or {"type": "object"})
             for tool in ctx.tools.visible()
