@@ -128,6 +128,6 @@ if __name__ == "__main__":
     last = int(sys.argv[3])
     with asyncio.Runner() as running:
         running.get_loop().set_task_factory(
-            lambda loop, coro, **more: asyncio.Task(Stepping(coro, last), loop=loop, **more)  # type: ignore[arg-type]
+            lambda loop, coro, **more: asyncio.Task(Stepping(coro, last), loop=loop, **more)
         )
         running.run(main(sys.argv[1], Path(sys.argv[2])))

@@ -38,14 +38,14 @@ def conversation(
             found.append(ChatMessage(entry.role, _said(entry)))
             continue
         ids = [f"call_{next(numbers)}" for _ in entry]
-        asked = tuple(
+        requests = tuple(
             CallRequest(call.tool, json.dumps(call.args, ensure_ascii=False), name)
             for call, name in zip(entry, ids, strict=True)
         )
         if found and found[-1].role == "assistant" and not found[-1].calls:
-            found[-1] = ChatMessage("assistant", found[-1].text, asked)
+            found[-1] = ChatMessage("assistant", found[-1].text, requests)
         else:
-            found.append(ChatMessage("assistant", "", asked))
+            found.append(ChatMessage("assistant", "", requests))
         for call, name in zip(entry, ids, strict=True):
             failed = call.is_error or not call.is_complete
             found.append(ChatMessage("tool", _result(call, texts), call_id=name, is_error=failed))
