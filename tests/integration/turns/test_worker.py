@@ -17,6 +17,7 @@ from keelbolt.turns import (
     DispatchContext,
     DurableStorage,
     ExecutorHelpers,
+    Media,
     Tool,
     durable_storage,
     hydrate,
@@ -24,6 +25,7 @@ from keelbolt.turns import (
     turn_worker,
 )
 from keelbolt.turns.answers import GateAnswer, read_gate_answer
+from keelbolt.turns.memory_bytes import InMemoryMediaReader
 from keelbolt.turns.relay import METADATA
 from keelbolt.turns.runner import TurnRunner
 from keelbolt.turns.waking import wake_task
@@ -403,3 +405,25 @@ async def test_a_slow_plain_tool_keeps_the_lease(stage: Stage) -> None:
     one = await agent(stage, execute, settings={"lease_seconds": 1.0, "heartbeat_seconds": 0.3})
     task = await one.say()
     assert (task.status.state, calls) == (TaskState.completed, [1])
+
+
+async def test_attachments_of_the_agent_are_artifacts(memory: Stage) -> None:
+    """Small ones have their bytes, large ones the path of a file of the task."""
+    large = b"x" * 300_000
+
+    async def execute(ctx: DispatchContext, _helpers: Any) -> None:
+        media = [
+            Media.tool_generated(kind="image", mime_type="image/png", filename=name, reader=InMemoryMediaReader(data))
+            for name, data in (("small.png", b"png"), ("large.png", large))
+        ]
+        await ctx.store_message(stored("m", "look", role="assistant", attachments=media))
+        ctx.ack()
+
+    one = await agent(memory, execute)
+    task = await one.say()
+    text, small, big = task.artifacts
+    assert text.parts[0].text == "look"
+    part = small.parts[0]
+    assert (part.raw, part.media_type, part.filename) == (b"png", "image/png", "small.png")
+    assert big.parts[0].url
+    assert (big.metadata or {})[METADATA]["kind"] == "media"
