@@ -3,8 +3,8 @@
     python examples/turns_agent.py            # a conversation; the process that asked is gone when the answer comes
     keelbolt serve examples.turns_agent:clerk # the same clerk for everybody: try "order 3 kettles"
 
-Read it from the bottom up if you like to see first what it does. A real agent has a model where this one has `model`,
-a function that says what a model would say; nothing else would change.
+The executor is written by hand on the contract of turns. `examples/shop_agent.py` uses the ready one, and is shorter.
+A real agent has a model where this one has `model`, a function that says what a model would say.
 """
 
 from __future__ import annotations
@@ -122,12 +122,12 @@ async def execute(ctx: DispatchContext, helpers: ExecutorHelpers) -> None:
 
     So there is always a stored intent before anything happens in the world: a process that dies comes back to it.
     """
-    ours = [call for call in ctx.turn_tool_calls if call.id.startswith(ctx.turn_id)]
+    ours = list(ctx.own_tool_calls)
     pending = next((call for call in ours if not call.is_complete), None)
     if pending is not None:
         await use(ctx, helpers, pending)
         return
-    said = next(str(message.content) for message in reversed(list(ctx.turn_messages)) if message.role == "user")
+    said = str(ctx.incoming[-1].content)
     decided = model(said, ours, list(ctx.turn_memories))
     now = datetime.now(UTC)
     name = f"{ctx.turn_id}.{ctx.iteration}"  # the same, should this iteration be repeated
@@ -194,7 +194,7 @@ async def say(url: str, text: str, task: Task | None = None) -> Task:
     print(f"you:   {text}")
     asked = task.status.message
     answer = [part.text for artifact in task.artifacts if artifact.name == "message" for part in artifact.parts]
-    words = asked.text if asked is not None else "".join(text or "" for text in answer).strip()
+    words = asked.text.splitlines()[0] if asked is not None else "".join(text or "" for text in answer).strip()
     print(f"clerk: {words}   [{task.status.state.name}]")
     return task
 

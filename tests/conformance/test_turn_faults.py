@@ -85,7 +85,7 @@ async def test_noop_storage_keeps_nothing_and_says_so() -> None:
     report = await validate(noop_storage)
     assert "what_is_stored_is_fetched" in {finding.law.name for finding in report.failed}
     assert "a_runner_takes_them" in {finding.law.name for finding in report.passed}
-    assert {finding.law.needs for finding in report.skipped} == {"persistent", "unit_of_work", "group"}
+    assert {finding.law.needs for finding in report.skipped} == {"persistent", "unit_of_work", "group", "gates"}
 
 
 def test_as_a_command(monkeypatch: pytest.MonkeyPatch) -> None:

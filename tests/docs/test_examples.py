@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -87,3 +88,18 @@ def test_the_penguiflow_program_goes_on_after_a_kill() -> None:
         "the planner's answer: shipped",
         "pauses that wait: 0",
     ]
+
+
+def test_the_shop_pays_when_it_may() -> None:
+    """The ready executor: a price, a question, a payment; and a question that is answered with no."""
+    command = [sys.executable, "examples/shop_agent.py"]
+    environment = {name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"}
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.findall(r"^clerk: (.*)$", ran.stdout, re.MULTILINE) == [
+        'May I pay 30 EUR for the kettle? Reply "yes" or "no".   [input_required]',
+        "The kettle is yours.   [completed]",
+        'May I pay 45 EUR for the teapot? Reply "yes" or "no".   [input_required]',
+        "I did not pay for the teapot.   [completed]",
+    ]
+    assert ran.stdout.splitlines()[-1] == "the bank has paid 30 EUR in 1 payment"

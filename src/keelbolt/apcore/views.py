@@ -22,7 +22,7 @@ from pydantic import BaseModel
 
 from keelbolt.apcore.library import BuiltinModuleLookup, ModuleError, StreamingModule
 from keelbolt.apcore.running import running_var
-from keelbolt.apcore.threads import in_thread
+from keelbolt.tasks.threads import in_thread
 
 LOOKS_AT = "_registry"  # apcore has no public name for where its step looks modules up
 

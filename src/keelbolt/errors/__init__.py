@@ -95,9 +95,11 @@
     │   ├── TokenizableEvaluatorInvalid  text that is not text
     │   ├── InvalidTurnGateResolution  a value that does not fit the gate's schema; it stays open
     │   ├── TurnGateTimeout          nobody settled the gate in time
+    │   ├── TurnGateRejected         the request at a gate was declined
     │   ├── TurnGateAborted          the gate or its turn was aborted
     │   ├── InvalidToolArgs          arguments that don't fit the tool's schema
     │   ├── ToolDownstreamError      the tool raised
+    │   ├── ModelError               the model's provider failed or refused the request
     │   ├── ToolAlreadyRegistered    a tool of this name is registered
     │   ├── NotASpoolReader          it has not the methods of one
     │   ├── NotAMediaReader          it has not the methods of one

@@ -290,6 +290,13 @@ class TurnGateTimeout(TurnError):
     status = 408
 
 
+class TurnGateRejected(TurnError):
+    """The request at the gate was declined."""
+
+    code = "E_TURN_GATE_REJECTED"
+    status = 403
+
+
 class TurnGateAborted(TurnError):
     """The gate was aborted, or the turn that waited at it."""
 
@@ -311,6 +318,13 @@ class ToolDownstreamError(TurnError):
     """The tool raised."""
 
     code = "E_TOOL_DOWNSTREAM_ERROR"
+
+
+class ModelError(TurnError):
+    """The model's provider could not be reached, refused the request, or broke off its answer."""
+
+    code = "E_MODEL"
+    status = 502
 
 
 class ToolAlreadyRegistered(TurnError):

@@ -207,6 +207,11 @@ class TaskContext:
         return self._turn.number
 
     @property
+    def sent_while_working(self) -> bool:
+        """Whether the message was sent while the turn before it ran: it can't be the answer to that turn's question."""
+        return self._turn.waited
+
+    @property
     def turn_ended(self) -> bool:
         return self._run.ended
 

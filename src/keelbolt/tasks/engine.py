@@ -23,7 +23,7 @@ from keelbolt.tasks.settings import TaskSettings
 from keelbolt.tasks.storage import KernelStorage, Storage, storage_of
 from keelbolt.tasks.store import TaskStore
 from keelbolt.tasks.sweep import Sweeper
-from keelbolt.tasks.worker import AnyWorker, handler_of
+from keelbolt.tasks.worker import AnyWorker, Worker, handler_of
 
 
 class TaskEngine:
@@ -72,6 +72,8 @@ class TaskEngine:
             self.tasks = TaskManager(self.store, self.events, settings=self.settings, runner=self.runner)
         else:
             self.tasks = MirrorManager(mirror, self.events, settings=self.settings, runner=self.runner)
+        if isinstance(worker, Worker):
+            worker.attach(self.tasks)
         self._owned: list[AbstractAsyncContextManager[Any]] = []  # opened and closed with the engine
         self._opened = AsyncExitStack()
         self.retention = retention

@@ -33,10 +33,11 @@ class Turn:
     request: dict[str, Any] = field(default_factory=dict)
     principal: dict[str, Any] = field(default_factory=dict)
     asked: str | None = None  # the step in doubt that the client is asked about
+    waited: bool = False  # the message was sent while the turn before it ran
 
     def json(self) -> dict[str, Any]:
         body: dict[str, Any] = {"number": self.number, "messageId": self.message_id}
-        for name in ("accepts", "request", "principal", "asked"):
+        for name in ("accepts", "request", "principal", "asked", "waited"):
             if value := getattr(self, name):
                 body[name] = value
         return body
@@ -50,6 +51,7 @@ class Turn:
             body.get("request", {}),
             body.get("principal", {}),
             body.get("asked"),
+            body.get("waited", False),
         )
 
 

@@ -286,6 +286,7 @@ class Run:
             body.get("accepts", []),
             body.get("request", {}),
             body.get("principal", {}),
+            waited=True,
         )
         words: list[Note] = [] if said is None else [MessageNote(said)]
         notes = [*before, *words, *messages, self.runner.attempt_note(turn.number, self.journal.claim, seq)]

@@ -12,6 +12,7 @@ from keelbolt.errors import InvalidValue
 
 if TYPE_CHECKING:
     from keelbolt.tasks.context import TaskContext
+    from keelbolt.tasks.manager import TaskManager
 
 
 class Worker(ABC):
@@ -28,6 +29,9 @@ class Worker(ABC):
     @abstractmethod
     async def handle(self, ctx: TaskContext) -> None:
         """Do the work, and end the turn: ctx.complete, respond, fail, reject, request_input, …"""
+
+    def attach(self, tasks: TaskManager) -> None:  # noqa: B027 - most workers need no manager
+        """Called once, before the engine starts, with the manager of the worker's tasks."""
 
 
 Handler: TypeAlias = "Callable[[TaskContext], Awaitable[None]]"

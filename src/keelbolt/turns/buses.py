@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
-from keelbolt.turns.events import FUNCTIONAL, OBSERVED, TurnWarning, now
+from keelbolt.turns.events import EVENTS, TurnWarning, now
+from keelbolt.turns.names import suggestion
 
 Listener: TypeAlias = Callable[[Any], Any]
 
@@ -22,17 +24,15 @@ _log = logging.getLogger(__name__)
 class Bus:
     """Listeners by the names of events."""
 
-    __slots__ = ("_listeners", "_names", "_what")
+    __slots__ = ("_listeners",)
 
-    def __init__(self, names: frozenset[str], what: str) -> None:
-        self._names = names
-        self._what = what
+    def __init__(self) -> None:
         self._listeners: dict[str, list[tuple[Listener, bool]]] = {}
 
     def add(self, name: str, listener: Listener, *, once: bool = False) -> Callable[[], None]:
         """Tell it about these events; answers how to stop that."""
-        if name not in self._names:
-            raise ValueError(f"{self._what} has no event {name!r}; it has {', '.join(sorted(self._names))}")
+        if name not in EVENTS:
+            raise ValueError(f"there is no event {name!r}{suggestion(name, EVENTS)}")
         if not callable(listener):
             raise TypeError(f"a listener is a function of one argument, not {type(listener).__name__}")
         entry = (listener, once)
@@ -61,27 +61,30 @@ class Bus:
 class Emitter:
     """Tells the listeners of one turn, and knows which of them still work."""
 
-    __slots__ = ("_functional", "_hooks", "_observed", "_timeout", "_working")
+    __slots__ = ("_bus", "_hooks", "_loop", "_thread", "_timeout", "_working")
 
     def __init__(
         self,
-        functional: Bus | None = None,
-        observed: Bus | None = None,
+        bus: Bus | None = None,
         *,
         hooks: Mapping[str, Listener] | None = None,
         timeout_seconds: float | None = None,
     ) -> None:
-        self._functional = functional or Bus(FUNCTIONAL, "the functional bus")
-        self._observed = observed or Bus(OBSERVED, "the observability bus")
+        self._bus = bus or Bus()
         self._hooks = hooks or {}
         self._timeout = timeout_seconds
         self._working: set[asyncio.Task[None]] = set()
+        self._thread = threading.get_ident()
+        self._loop = _running_loop()
 
     def emit(self, name: str, payload: Any) -> None:
-        """Tell everybody who listens to this."""
+        """Call the listeners of this event, on the event loop of the turn: plain tools emit from other threads."""
+        if self._loop is not None and threading.get_ident() != self._thread:
+            self._loop.call_soon_threadsafe(self.emit, name, payload)
+            return
         if name in self._hooks:
             self._tell(name, self._hooks[name], payload)
-        for listener in (self._functional if name in FUNCTIONAL else self._observed).take(name):
+        for listener in self._bus.take(name):
             self._tell(name, listener, payload)
 
     def warn(self, kind: str, message: str) -> None:
@@ -112,6 +115,13 @@ class Emitter:
             task = asyncio.ensure_future(_finish(name, answer))
             self._working.add(task)
             task.add_done_callback(self._working.discard)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 async def _finish(name: str, answer: Awaitable[Any]) -> None:

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from keelbolt.errors import InvalidInitialRegistryValue, InvalidTurnContext
+from keelbolt.errors import InvalidInitialRegistryValue, InvalidTurnContext, TurnError
 from keelbolt.storage.ids import new_id
 from keelbolt.turns.abort import AbortController, AbortSignal
 from keelbolt.turns.buses import Emitter
+from keelbolt.turns.eager import Started
 from keelbolt.turns.events import Kind, Op
 from keelbolt.turns.gates import GateStore, TurnGate, pass_gate, question
 from keelbolt.turns.holdings import Holdings, Write
-from keelbolt.turns.primitives import Tokenizable, ToolCall
+from keelbolt.turns.primitives import Message, Tokenizable, ToolCall
 from keelbolt.turns.progress import ProgressStore
 from keelbolt.turns.registry import Registry
 from keelbolt.turns.surface import Surface
 from keelbolt.turns.tool_registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from keelbolt.turns.durable.scope import Scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnInput:
     """What a turn begins with. It has no history and no user: hydrate the one, and put the other into the stash.
 
-    A turn that is given a ``turn_id`` can be begun again under it: with a ``progress_store`` it goes on after the last
-    iteration that was stored.
+    ``incoming`` are the messages that the turn answers: they are stored before the input pipeline runs, and
+    ``ctx.incoming`` has them. ``scope`` says whose turn it is (a `Scope`, or a dict with tenant and thread); it stands
+    in the stash under "scope". A turn that is given a ``turn_id`` can be begun again under it: with a
+    ``progress_store`` it goes on after the last iteration that was stored.
     """
 
     system_prompt: str | Tokenizable
@@ -35,6 +42,8 @@ class TurnInput:
     stash: Mapping[str, Any] | None = None
     abort_controller: AbortController | None = None
     turn_id: str | None = None
+    incoming: Sequence[Message] = ()
+    scope: Scope | Mapping[str, str] | None = None
 
 
 class TurnContext(Surface):
@@ -46,9 +55,11 @@ class TurnContext(Surface):
     __slots__ = (
         "_callbacks",
         "_gates",
+        "_making",
         "_opened",
         "_stage",
         "id",
+        "incoming",
         "iterations_done",
         "progress",
         "stash",
@@ -73,8 +84,9 @@ class TurnContext(Surface):
         self._stage = "turn"
         self._opened: Counter[str] = Counter()  # gates without an id, by what they ask
         self.system_prompt = _prompt(turn_input.system_prompt)
-        self.holdings = Holdings(instructions=_instructions(turn_input.standing_instructions))
-        self.stash = _stash(turn_input.stash)
+        self.holdings = Holdings(instructions=_instructions(turn_input.standing_instructions), turn_id=self.id)
+        self.stash = _stash(turn_input.stash, turn_input.scope)
+        self.incoming = _incoming(turn_input.incoming)
         self.tools = tools
         controller = turn_input.abort_controller
         if controller is not None and not isinstance(controller, AbortController):
@@ -83,6 +95,7 @@ class TurnContext(Surface):
         self._callbacks = callbacks
         self._emitter = emitter
         self._gates = gate_store
+        self._making: dict[asyncio.Future[Any], str] = {}  # writes under way that were not awaited yet
         self.progress = progress_store if turn_input.turn_id is not None else None
 
     @property
@@ -120,11 +133,42 @@ class TurnContext(Surface):
         return await self._call(write.callback, write.value)
 
     def _write(self, op: Op, kind: Kind, value: Any) -> Coroutine[Any, Any, Any]:
-        return self._call(f"{op}_{kind}_callback", value)
+        """Call storage now. Writes that are not awaited are finished before the next stage of the turn."""
+        answer = self._callbacks[f"{op}_{kind}_callback"](self, value)
+        if not inspect.isawaitable(answer):
+            return Started(lambda: _given(answer))
+        making = asyncio.ensure_future(answer)
+        self._making[making] = f"{op} {kind}"
+        making.add_done_callback(self._made)
+
+        async def finish() -> Any:
+            self._making.pop(making, None)  # the caller gets the error
+            return await making
+
+        return Started(finish)
+
+    def _made(self, making: asyncio.Future[Any]) -> None:
+        if making in self._making and not making.cancelled() and making.exception() is None:
+            del self._making[making]
+
+    async def finish_writes(self) -> None:
+        """Wait for the writes that were not awaited; raises the first error among them."""
+        while self._making:
+            making, name = next(iter(self._making.items()))
+            try:
+                await asyncio.wait({making})
+            finally:
+                self._making.pop(making, None)
+            if (error := making.exception()) is not None:
+                raise TurnError(f"{name}, which was not awaited, failed: {error}", cause=error)
 
     async def _call(self, callback: str, *arguments: Any) -> Any:
         answer = self._callbacks[callback](self, *arguments)
         return await answer if inspect.isawaitable(answer) else answer
+
+
+async def _given(answer: Any) -> Any:
+    return answer
 
 
 def _turn_id(value: object) -> str:
@@ -151,8 +195,18 @@ def _instructions(value: object) -> list[str | Tokenizable]:
     return found
 
 
-def _stash(value: Any) -> Registry:
+def _incoming(value: object) -> tuple[Message, ...]:
+    if isinstance(value, Message):
+        return (value,)
+    found = tuple(value) if isinstance(value, Iterable) else (value,)
+    for each in found:
+        if not isinstance(each, Message):
+            raise InvalidTurnContext(f"incoming is a list of Message, not of {type(each).__name__}")
+    return found
+
+
+def _stash(value: Any, scope: object = None) -> Registry:
     try:
-        return Registry(value)
+        return Registry(value if scope is None else {**(value or {}), "scope": scope})
     except InvalidInitialRegistryValue as wrong:
         raise InvalidTurnContext(f"stash: {wrong}") from wrong

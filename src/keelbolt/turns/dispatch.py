@@ -26,8 +26,6 @@ from keelbolt.turns.buses import Bus, Emitter, Listener
 from keelbolt.turns.context import TurnContext
 from keelbolt.turns.dispatch_context import DispatchContext, DispatchSeed, UnitOfWork
 from keelbolt.turns.events import (
-    FUNCTIONAL,
-    OBSERVED,
     DispatchEnd,
     DispatchStart,
     IterationEnd,
@@ -41,6 +39,9 @@ from keelbolt.turns.pipeline import Middleware, Pipeline
 from keelbolt.turns.queue import Persistence
 from keelbolt.turns.raw_dispatch import RawDispatch
 from keelbolt.turns.validate import executor_problems, option_problems, persistence_problems, pipeline_problems
+
+MAX_ITERATIONS = 100
+"""How many iterations a dispatch may have, unless ``max_iterations`` says otherwise."""
 
 Executor: TypeAlias = Callable[[DispatchContext, ExecutorHelpers], Any]
 
@@ -56,7 +57,7 @@ class DispatchRunner:
         dispatch_output_pipeline: Sequence[Middleware] = (),
         persistence: Persistence = "deferred",
         unit_of_work: UnitOfWork | None = None,
-        max_iterations: int | None = None,
+        max_iterations: int | None = MAX_ITERATIONS,
         check_artifact_ids: bool = False,
         listener_timeout_seconds: float | None = 30.0,
     ) -> None:
@@ -84,16 +85,15 @@ class DispatchRunner:
         self._max_iterations = max_iterations
         self._check_artifact_ids = check_artifact_ids
         self._timeout = listener_timeout_seconds
-        self._functional = Bus(FUNCTIONAL, "the functional bus")
-        self._observed = Bus(OBSERVED, "the observability bus")
+        self._bus = Bus()
 
     def on(self, name: str, listener: Listener) -> Callable[[], None]:
-        """Hear messages, thoughts and tool calls of dispatches that stand alone."""
-        return self._functional.add(name, listener)
+        """Call the listener at each event of this name of dispatches that stand alone."""
+        return self._bus.add(name, listener)
 
     def observe(self, name: str, listener: Listener) -> Callable[[], None]:
-        """Hear everything else of dispatches that stand alone."""
-        return self._observed.add(name, listener)
+        """The same as `on`: there is one bus."""
+        return self.on(name, listener)
 
     async def dispatch(
         self, *, source: TurnContext | None = None, raw: RawDispatch | None = None, emitter: Emitter | None = None
@@ -118,7 +118,7 @@ class DispatchRunner:
             raw.check()
         alone = emitter is None
         hooks = raw.hooks if raw is not None else None
-        told = emitter or Emitter(self._functional, self._observed, hooks=hooks, timeout_seconds=self._timeout)
+        told = emitter or Emitter(self._bus, hooks=hooks, timeout_seconds=self._timeout)
         seed = DispatchSeed(
             source=source,
             raw=raw,
@@ -192,9 +192,22 @@ class _Run:
                 return
             await self._passed(self.runner.output)
             await self._settle()
+            self._check_signal()
             ended = now()
             end = IterationEnd(**about, ended_at=ended, duration_ms=milliseconds(began, ended))
             self.emitter.emit("iteration_end", end)
+
+    def _check_signal(self) -> None:
+        """Warn once about an executor that seems to have forgotten to signal: nothing of this turn is unfinished."""
+        ctx = self.ctx
+        if self.started != 1 or ctx.aborted or ctx.is_signalled:
+            return
+        if all(call.is_complete for call in ctx.own_tool_calls):
+            self.emitter.warn(
+                "not_signalled",
+                "the first iteration ended without ctx.ack() or ctx.nack() and left no pending tool call; "
+                "the executor is called again, until max_iterations. Call ctx.ack() when the turn is done",
+            )
 
     async def _passed(self, pipeline: Pipeline) -> bool:
         """Run a pipeline; answers whether to go on after it."""

@@ -24,7 +24,7 @@ from keelbolt.turns.buses import Emitter
 from keelbolt.turns.context import TurnContext
 from keelbolt.turns.events import PAST, Kind, Op
 from keelbolt.turns.holdings import Write, checked_write
-from keelbolt.turns.primitives import Tokenizable, ToolCall
+from keelbolt.turns.primitives import Message, Tokenizable, ToolCall
 from keelbolt.turns.progress import Progress
 from keelbolt.turns.queue import Destination, Persistence, WriteQueue
 from keelbolt.turns.raw_dispatch import RawDispatch
@@ -112,6 +112,11 @@ class DispatchContext(Surface):
     def turn_id(self) -> str:
         """The id of the turn; of the dispatch itself, if it stands alone."""
         return self._source.id if self._source is not None else self.dispatch_id
+
+    @property
+    def incoming(self) -> tuple[Message, ...]:
+        """The messages that this turn answers; empty where the turn was not given any."""
+        return self._source.incoming if self._source is not None else ()
 
     def tool_call_count(self, checksum: str) -> int:
         """How many calls of this checksum there are: the same tool with the same arguments."""

@@ -31,14 +31,14 @@ class Done(Coroutine[Any, Any, None]):
         yield from ()
 
 
-class Started(Coroutine[Any, Any, None]):
+class Started(Coroutine[Any, Any, Any]):
     """What a call answers when the rest is waited for, here or later by whoever keeps track of it."""
 
     __slots__ = ("_finish", "_running")
 
-    def __init__(self, finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, finish: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._finish = finish
-        self._running: Coroutine[Any, Any, None] | None = None
+        self._running: Coroutine[Any, Any, Any] | None = None
 
     def send(self, value: Any, /) -> Any:
         if self._running is None:
@@ -54,5 +54,5 @@ class Started(Coroutine[Any, Any, None]):
         if self._running is not None:
             self._running.close()
 
-    def __await__(self) -> Generator[Any, Any, None]:
-        yield from self._finish().__await__()
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return (yield from self._finish().__await__())

@@ -41,6 +41,7 @@ OBSERVED = WRITTEN | {
     "warning",
     "error",
 }
+EVENTS = FUNCTIONAL | OBSERVED
 
 
 def now() -> datetime:

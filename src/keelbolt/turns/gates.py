@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from keelbolt.errors import (
     InvalidInitialTurnGateValue,
     InvalidTurnGateResolution,
-    TurnError,
     TurnGateAborted,
+    TurnGateRejected,
     TurnGateTimeout,
 )
 from keelbolt.storage.ids import new_id
@@ -129,8 +129,8 @@ class TurnGate:
             raise InvalidTurnGateResolution(f"gate {self.id}: {wrong}; the gate stays open") from wrong
 
     def reject(self, error: BaseException | str) -> None:
-        """Let the turn go on with this error, raised where it waits."""
-        known = error if isinstance(error, BaseException) else TurnError(str(error))
+        """Let the turn go on with this error, raised where it waits; words are raised as TurnGateRejected."""
+        known = error if isinstance(error, BaseException) else TurnGateRejected(str(error))
         self.settle(Settlement("rejected", error=known))
 
     def abort(self, reason: object = None) -> None:

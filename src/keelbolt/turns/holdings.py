@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from keelbolt.errors import ArtifactIdCollision, InvalidInitialValue
-from keelbolt.turns.codec.kinds import PLURALS, TYPES
+from keelbolt.turns.codec.kinds import PER_TURN, PLURALS, TYPES
 from keelbolt.turns.events import Kind, Op
 from keelbolt.turns.primitives import Memory, Message, Retrievable, SpooledArtifact, Thought, Tokenizable, ToolCall
 from keelbolt.turns.sets import InstructionSet, PrimitiveSet
@@ -41,7 +41,7 @@ def checked_write(op: Op, kind: Kind, value: Any) -> Write:
     if kind == "standing_instruction":
         if not isinstance(value, str | Tokenizable) or not value:
             raise InvalidInitialValue(f"{called} takes a non-empty str or Tokenizable, not {value!r}")
-        return Write(op, kind, value.copy() if isinstance(value, Tokenizable) else Tokenizable(value))
+        return Write(op, kind, value.copy() if isinstance(value, Tokenizable) else value)
     if op == "delete":
         if not isinstance(value, str) or not value:
             raise InvalidInitialValue(f"{called} takes the id of what is deleted, not {type(value).__name__}")
@@ -53,7 +53,7 @@ def checked_write(op: Op, kind: Kind, value: Any) -> Write:
 class Holdings:
     """Messages, memories, thoughts, tool calls, retrievables and standing instructions."""
 
-    __slots__ = ("instructions", "memories", "messages", "retrievables", "thoughts", "tool_calls")
+    __slots__ = ("_own", "instructions", "memories", "messages", "retrievables", "thoughts", "tool_calls", "turn_id")
 
     def __init__(
         self,
@@ -64,7 +64,10 @@ class Holdings:
         tool_calls: Iterable[ToolCall] = (),
         retrievables: Iterable[Retrievable] = (),
         instructions: Iterable[str | Tokenizable] = (),
+        turn_id: str | None = None,
     ) -> None:
+        self.turn_id = turn_id
+        self._own: dict[int, Any] = {}  # calls and thoughts that were written in this run, by identity
         self.messages = PrimitiveSet(messages)
         self.memories = PrimitiveSet(memories)
         self.thoughts = PrimitiveSet(thoughts)
@@ -74,14 +77,24 @@ class Holdings:
 
     def copy(self) -> Holdings:
         """Sets of their own, with the same primitives; instructions, whose text can be changed, are copied."""
-        return Holdings(
+        copied = Holdings(
             messages=self.messages,
             memories=self.memories,
             thoughts=self.thoughts,
             tool_calls=self.tool_calls,
             retrievables=self.retrievables,
             instructions=self.instructions,
+            turn_id=self.turn_id,
         )
+        copied._own = dict(self._own)
+        return copied
+
+    def own_tool_calls(self) -> PrimitiveSet[ToolCall]:
+        """The calls of this very turn."""
+        return PrimitiveSet(call for call in self.tool_calls if self._is_own(call))
+
+    def _is_own(self, value: Any) -> bool:
+        return id(value) in self._own or (self.turn_id is not None and value.turn_id == self.turn_id)
 
     def apply(self, write: Write) -> None:
         """Let the sets show this write."""
@@ -89,19 +102,42 @@ class Holdings:
             change = {"store": self.instructions.add, "mutate": self.instructions.replace}
             change.get(write.op, self.instructions.discard)(write.value)
             return
-        held = self._set(write.kind)
-        if write.op == "store":
-            held.add(write.value)
-        elif write.op == "mutate":
-            held.replace_by_id(write.value)
-        elif write.op == "delete":
-            held.remove_by_id(write.value)
-        else:
+        if write.op == "replace":
             ids, replacements = write.value
             for one in ids:
-                held.remove_by_id(one)
+                self._apply("delete", write.kind, one)
             for call in replacements:
-                held.add(call)
+                self._apply("store", write.kind, call)
+        else:
+            self._apply(write.op, write.kind, write.value)
+
+    def _apply(self, op: Op, kind: Kind, value: Any) -> None:
+        """Show it as storage will: a value that is stored again, after a crash for example, is there once."""
+        held = self._set(kind)
+        known = value if op == "delete" else value.id
+        found = self._found(held, kind, known, stored=op == "store")
+        if op == "delete":
+            if found is not None:
+                held.discard(found)
+            return
+        if kind in PER_TURN:
+            self._own[id(value)] = value
+        if found is None:
+            held.add(value)
+        elif kind in PER_TURN:
+            held.put_in_place(found, value)
+        else:
+            held.replace_by_id(value)
+
+    def _found(self, held: PrimitiveSet[Any], kind: Kind, known: str, *, stored: bool) -> Any:
+        """The primitive that a write to this id changes: of calls and thoughts this turn's own, else the last one."""
+        named = [item for item in held if item.id == known]
+        if kind not in PER_TURN:
+            return named[0] if named else None
+        own = [item for item in named if self._is_own(item)]
+        if own or stored:
+            return own[-1] if own else None
+        return named[-1] if named else None
 
     def check_artifact_ids(self, write: Write) -> None:
         """Refuse an artifact whose id another kind has: tools that read artifacts by id could not tell them apart."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from keelbolt.errors import InvalidValue
 from keelbolt.turns.codec.kinds import PLURALS
 from keelbolt.turns.context import TurnContext
+from keelbolt.turns.names import suggestion
 from keelbolt.turns.pipeline import Middleware, Next
 from keelbolt.turns.primitives import Tokenizable
 from keelbolt.turns.windows import EVERYTHING, Limit, asking, check_limit
@@ -41,7 +42,7 @@ def _wanted(names: Sequence[str], limits: dict[str, Limit]) -> dict[str, Limit |
         raise InvalidValue(f"hydrate needs to know what: {', '.join(_NAMES)}")
     for name in wanted:
         if name not in _NAMES:
-            raise InvalidValue(f"hydrate knows {', '.join(_NAMES)}, but not {name!r}")
+            raise InvalidValue(f"hydrate does not know {name!r}{suggestion(name, _NAMES)}")
     if wanted.get("tools") is not None:
         raise InvalidValue("tools are fetched without a limit")
     return wanted

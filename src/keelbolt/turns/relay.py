@@ -1,8 +1,8 @@
 """Shows the clients of a task what a turn reports: messages and thoughts as they grow, tool calls as they are known.
 
-Each is an artifact of the task. Its metadata says under ``keelbolt.turns`` of what ``kind`` it is (message, thought,
-tool_call), its ``id`` in the turn, and whether it was ``discarded``: an interrupted iteration reported it, and the one
-that repeats it did not.
+Each is an artifact of the task, and so is each attachment of an assistant's message. Its metadata says under
+``keelbolt.turns`` of what ``kind`` it is (message, thought, tool_call, media), its ``id`` in the turn, and whether it
+was ``discarded``: an interrupted iteration reported it, and the one that repeats it did not.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from pydantic_core import to_jsonable_python
 from keelbolt.tasks import TaskContext
 from keelbolt.turns.buses import Listener
 from keelbolt.turns.events import TextReport, ToolCallReport
-from keelbolt.turns.primitives import Message, Tokenizable
+from keelbolt.turns.primitives import Media, Message, Tokenizable
 
 METADATA = "keelbolt.turns"
 SHOWN = ("message", "thought", "tool_call")
+INLINE_BYTES = 256 * 1024  # larger attachments are files of the task
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class _Chunk:
     last: bool = False
     append: bool = False
     discarded: bool = False
+    media: Media | None = None
 
 
 class Relay:
@@ -72,8 +74,13 @@ class Relay:
             if artifact.startswith(prefix) and artifact not in kept and not finished
         }
         for message in stored:
-            if not shown.get(self._artifact("message", message.id), False):
+            if message.attachments or not shown.get(self._artifact("message", message.id), False):
                 self._stored(message)
+
+    def resume(self, task: TaskContext) -> None:
+        """Go on in the next turn of the task, after `close` without an end."""
+        self._task = task
+        self._closed = False
 
     async def pump(self) -> None:
         """Show everything, until it is closed and all is shown."""
@@ -110,10 +117,16 @@ class Relay:
         self._put(_Chunk("tool_call", report.id, data=data, name=name, last=report.is_complete))
 
     def _stored(self, message: Message) -> None:
-        """A message of the agent that nobody reported while it grew."""
+        """A message of the agent that was not reported while it grew, and the attachments of any."""
         known = self._artifact("message", message.id) in self._begun
-        if message.role == "assistant" and message.content is not None and not known:
+        if message.role != "assistant":
+            return
+        if message.content is not None and not known:
             self._put(_Chunk("message", message.id, str(message.content), last=True))
+        for number, media in enumerate(message.attachments):
+            name = f"{message.id}-{number}"
+            if not self._task.artifact_ids.get(self._artifact("media", name), False):
+                self._put(_Chunk("media", name, name=media.filename, last=True, media=media))
 
     def _put(self, chunk: _Chunk) -> None:
         self._begun.add(self._artifact(chunk.kind, chunk.id))
@@ -138,6 +151,9 @@ class Relay:
         about: dict[str, Any] = {"kind": chunk.kind, "id": chunk.id}
         if chunk.discarded:
             about["discarded"] = True
+        if chunk.media is not None:
+            await self._show_media(artifact, chunk.media, about)
+            return
         await self._task.emit_artifact(
             artifact_id=artifact,
             text=chunk.text if chunk.data is None else None,
@@ -146,6 +162,24 @@ class Relay:
             metadata=None if chunk.append else {METADATA: about},
             append=chunk.append,
             last_chunk=chunk.last,
+        )
+
+    async def _show_media(self, artifact: str, media: Media, about: dict[str, Any]) -> None:
+        """The bytes as a part of the artifact; more than a chunk may have are a file of the task, shown by its path."""
+        length = await media.byte_length()
+        if length is not None and length <= INLINE_BYTES:
+            content: dict[str, Any] = {"file_bytes": await media.as_bytes()}
+        else:
+            kept = await self._task.keep_file(media.stream(), media_type=media.mime_type, filename=media.filename)
+            content = {"file_url": kept.path}
+        await self._task.emit_artifact(
+            artifact_id=artifact,
+            media_type=media.mime_type,
+            filename=media.filename,
+            name=media.filename,
+            metadata={METADATA: about},
+            last_chunk=True,
+            **content,
         )
 
     def _artifact(self, kind: str, report_id: str) -> str:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import logging
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
-from keelbolt.errors import InputPipelineError, InvalidTurnRunnerConfig, OutputPipelineError, PipelineShortCircuited
+from keelbolt.errors import (
+    InputPipelineError,
+    InvalidTurnRunnerConfig,
+    OutputPipelineError,
+    PipelineShortCircuited,
+    TurnError,
+)
 from keelbolt.turns.buses import Bus, Emitter, Listener
 from keelbolt.turns.callbacks import CALLBACKS, SomeCallbacks, StorageCallbacks
 from keelbolt.turns.context import TurnContext, TurnInput
-from keelbolt.turns.dispatch import DispatchRunner, Executor
+from keelbolt.turns.dispatch import MAX_ITERATIONS, DispatchRunner, Executor
 from keelbolt.turns.dispatch_context import UnitOfWork
-from keelbolt.turns.events import FUNCTIONAL, OBSERVED, DispatchEnd, TurnEnd, TurnStart, milliseconds, now
+from keelbolt.turns.events import DispatchEnd, TurnEnd, TurnStart, milliseconds, now
 from keelbolt.turns.gates import GateStore
 from keelbolt.turns.pipeline import Middleware, Pipeline
 from keelbolt.turns.progress import ProgressStore
@@ -30,6 +39,8 @@ from keelbolt.turns.validate import (
     tool_problems,
     unknown_problems,
 )
+
+_log = logging.getLogger("keelbolt.turns")
 
 TurnStatus = Literal["ack", "nack", "aborted", "failed"]
 
@@ -111,35 +122,34 @@ class TurnRunner:
             dispatch_output_pipeline=given.get("dispatch_output_pipeline", ()),
             persistence=given.get("persistence", "deferred"),
             unit_of_work=given.get("unit_of_work"),
-            max_iterations=given.get("max_iterations"),
+            max_iterations=given.get("max_iterations", MAX_ITERATIONS),
             check_artifact_ids=given.get("check_artifact_ids", False),
         )
-        self._functional = Bus(FUNCTIONAL, "the functional bus")
-        self._observed = Bus(OBSERVED, "the observability bus")
+        self._bus = Bus()
 
     # ------------------------------------------------------------------------------------------------- listening
 
     def on(self, name: str, listener: Listener) -> Callable[[], None]:
-        """Hear ``message``, ``thought`` or ``tool_call``; answers how to stop."""
-        return self._functional.add(name, listener)
+        """Call the listener at each event of this name; returns the function that removes it."""
+        return self._bus.add(name, listener)
 
     def once(self, name: str, listener: Listener) -> Callable[[], None]:
-        """Hear it the next time only."""
-        return self._functional.add(name, listener, once=True)
+        """Call the listener at the next event of this name only."""
+        return self._bus.add(name, listener, once=True)
 
     def off(self, name: str, listener: Listener) -> None:
-        self._functional.remove(name, listener)
+        self._bus.remove(name, listener)
 
     def observe(self, name: str, listener: Listener) -> Callable[[], None]:
-        """Hear how turns go: ``turn_start``, ``iteration_end``, ``stored_message``, ``error``, …."""
-        return self._observed.add(name, listener)
+        """The same as `on`: there is one bus."""
+        return self.on(name, listener)
 
     def observe_once(self, name: str, listener: Listener) -> Callable[[], None]:
-        """Hear it the next time only."""
-        return self._observed.add(name, listener, once=True)
+        """The same as `once`."""
+        return self.once(name, listener)
 
     def unobserve(self, name: str, listener: Listener) -> None:
-        self._observed.remove(name, listener)
+        self.off(name, listener)
 
     # ---------------------------------------------------------------------------------------------------- running
 
@@ -158,7 +168,7 @@ class TurnRunner:
 
         ``before`` is middleware in front of the input pipeline, ``hooks`` are listeners: both of this turn alone.
         """
-        emitter = Emitter(self._functional, self._observed, hooks=hooks, timeout_seconds=self._timeout)
+        emitter = Emitter(self._bus, hooks=hooks, timeout_seconds=self._timeout)
         ctx = TurnContext(
             turn_input,
             callbacks=self._callbacks,
@@ -177,6 +187,8 @@ class TurnRunner:
                 ctx.progress.leave(ctx)
             ended = turn.end()
             await emitter.drain()
+        if turn.errors:
+            _log.error("turn %s failed: %s", ctx.id, explained(turn.errors[-1]))
         return TurnResult(
             turn_id=ctx.id,
             status=turn.status,
@@ -202,8 +214,9 @@ class _Turn:
     ended: bool = False  # in an earlier run: storage has all of its iterations
 
     async def run(self, before: Pipeline, after: Pipeline) -> None:
-        if not (await self._begun() and await self._passed(before, InputPipelineError)):
+        if not (await self._begun() and await self._received() and await self._passed(before, InputPipelineError)):
             return
+        self._show_incoming()
         if not self.ended:
             self.dispatched = await self.dispatcher.run(source=self.ctx, emitter=self.emitter)
         if self.dispatched is not None and self.dispatched.error is not None:
@@ -223,6 +236,25 @@ class _Turn:
         self.ctx.iterations_done, self.ended = found.iterations, found.ended
         return True
 
+    async def _received(self) -> bool:
+        """Store the messages that the turn answers. A repeat finds them stored, which is no error."""
+        if self.ctx.iterations_done or self.ended:
+            return True
+        try:
+            for message in self.ctx.incoming:
+                await self.ctx.store_message(message)
+        except Exception as error:  # noqa: BLE001 - emitted, as everything that goes wrong in a turn
+            self._fail(InputPipelineError(f"the incoming message could not be stored: {error}", cause=error))
+            return False
+        return True
+
+    def _show_incoming(self) -> None:
+        """A turn knows the messages that it answers, also without `hydrate`."""
+        known = {message.id for message in self.ctx.turn_messages}
+        for message in self.ctx.incoming:
+            if message.id not in known:
+                self.ctx.turn_messages.add(message)
+
     def _fail(self, error: BaseException) -> None:
         self.failed = True
         self.errors.append(error)
@@ -231,6 +263,10 @@ class _Turn:
     async def _passed(self, pipeline: Pipeline, kind: type[InputPipelineError | OutputPipelineError]) -> bool:
         """Run a pipeline of the turn; answers whether to go on after it."""
         passage = await pipeline.run(self.ctx)
+        try:
+            await self.ctx.finish_writes()
+        except TurnError as failed:
+            passage.error = passage.error or failed
         for warning in passage.warnings:
             self.emitter.warn("next_called_twice", warning)
         error: BaseException | None = None
@@ -257,6 +293,17 @@ class _Turn:
             "turn_end", TurnEnd(turn_id=self.ctx.id, started_at=self.started_at, ended_at=ended, duration_ms=span)
         )
         return ended
+
+
+def explained(error: BaseException) -> str:
+    """The error and its cause in one line, with the place in the code where the cause was raised."""
+    cause = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    frames = traceback.extract_tb(cause.__traceback__)
+    at = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    words = " ".join(str(error).split())
+    return f"{words} [{type(cause).__name__}{at}]"
 
 
 def _problems(config: dict[str, Any]) -> list[str]:

@@ -60,6 +60,10 @@ class PrimitiveSet(Generic[T]):
                 self.add(item)
         return taken
 
+    def put_in_place(self, old: T, new: T) -> None:
+        """Put a new object where this very one is."""
+        self._items = {_identity(item): item for item in (new if held is old else held for held in self)}
+
     def remove_by_id(self, id: str) -> T | None:  # noqa: A002
         """Take out the first one with this id; answers it."""
         found = self.get(id)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from keelbolt.turns.abort import AbortController, AbortSignal
 from keelbolt.turns.buses import Emitter
 from keelbolt.turns.events import Kind, Op, TextReport, ToolCallReport, ToolExecutionEnd, ToolExecutionStart
+from keelbolt.turns.fetched import fetched
 from keelbolt.turns.holdings import Holdings
 from keelbolt.turns.primitives import Memory, Message, Moment, Retrievable, Thought, Tokenizable, ToolCall
 from keelbolt.turns.readers import ByteSource, MediaReader, SpoolReader
@@ -30,31 +31,35 @@ class Reads(ABC):
     async def _call(self, callback: str, *arguments: Any) -> Any: ...
 
     async def fetch_memories(self) -> Sequence[Memory]:
-        found: Sequence[Memory] = await self._call("fetch_memories_callback")
+        found: Sequence[Memory] = fetched("fetch_memories_callback", await self._call("fetch_memories_callback"))
         return found
 
     async def fetch_messages(self) -> Sequence[Message]:
-        found: Sequence[Message] = await self._call("fetch_messages_callback")
+        found: Sequence[Message] = fetched("fetch_messages_callback", await self._call("fetch_messages_callback"))
         return found
 
     async def fetch_thoughts(self) -> Sequence[Thought]:
-        found: Sequence[Thought] = await self._call("fetch_thoughts_callback")
+        found: Sequence[Thought] = fetched("fetch_thoughts_callback", await self._call("fetch_thoughts_callback"))
         return found
 
     async def fetch_tool_calls(self) -> Sequence[ToolCall]:
-        found: Sequence[ToolCall] = await self._call("fetch_tool_calls_callback")
+        found: Sequence[ToolCall] = fetched("fetch_tool_calls_callback", await self._call("fetch_tool_calls_callback"))
         return found
 
     async def fetch_tools(self) -> Sequence[Tool]:
-        found: Sequence[Tool] = await self._call("fetch_tools_callback")
+        found: Sequence[Tool] = fetched("fetch_tools_callback", await self._call("fetch_tools_callback"))
         return found
 
     async def fetch_retrievables(self) -> Sequence[Retrievable]:
-        found: Sequence[Retrievable] = await self._call("fetch_retrievables_callback")
+        found: Sequence[Retrievable] = fetched(
+            "fetch_retrievables_callback", await self._call("fetch_retrievables_callback")
+        )
         return found
 
     async def refresh_standing_instructions(self) -> Sequence[str | Tokenizable]:
-        found: Sequence[str | Tokenizable] = await self._call("refresh_standing_instructions_callback")
+        found: Sequence[str | Tokenizable] = fetched(
+            "refresh_standing_instructions_callback", await self._call("refresh_standing_instructions_callback")
+        )
         return found
 
     async def store_media_bytes(self, id: str, data: ByteSource) -> MediaReader:  # noqa: A002
@@ -186,6 +191,11 @@ class Surface(Reads, Writes):
     @property
     def turn_tool_calls(self) -> PrimitiveSet[ToolCall]:
         return self.holdings.tool_calls
+
+    @property
+    def own_tool_calls(self) -> PrimitiveSet[ToolCall]:
+        """The calls of this very turn among `turn_tool_calls`: earlier turns may have calls with the same ids."""
+        return self.holdings.own_tool_calls()
 
     @property
     def turn_retrievables(self) -> PrimitiveSet[Retrievable]:

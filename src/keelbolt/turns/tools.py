@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from keelbolt.errors import InvalidInitialToolValue, InvalidToolArgs, ToolDownstreamError
+from keelbolt.errors import InvalidInitialToolValue, InvalidToolArgs, ToolDownstreamError, TurnError
+from keelbolt.tasks.threads import in_thread
 from keelbolt.turns.abort import ends_task, is_abort
 from keelbolt.turns.arity import arity_problem
 from keelbolt.turns.events import ToolExecutionEnd, ToolExecutionStart, milliseconds, now
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 ToolResult: TypeAlias = "str | bytes | Media | list[Media]"
 Handler: TypeAlias = "Callable[[Any, Any, Registry], Awaitable[ToolResult] | ToolResult]"
+Approval: TypeAlias = "bool | str | Callable[[Mapping[str, Any]], bool | str]"
 Collision = Literal["throw", "replace", "keep"]
 COLLISIONS = ("throw", "replace", "keep")
 
@@ -30,8 +33,12 @@ class Tool:
     """A function with a name, a description and a schema of its arguments.
 
     The handler is called with the checked arguments (an instance, where the schema is a pydantic model), the context
-    and ``meta``; it may be plain or async, and answers a str, bytes, Media or a list of Media. An ``ephemeral`` tool is
-    gone after the dispatch in which it was acknowledged; ``trusted`` is a note for whoever shows results to a model.
+    and ``meta``. It returns a str, bytes, Media or a list of Media. An async handler runs on the event loop, a plain
+    one in a thread of its own, so that blocking code does not stop the process's heartbeats. An ``ephemeral`` tool is
+    removed after the dispatch in which it was acknowledged; ``trusted`` is a note for code that shows results to a
+    model. An attempt may take ``timeout`` seconds; one that raises is repeated ``retries`` times. ``needs_approval``
+    makes the chat executor ask first: True, a question with the arguments in braces, or a function of the arguments
+    that returns one of these.
     """
 
     __slots__ = (
@@ -43,7 +50,10 @@ class Tool:
         "input_schema",
         "meta",
         "name",
+        "needs_approval",
         "on_collision",
+        "retries",
+        "timeout",
         "trusted",
     )
 
@@ -59,6 +69,9 @@ class Tool:
         ephemeral: bool = False,
         trusted: bool = False,
         on_collision: Collision | None = None,
+        needs_approval: Approval = False,
+        timeout: float | None = None,
+        retries: int = 0,
     ) -> None:
         self.name = text("name", name)
         self.description = text("description", description)
@@ -76,6 +89,15 @@ class Tool:
         if optional_text("on_collision", on_collision) not in {None, *COLLISIONS}:
             raise Wrong(f"on_collision is throw, replace or keep, not {on_collision!r}")
         self.on_collision = on_collision
+        if not isinstance(needs_approval, bool | str) and not callable(needs_approval):
+            raise Wrong("needs_approval is True, a question such as 'Pay {amount}?', or a function of the arguments")
+        self.needs_approval = needs_approval
+        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0):
+            raise Wrong(f"timeout is a number of seconds above 0, or None, not {timeout!r}")
+        self.timeout = timeout
+        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+            raise Wrong(f"retries is a whole number from 0, not {retries!r}")
+        self.retries = retries
 
     def json_schema(self) -> dict[str, Any] | None:
         """What a model is shown of the arguments."""
@@ -106,9 +128,7 @@ class Tool:
         ctx.emit_tool_execution_start(ToolExecutionStart(**about, args=args))
         failed = True
         try:
-            answer = self._handler(checked, ctx, self.meta)
-            result = await answer if inspect.isawaitable(answer) else answer
-            _fitting(self.name, result)
+            result = await self._attempts(checked, ctx)
             failed = False
         except BaseException as error:
             if ends_task(error) or isinstance(error, ToolDownstreamError) or is_abort(error, ctx.abort_signal):
@@ -121,8 +141,34 @@ class Tool:
             ctx.emit_tool_execution_end(ToolExecutionEnd(**about, ended_at=ended, duration_ms=span, is_error=failed))
         return result
 
+    async def _attempts(self, checked: Any, ctx: TurnContext | DispatchContext) -> ToolResult:
+        for left in range(self.retries, -1, -1):
+            try:
+                async with asyncio.timeout(self.timeout):
+                    result: ToolResult = await called(self._handler, checked, ctx, self.meta)
+            except TimeoutError as late:
+                if left and not ctx.aborted:
+                    continue
+                limit = "" if self.timeout is None else f" after {self.timeout:g} s"
+                raise ToolDownstreamError(f"the tool {self.name} timed out{limit}") from late
+            except Exception as error:
+                if left and not is_abort(error, ctx.abort_signal) and not isinstance(error, TurnError):
+                    continue
+                raise
+            _fitting(self.name, result)
+            return result
+        raise AssertionError
+
     def __repr__(self) -> str:
         return f"Tool({self.name!r})"
+
+
+async def called(function: Callable[..., Any], *given: Any) -> Any:
+    """Call an async function on the event loop, and a plain one in a thread of its own."""
+    if any(map(inspect.iscoroutinefunction, (function, getattr(function, "__call__", None)))):  # noqa: B004
+        return await function(*given)
+    answer = await in_thread(function, *given)
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 def _schema(value: Any) -> Schema:

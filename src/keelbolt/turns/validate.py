@@ -8,6 +8,7 @@ from typing import Any
 from keelbolt.turns.arity import arity_problem
 from keelbolt.turns.callbacks import CALLBACKS, Callback
 from keelbolt.turns.events import KINDS
+from keelbolt.turns.names import suggestion
 from keelbolt.turns.tools import Tool
 
 _STORES = {"gate_store": ("open", "settle", "wait"), "progress_store": ("begin", "reached", "leave")}
@@ -108,7 +109,7 @@ def option_problems(config: Mapping[str, Any]) -> list[str]:
 
 def unknown_problems(config: Mapping[str, Any], known: Iterable[str]) -> list[str]:
     names = set(known)
-    return [f"{name} is unknown; check its spelling" for name in config if name not in names]
+    return [f"{name} is unknown{suggestion(name, names)}" for name in config if name not in names]
 
 
 def _named(value: object) -> str:

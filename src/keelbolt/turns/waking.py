@@ -1,30 +1,41 @@
-"""A gate that was settled elsewhere wakes the task that waits at it: a message in the name of its owner."""
+"""A gate that was settled elsewhere wakes the task that waits at it: a message in the name of its owner.
+
+A settled gate, and one with a time limit, has an item in the queue `WAKES`. The turn worker of any process takes it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+import logging
 
 from keelbolt.auth.principal import Principal
-from keelbolt.errors import TaskNotAcceptingMessagesError, TaskNotFoundError, TaskTerminalStateError
+from keelbolt.errors import KeelboltError, TaskNotAcceptingMessagesError, TaskNotFoundError, TaskTerminalStateError
 from keelbolt.protocol.types import Message, Part, Role
+from keelbolt.storage import Claim, Kernel, QueueTopic, new_id
 from keelbolt.tasks.envelope import Envelope
 from keelbolt.tasks.manager import TaskManager
+from keelbolt.turns.durable.families import WAKES
 from keelbolt.turns.durable.gate_records import StoredGate
+from keelbolt.turns.durable.gates import DurableGates
+from keelbolt.turns.events import now
 
 WAKE = "keelbolt.gate"  # in the data of the message: the token of a gate that is settled
 TRIES = 20
 AGAIN_SECONDS = 0.25
+POLL_SECONDS = 0.5  # time limits give no notification
+BATCH = 16
+LEASE_SECONDS = 8.0  # to wake a task takes at most TRIES × AGAIN_SECONDS
+
+logger = logging.getLogger("keelbolt.turns")
 
 
 async def wake_task(tasks: TaskManager, gate: StoredGate) -> bool:
     """Let the task of this gate go on, if it has one and it is not over; answers whether it does."""
-    about = gate.about
-    if not gate.settled or not isinstance(about, Mapping) or "taskId" not in about:
+    task_id = gate.task_id
+    if not gate.settled or task_id is None:
         return False
-    task_id = about["taskId"]
-    owner = Principal.from_json(about)
+    owner = Principal.from_json(gate.about)
     words = hashlib.sha256(gate.token.encode()).hexdigest()
     message = Message(
         message_id=f"gate-{words[:32]}", role=Role.user, parts=[Part(data={WAKE: gate.token})], task_id=task_id
@@ -47,3 +58,50 @@ async def wake_task(tasks: TaskManager, gate: StoredGate) -> bool:
         else:
             return True
     return False
+
+
+class Waker:
+    """Wakes the tasks of gates that were settled elsewhere or whose time is over; one in each turn worker."""
+
+    def __init__(self, kernel: Kernel, gates: DurableGates, tasks: TaskManager) -> None:
+        self._kernel = kernel
+        self._gates = gates
+        self._tasks = tasks
+        self._name = f"wakes-{new_id()}"
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._running = asyncio.create_task(self._run(), name="wakes")
+
+    async def stop(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait({self._running})
+            self._running = None
+            try:
+                await self._kernel.retire(self._name)
+            except KeelboltError as error:
+                logger.warning("the lease of the waker ends by itself: %s", error)
+
+    async def _run(self) -> None:
+        with self._kernel.watch(QueueTopic(WAKES)) as watch:
+            while True:
+                try:
+                    claims = await self._kernel.claim(WAKES, self._name, limit=BATCH, lease_seconds=LEASE_SECONDS)
+                    await asyncio.gather(*map(self._wake, claims))
+                except Exception as error:  # noqa: BLE001 - a waker that stops would look healthy
+                    logger.warning("no gate could be looked at, trying again soon: %s", error)
+                    claims = ()
+                    await asyncio.sleep(POLL_SECONDS)
+                if not claims:
+                    await watch.wait(POLL_SECONDS)
+
+    async def _wake(self, claim: Claim) -> None:
+        gate = await self._gates.due(claim.partition, claim.key)
+        if gate is not None and not gate.settled and gate.deadline is not None:  # this clock is behind
+            left = max(POLL_SECONDS, (gate.deadline - now()).total_seconds())
+            await self._kernel.commit(claim.partition, claim.release(ready_in=left))
+            return
+        if gate is not None:
+            await wake_task(self._tasks, gate)
+        await self._kernel.commit(claim.partition, claim.complete())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,16 +13,18 @@ from keelbolt.errors import (
     InvalidValue,
     StorageUnavailable,
     TurnError,
-    TurnStorageDuplicateId,
+    TurnGateRejected,
     TurnStorageNotFound,
 )
-from keelbolt.tasks import Dependency, TaskContext, Worker
+from keelbolt.tasks import Dependency, TaskContext, TaskManager, Worker
 from keelbolt.turns.abort import AbortController
-from keelbolt.turns.answers import read_gate_answer
+from keelbolt.turns.answers import read_gate_answer, reply_hint
+from keelbolt.turns.buses import Listener
 from keelbolt.turns.context import TurnContext, TurnInput
 from keelbolt.turns.durable.adapter import DurableStorage
 from keelbolt.turns.durable.gate_records import StoredGate
 from keelbolt.turns.durable.places import Place
+from keelbolt.turns.events import TurnGateClosed
 from keelbolt.turns.gates import TurnGate
 from keelbolt.turns.incoming import incoming
 from keelbolt.turns.pipeline import Next
@@ -33,15 +33,15 @@ from keelbolt.turns.registry import Registry
 from keelbolt.turns.relay import SHOWN, Relay
 from keelbolt.turns.runner import TurnResult, TurnRunner
 from keelbolt.turns.task_turns import TaskTurn, TaskTurns
-from keelbolt.turns.waking import WAKE
+from keelbolt.turns.waking import WAKE, Waker
 
-CANCEL_SECONDS = 0.1  # how soon a turn hears that its task was cancelled
+CANCEL_SECONDS = 0.1  # how soon a turn is aborted after its task was cancelled
+HEED_SECONDS = 1.0  # then it may clean up for so long, before it is cancelled
+PARKED_SECONDS = 600.0  # so long a turn stays in memory while its task asks
 FAILED = "The agent failed while it worked on this task."
 
 Prompt = str | Tokenizable | Callable[[TaskContext], str | Tokenizable]
 Stash = Callable[[TaskContext], Mapping[str, Any]]
-
-logger = logging.getLogger("keelbolt.turns")
 
 
 def turn_worker(
@@ -79,13 +79,29 @@ class _Named:
 
 @dataclass(slots=True)
 class _Under:
-    """A turn under way in a task."""
+    """A turn under way in a task. While the task asks, it stays here and waits at its gates."""
 
     task: TaskContext
     turn_id: str
     place: Place
     relay: Relay
     controller: AbortController = field(default_factory=AbortController)
+    open: dict[str, TurnGate] = field(default_factory=dict)  # gates that wait for an answer, in order
+    changed: asyncio.Event = field(default_factory=asyncio.Event)  # a gate was opened or closed
+    turning: asyncio.Task[TurnResult] | None = None
+    expiry: asyncio.TimerHandle | None = None
+
+    def opened(self, gate: TurnGate) -> None:
+        def note() -> None:  # listeners of the runner may settle it on the spot
+            if not gate.settled:
+                self.open[gate.id] = gate
+                self.changed.set()
+
+        asyncio.get_running_loop().call_soon(note)
+
+    def closed(self, closed: TurnGateClosed) -> None:
+        self.open.pop(closed.gate_id, None)
+        self.changed.set()
 
 
 class TurnWorker(Worker, Dependency):
@@ -109,13 +125,27 @@ class TurnWorker(Worker, Dependency):
         self._show = frozenset(show)
         self._turns = TaskTurns(storage.kernel)
         self._opened = False
+        self._tasks: TaskManager | None = None
+        self._waker: Waker | None = None
+        self._parked: dict[str, _Under] = {}  # turns whose tasks ask, by their ids
+
+    def attach(self, tasks: TaskManager) -> None:
+        self._tasks = tasks
 
     async def startup(self) -> None:
         if not self._storage.is_open:
             await self._storage.open()
             self._opened = True
+        if self._tasks is not None:
+            self._waker = Waker(self._storage.kernel, self._storage.gates, self._tasks)
+            self._waker.start()
 
     async def shutdown(self) -> None:
+        if self._waker is not None:
+            await self._waker.stop()
+            self._waker = None
+        for under in list(self._parked.values()):
+            await self._let_go(under)
         if self._opened:
             self._opened = False
             await self._storage.close()
@@ -133,12 +163,13 @@ class TurnWorker(Worker, Dependency):
             entry = TaskTurn(woken.turn_id, task.turn, woken.token)
             await self._turns.put(place, task.task_id, entry)
         elif entry is not None and entry.waiting and entry.through < task.turn:
-            if not await self._answered(task, entry):
+            if not await self._answered(task, entry, stash):
                 return
             entry = TaskTurn(entry.turn_id, task.turn, entry.token)
             await self._turns.put(place, task.task_id, entry)
         turn_id = entry.turn_id if entry is not None and entry.through >= task.turn else fresh
-        await self._run(_Under(task, turn_id, place, Relay(task, turn_id, self._show)), stash)
+        under = self._unparked(task, turn_id) or _Under(task, turn_id, place, Relay(task, turn_id, self._show))
+        await self._run(under, stash)
 
     async def _woken(self, task: TaskContext) -> StoredGate | None:
         """The gate of this task that was settled elsewhere, if that is what the message says."""
@@ -148,33 +179,48 @@ class TurnWorker(Worker, Dependency):
                     gate = await self._storage.gates.get(data[WAKE])
                 except TurnStorageNotFound:
                     return None
-                about = gate.about if isinstance(gate.about, Mapping) else {}
-                return gate if gate.settled and about.get("taskId") == task.task_id else None
+                return gate if gate.settled and gate.task_id == task.task_id else None
         return None
 
-    async def _answered(self, task: TaskContext, entry: TaskTurn) -> bool:
-        """Settle the gate with this message; if it is no answer, ask again."""
+    async def _answered(self, task: TaskContext, entry: TaskTurn, stash: Mapping[str, Any]) -> bool:
+        """Settle the gate with this message; if it is no answer, ask again.
+
+        A message that was sent before the question was asked is no answer. It is stored as a message of the turn.
+        """
         assert entry.token is not None
         gates = self._storage.gates
-        answer = read_gate_answer(task.user_text, task.data_parts)
         try:
-            if answer.verb == "resolve":
-                await gates.resolve(entry.token, answer.value)
-            else:
-                await getattr(gates, answer.verb)(entry.token, answer.reason or None)
-        except InvalidTurnGateResolution as wrong:
             gate = await gates.get(entry.token)
-            await task.request_input(f"{gate.reason} ({wrong.__cause__ or wrong})", data=_question(gate))
-            return False
         except TurnStorageNotFound:  # it was erased; the turn will ask again
-            pass
+            return True
+        if task.sent_while_working and not gate.settled:
+            named = _Named(entry.turn_id, Registry(stash))
+            await self._storage.callbacks()["store_message_callback"](named, incoming(task))  # type: ignore[arg-type]
+            await self._ask(task, entry, gate)
+            return False
+        try:
+            await gates.answer(entry.token, read_gate_answer(task.user_text, task.data_parts, gate.schema))
+        except InvalidTurnGateResolution as wrong:
+            await self._ask(task, entry, gate, f"{wrong.__cause__ or wrong}")
+            return False
         return True
+
+    async def _ask(self, task: TaskContext, entry: TaskTurn, gate: StoredGate, problem: str = "") -> None:
+        """Ask the question (again); the turn stays where it is."""
+        if entry.through < task.turn:
+            again = TaskTurn(entry.turn_id, task.turn, entry.token, waiting=True)
+            place = self._storage.place(_Named(entry.turn_id, Registry(self._stash(task))))
+            await self._turns.put(place, task.task_id, again)
+        told = f"{gate.reason} ({problem})" if problem else gate.reason
+        hint = reply_hint(gate.schema)
+        await task.request_input(f"{told}\n{hint}" if hint else told, data=_question(gate))
 
     def _stash(self, task: TaskContext) -> dict[str, Any]:
         who = task.principal
         about = {
             "taskId": task.task_id,
             "contextId": task.context_id,
+            "messageId": task.message_id,
             "owner": who.owner,
             "tenant": who.tenant,
             "askedTenant": who.asked_tenant,
@@ -183,59 +229,128 @@ class TurnWorker(Worker, Dependency):
         scope = {"tenant": who.partition, "thread": task.context_id, "agent": self._agent}
         return {**more, "scope": scope, "task": about}
 
+    # --------------------------------------------------------------------------------------------- while the task asks
+
+    def _park(self, under: _Under) -> None:
+        """Let the turn wait at its gates, and its other work go on, while the task asks."""
+        self._parked[under.turn_id] = under
+        under.expiry = asyncio.get_running_loop().call_later(PARKED_SECONDS, self._expire, under)
+
+    def _unparked(self, task: TaskContext, turn_id: str) -> _Under | None:
+        under = self._parked.pop(turn_id, None)
+        if under is None:
+            return None
+        assert under.expiry is not None
+        under.expiry.cancel()
+        under.task = task
+        under.relay.resume(task)
+        return under
+
+    def _expire(self, under: _Under) -> None:
+        """Free the memory of a turn whose answer does not come; the answer begins its iteration again."""
+        if self._parked.pop(under.turn_id, None) is not None and under.turning is not None:
+            under.turning.cancel()
+
+    async def _let_go(self, under: _Under) -> None:
+        self._expire(under)
+        if under.expiry is not None:
+            under.expiry.cancel()
+        if under.turning is not None:
+            await asyncio.wait({under.turning})
+
     # ------------------------------------------------------------------------------------------------------ running it
 
     async def _run(self, under: _Under, stash: Mapping[str, Any]) -> None:
         """Run the turn to its end, or to a gate that is not settled at once."""
-        task = under.task
-        gate: asyncio.Future[TurnGate] = asyncio.get_running_loop().create_future()
-        turning = asyncio.create_task(self._turn(under, stash, gate))
+        if under.turning is None:
+            under.turning = asyncio.create_task(self._turn(under, stash))
+        turning, parked = under.turning, False
         pumping = asyncio.create_task(under.relay.pump())
-        heeding = asyncio.create_task(_heed(task, under.controller))
+        heeding = asyncio.create_task(_heed(under.task, under.controller, turning))
         try:
-            events: set[asyncio.Future[Any]] = {turning, pumping, gate}
-            async with task.shielded():  # a cancel aborts the turn, which then ends by itself
-                await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
-            if pumping.done():
-                pumping.result()  # it ends by itself only by failing
-            if not turning.done():
-                await _ended(turning)
-            under.relay.close(ended=not turning.cancelled())
+            async with under.task.shielded():  # a cancel aborts the turn, which then ends by itself
+                await self._until_gate_or_end(under, pumping)
+            gate = None if turning.done() else next(iter(under.open.values()))
+            under.relay.close(ended=gate is None)
             await pumping
-            if turning.cancelled():
-                await self._wait(under, gate.result())
+            if gate is not None:
+                await self._wait(under, gate)
+                self._park(under)
+                parked = True
+            elif turning.cancelled():
+                await self._torn(under.task)
             else:
                 await self._end(under, turning.result())
         finally:
-            for each in (turning, pumping, heeding):
+            for each in (pumping, heeding, *(() if parked else (turning,))):
                 await _ended(each)
 
-    async def _turn(self, under: _Under, stash: Mapping[str, Any], gate: asyncio.Future[TurnGate]) -> TurnResult:
-        task, loop = under.task, asyncio.get_running_loop()
+    async def _until_gate_or_end(self, under: _Under, pumping: asyncio.Task[None]) -> None:
+        """Wait until the turn is over or waits at a gate that is still open."""
+        assert under.turning is not None
+        while not under.turning.done():
+            under.changed.clear()
+            if any(not gate.settled for gate in under.open.values()) and await self._still_open(under):
+                return
+            changed = asyncio.create_task(under.changed.wait())
+            try:
+                await asyncio.wait({under.turning, pumping, changed}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                changed.cancel()
+            if pumping.done():
+                pumping.result()  # it ends by itself only by failing
 
-        def opened(found: TurnGate) -> None:  # listeners of the runner may settle it on the spot
-            loop.call_soon(lambda: None if found.settled or gate.done() else gate.set_result(found))
+    async def _still_open(self, under: _Under) -> bool:
+        """Whether storage has a gate of this turn open; one that was answered closes soon."""
+        for gate in list(under.open.values()):
+            assert gate.token is not None
+            try:
+                stored = await self._storage.gates.get(gate.token)
+            except TurnStorageNotFound:
+                continue
+            if not stored.settled and gate.id in under.open:
+                under.open = {gate.id: gate, **under.open}  # the first one is asked
+                return True
+        return False
+
+    async def _turn(self, under: _Under, stash: Mapping[str, Any]) -> TurnResult:
+        task = under.task
+        fresh = under.turn_id == f"{task.task_id}.{task.turn}"
 
         async def begin(ctx: TurnContext, further: Callable[[], Next]) -> None:
-            if ctx.iterations_done:
-                under.relay.catch_up(await self._storage.messages_of(ctx))
-            if under.turn_id == f"{task.task_id}.{task.turn}":
-                with contextlib.suppress(TurnStorageDuplicateId):  # an earlier attempt has stored it
-                    await ctx.store_message(incoming(task))
+            if ctx.iterations_done or not fresh:
+                stored = await self._storage.messages_of(ctx)
+                under.relay.catch_up(stored)
+                ctx.incoming = tuple(message for message in stored if message.role == "user")
             await further()
 
         prompt = self._prompt(task) if callable(self._prompt) else self._prompt
-        turn = TurnInput(system_prompt=prompt, stash=stash, abort_controller=under.controller, turn_id=under.turn_id)
-        hooks = {**under.relay.hooks(), "turn_gate_open": opened}
+        turn = TurnInput(
+            system_prompt=prompt,
+            stash=stash,
+            abort_controller=under.controller,
+            turn_id=under.turn_id,
+            incoming=[incoming(task)] if fresh else [],
+        )
+        hooks: dict[str, Listener] = {
+            **under.relay.hooks(),
+            "turn_gate_open": under.opened,
+            "turn_gate_closed": under.closed,
+        }
         return await self._runner.run_result(turn, before=[begin], hooks=hooks)
 
     async def _wait(self, under: _Under, gate: TurnGate) -> None:
-        """Ask the user. The turn is over here; the answer goes on with it, in whatever process."""
+        """Ask the user. The answer goes on with the turn: here, or in another process from its last iteration on."""
         task, token = under.task, gate.token
         assert token is not None
         entry = TaskTurn(under.turn_id, task.turn, token, waiting=True)
         await self._turns.put(under.place, task.task_id, entry)
-        await task.request_input(gate.reason, data=_question(await self._storage.gates.get(token)))
+        await self._ask(task, entry, await self._storage.gates.get(token))
+
+    async def _torn(self, task: TaskContext) -> None:
+        """The turn was cancelled: by a cancel of its task that it did not heed, or with its process."""
+        if not task.is_cancelled:
+            raise asyncio.CancelledError
 
     async def _end(self, under: _Under, result: TurnResult) -> None:
         task = under.task
@@ -253,8 +368,10 @@ class TurnWorker(Worker, Dependency):
         while cause is not None:
             if isinstance(cause, StorageUnavailable):  # the task is given back, and the turn goes on when storage does
                 raise cause
+            if isinstance(cause, TurnGateRejected):  # the user declined: the work stops on purpose
+                await task.give_up(str(cause))
+                return
             cause = cause.__cause__
-        logger.error("the turn of task %s failed", task.task_id, exc_info=error)
         words = str(error) if isinstance(error, DispatchNacked) else FAILED  # those are the executor's own
         await task.fail(words, data={"code": error.code} if isinstance(error, TurnError) else None)
 
@@ -265,11 +382,13 @@ def _question(gate: StoredGate) -> dict[str, Any]:
     return {"gate": {name: value for name, value in asked.items() if value is not None}}
 
 
-async def _heed(task: TaskContext, controller: AbortController) -> None:
-    """Abort the turn when the task is cancelled."""
+async def _heed(task: TaskContext, controller: AbortController, turning: asyncio.Task[Any]) -> None:
+    """Abort the turn when the task is cancelled; cancel it when it does not end by itself soon."""
     while not task.is_cancelled:  # noqa: ASYNC110 - nothing tells it
         await asyncio.sleep(CANCEL_SECONDS)
     controller.abort("the task was cancelled")
+    await asyncio.wait({turning}, timeout=HEED_SECONDS)
+    turning.cancel()
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:

@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from keelbolt.turns.codec.kinds import PER_TURN
 from keelbolt.turns.events import KINDS, Kind
+from keelbolt.turns.gates import Settlement, TurnGate
 from keelbolt.turns.memory_bytes import InMemoryMediaStore, InMemorySpoolReader, InMemorySpoolStore
 from keelbolt.turns.primitives import Retrievable, SpooledArtifact, Tokenizable
 
@@ -37,6 +39,7 @@ class Data:
     rows: dict[Place, list[Row]] = field(default_factory=dict)
     spools: InMemorySpoolStore = field(default_factory=InMemorySpoolStore)
     media: InMemoryMediaStore = field(default_factory=InMemoryMediaStore)
+    gates: dict[tuple[str, str], Settlement | None] = field(default_factory=dict)
 
 
 class Spooled(InMemorySpoolReader):
@@ -50,11 +53,27 @@ class Spooled(InMemorySpoolReader):
 PLACES: dict[str, Data] = {}
 
 
+class Gates:
+    """A gate store: settlements by turn and gate."""
+
+    def __init__(self, data: Data) -> None:
+        self.data = data
+
+    async def open(self, _ctx: Any, gate: TurnGate) -> Settlement | None:
+        return self.data.gates.setdefault((gate.turn_id, gate.id), None)
+
+    async def settle(self, _ctx: Any, gate: TurnGate, settlement: Settlement) -> Settlement:
+        found = self.data.gates.get((gate.turn_id, gate.id)) or settlement
+        self.data.gates[gate.turn_id, gate.id] = found
+        return found
+
+
 class Kept:
     """``rows`` by tenant, thread and kind; units of work put back what they found."""
 
     def __init__(self, place: str) -> None:
         self.data = PLACES.setdefault(place, Data())
+        self.gates = Gates(self.data)
 
     # ------------------------------------------------------------------------------------------------------- where
 
@@ -98,6 +117,9 @@ class Kept:
 
     async def store(self, ctx: Any, kind: Kind, value: Any) -> None:
         if kind == "standing_instruction" and self.at(ctx, kind, str(value)) is not None:
+            return
+        known = [row for row in self.rows(ctx, kind) if row.key == self.key(kind, value)]
+        if any(row.turn == ctx.id or kind not in PER_TURN for row in known):
             return
         self.rows(ctx, kind).append(self.row(ctx, kind, value))
 

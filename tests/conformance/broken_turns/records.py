@@ -11,7 +11,7 @@ from keelbolt.errors import TurnStorageNotFound
 from keelbolt.turns.events import Kind
 from keelbolt.turns.primitives import Message, Retrievable, Tokenizable, ToolCall
 from tests.conformance.broken_turns.fault import caught_by
-from tests.conformance.broken_turns.kept import PLACES, Data, Kept, Place
+from tests.conformance.broken_turns.kept import PLACES, Data, Gates, Kept, Place
 
 
 def changed(value: Any, **fields: Any) -> Any:
@@ -184,6 +184,47 @@ class NeverCommits(Kept):
         before = {place: list(rows) for place, rows in self.data.rows.items()}
         yield
         self.data.rows = before
+
+
+@caught_by("units_at_once_all_happen")
+class RefusesUnitsThatOverlap(Kept):
+    @asynccontextmanager
+    async def unit_of_work(self, ctx: Any) -> AsyncIterator[None]:
+        before = {place: list(rows) for place, rows in self.data.rows.items()}
+        yield
+        own = {place: [row for row in rows if row.turn == ctx.id] for place, rows in self.data.rows.items()}
+        self.data.rows = {place: [*before.get(place, []), *rows] for place, rows in own.items()}
+
+
+@caught_by("a_repeated_store_is_one")
+class AppendsEveryStore(Kept):
+    async def store(self, ctx: Any, kind: Kind, value: Any) -> None:
+        self.rows(ctx, kind).append(self.row(ctx, kind, value))
+
+
+@caught_by("the_first_settlement_counts")
+class SettlesAnew(Kept):
+    def __init__(self, place: str) -> None:
+        super().__init__(place)
+        self.gates = LastCounts(self.data)
+
+
+class LastCounts(Gates):
+    async def settle(self, _ctx: Any, gate: Any, settlement: Any) -> Any:
+        self.data.gates[gate.turn_id, gate.id] = settlement
+        return settlement
+
+
+@caught_by("a_settlement_answers_its_own_question")
+class ApprovesWhatComesLater(Kept):
+    def __init__(self, place: str) -> None:
+        super().__init__(place)
+        self.gates = AnyGate(self.data)
+
+
+class AnyGate(Gates):
+    async def open(self, _ctx: Any, gate: Any) -> Any:
+        return next((found for found in self.data.gates.values() if found), None) or await super().open(_ctx, gate)
 
 
 @caught_by("a_group_is_replaced")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,12 +17,15 @@ from keelbolt.turns import (
     DispatchContext,
     DurableStorage,
     ExecutorHelpers,
+    Media,
+    Tool,
     durable_storage,
     hydrate,
     noop_storage,
     turn_worker,
 )
 from keelbolt.turns.answers import GateAnswer, read_gate_answer
+from keelbolt.turns.memory_bytes import InMemoryMediaReader
 from keelbolt.turns.relay import METADATA
 from keelbolt.turns.runner import TurnRunner
 from keelbolt.turns.waking import wake_task
@@ -154,7 +158,7 @@ async def test_a_gate_asks_and_the_answer_goes_on(stage: Stage, how: str, answer
     assert task.status.state == TaskState.input_required
     assert task.status.message is not None
     assert (task.status.message.text, task.status.message.parts[1].data["gate"]["payload"]) == (
-        "How much?",
+        'How much?\nReply with JSON like {"amount": "<integer>"}, or "reject: why".',
         {"to": "Ann"},
     )
     (gate,) = await one.storage.gates.list()
@@ -170,7 +174,7 @@ async def test_a_gate_asks_and_the_answer_goes_on(stage: Stage, how: str, answer
     assert how
 
 
-@pytest.mark.parametrize(("text", "words"), [("reject: too much", "too much"), ("reject", "it was rejected")])
+@pytest.mark.parametrize(("text", "words"), [("reject: too much", "too much"), ("reject", "the request was declined")])
 async def test_a_rejected_gate(memory: Stage, text: str, words: str) -> None:
     one = await agent(memory, asking)
     done = await one.say(text, task=await one.say("pay Ann"))
@@ -203,7 +207,7 @@ async def test_a_gate_that_is_settled_before_the_task_asks(memory: Stage, double
 
     async def settle() -> None:
         settled = await storage.gates.resolve(await opened.get(), {"amount": 2})
-        assert await wake_task(one.engine.tasks, settled)
+        await wake_task(one.engine.tasks, settled)  # False where the task needed none, and is over
 
     await asyncio.gather(*(settle() for _ in sent))
     for each in sent:
@@ -372,7 +376,7 @@ def test_a_runner_of_another_storage_is_refused() -> None:
         ("approve", [], GateAnswer("resolve", True)),
         (" Approve! ", [], GateAnswer("resolve", True)),
         ("approve: but slowly", [], GateAnswer("resolve", "approve: but slowly")),
-        ("Reject.", [], GateAnswer("reject", reason="it was rejected")),
+        ("Reject.", [], GateAnswer("reject", reason="the request was declined")),
         ("5", [], GateAnswer("resolve", 5)),
         ("blue", [], GateAnswer("resolve", "blue")),
         ("", [{"answer": "abort", "reason": "no"}], GateAnswer("abort", reason="no")),
@@ -381,3 +385,45 @@ def test_a_runner_of_another_storage_is_refused() -> None:
 )
 def test_what_a_message_means_at_a_gate(text: str, data: list[Any], answer: GateAnswer) -> None:
     assert read_gate_answer(text, data) == answer
+
+
+async def test_a_slow_plain_tool_keeps_the_lease(stage: Stage) -> None:
+    """A handler that blocks for longer than the lease runs once: heartbeats go on meanwhile."""
+    calls: list[int] = []
+
+    def block(_args: Any, _ctx: Any, _meta: Any) -> str:
+        calls.append(1)
+        time.sleep(3.0)
+        return "done"
+
+    slow = Tool(name="slow", description="Blocks.", input_schema={"type": "object"}, handler=block)
+
+    async def execute(ctx: DispatchContext, _helpers: Any) -> None:
+        await slow.executor(ctx)({})
+        ctx.ack()
+
+    one = await agent(stage, execute, settings={"lease_seconds": 1.0, "heartbeat_seconds": 0.3})
+    task = await one.say()
+    assert (task.status.state, calls) == (TaskState.completed, [1])
+
+
+async def test_attachments_of_the_agent_are_artifacts(memory: Stage) -> None:
+    """Small ones have their bytes, large ones the path of a file of the task."""
+    large = b"x" * 300_000
+
+    async def execute(ctx: DispatchContext, _helpers: Any) -> None:
+        media = [
+            Media.tool_generated(kind="image", mime_type="image/png", filename=name, reader=InMemoryMediaReader(data))
+            for name, data in (("small.png", b"png"), ("large.png", large))
+        ]
+        await ctx.store_message(stored("m", "look", role="assistant", attachments=media))
+        ctx.ack()
+
+    one = await agent(memory, execute)
+    task = await one.say()
+    text, small, big = task.artifacts
+    assert text.parts[0].text == "look"
+    part = small.parts[0]
+    assert (part.raw, part.media_type, part.filename) == (b"png", "image/png", "small.png")
+    assert big.parts[0].url
+    assert (big.metadata or {})[METADATA]["kind"] == "media"

@@ -3,6 +3,7 @@
 python turners.py turn URL WHERE     one turn of three iterations under the id turn-1; WHERE is where it dies: before-N,
                                      in-N, after-N of an iteration, or never. Prints a line for each iteration that runs
 python turners.py many URL NAME COUNT  so many turns on one thread; prints a line when ready, begins when given one
+python turners.py crowd URL NAME COUNT  the same, all of them at once, each storing a memory too
 python turners.py serve URL WHERE    an agent whose turns are those of *turn*, and wait at a gate in iteration 1
 """
 
@@ -12,6 +13,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -103,6 +105,30 @@ async def many(url: str, name: str, count: int) -> None:
             assert result.ok, result.errors
 
 
+async def crowd(url: str, name: str, count: int) -> None:
+    """So many turns on one thread at once, each of which stores to the thread and to the agent."""
+    async with durable_storage(url) as storage:
+        runs: Counter[str] = Counter()
+
+        async def execute(ctx: DispatchContext, _helpers: Any) -> None:
+            runs[f"{ctx.turn_id}.{ctx.iteration}"] += 1
+            await ctx.store_message(message(f"{ctx.turn_id}.{ctx.iteration}"))
+            await ctx.store_memory(memory(f"{ctx.turn_id}.{ctx.iteration}"))
+            if ctx.iteration == 1:
+                ctx.ack()
+
+        runner = storage.runner(executor_callback=execute, turn_input_pipeline=[hydrate("messages")])
+        print("ready", flush=True)
+        sys.stdin.readline()
+        given = [
+            TurnInput(system_prompt="Go.", stash={"scope": Scope("acme", "thread-1")}, turn_id=f"{name}{number}")
+            for number in range(count)
+        ]
+        for result in await asyncio.gather(*map(runner.run_result, given)):
+            assert result.ok, result.errors
+        assert set(runs.values()) == {1}
+
+
 async def serve(url: str, where: str) -> None:
     storage = durable_storage(url)
     worker = turn_worker(three_iterations(storage, where, gate=True), storage, system_prompt="Go.")
@@ -116,5 +142,7 @@ if __name__ == "__main__":
             asyncio.run(turn(*sys.argv[2:]))
         case "many":
             asyncio.run(many(sys.argv[2], sys.argv[3], int(sys.argv[4])))
+        case "crowd":
+            asyncio.run(crowd(sys.argv[2], sys.argv[3], int(sys.argv[4])))
         case _:
             asyncio.run(serve(*sys.argv[2:]))

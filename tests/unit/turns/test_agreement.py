@@ -37,7 +37,11 @@ class Rows:
 
     async def store(self, _ctx: Any, value: Message) -> None:
         self._count()
-        self.rows.append(value)
+        known = [row.id for row in self.rows]
+        if value.id in known:  # stored again: it is there once
+            self.rows[known.index(value.id)] = value
+        else:
+            self.rows.append(value)
 
     async def mutate(self, _ctx: Any, value: Message) -> None:
         self._count()

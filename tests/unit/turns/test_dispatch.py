@@ -438,7 +438,8 @@ async def test_a_ceiling_ends_a_loop_and_keeps_what_it_stored() -> None:
 async def test_an_executor_that_never_waits_can_be_aborted() -> None:
     controller = AbortController()
     asyncio.get_running_loop().call_later(0.01, controller.abort)
-    result = await Stage().runner(lambda _ctx, _helpers: None).run_result(turn(abort_controller=controller))
+    runner = Stage().runner(lambda _ctx, _helpers: None, max_iterations=None)
+    result = await runner.run_result(turn(abort_controller=controller))
     assert (result.status, result.errors) == ("aborted", ())
 
 

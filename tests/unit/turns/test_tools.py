@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,9 +19,21 @@ from keelbolt.errors import (
     ToolAlreadyRegistered,
     ToolDownstreamError,
 )
-from keelbolt.turns import SpooledArtifact, Tool, ToolRegistry, tool_call_checksum
+from keelbolt.turns import (
+    DispatchContext,
+    SpooledArtifact,
+    Tool,
+    ToolRegistry,
+    TurnInput,
+    TurnRunner,
+    noop_storage,
+    tool_call_checksum,
+)
+from keelbolt.turns.events import TextReport
 from keelbolt.turns.memory_bytes import InMemorySpoolReader
 from tests.unit.turns.stage import TIMES, Stage, retrievable, tool_call
+
+AT = datetime(2026, 1, 31, tzinfo=UTC)
 
 
 class Sum(BaseModel):
@@ -247,3 +263,36 @@ async def test_artifacts_of_two_kinds_may_not_share_an_id_where_asked(checked: b
     if checked:
         assert isinstance(result.errors[0], LlmExecutionExecutorError)
         assert isinstance(result.errors[0].__cause__, ArtifactIdCollision)
+
+
+async def test_a_plain_handler_does_not_block_the_event_loop() -> None:
+    """It runs in a thread: the loop works meanwhile, and what the handler emits is heard on the loop's own thread."""
+    heard: list[int] = []
+    ticks = 0
+
+    def handler(_args: Any, ctx: Any, _meta: Any) -> str:
+        time.sleep(0.3)
+        ctx.emit_message(TextReport(id="m", created_at=AT, updated_at=AT, full="", delta="", is_complete=False))
+        return str(threading.get_ident())
+
+    slow = Tool(name="slow", description="Sleeps.", input_schema={"type": "object"}, handler=handler)
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.01)
+            ticks += 1
+
+    async def execute(ctx: DispatchContext, _helpers: Any) -> None:
+        ticking = asyncio.create_task(tick())
+        thread = await slow.executor(ctx)({})
+        ticking.cancel()
+        assert thread != str(threading.get_ident())
+        ctx.ack()
+
+    runner = TurnRunner(executor_callback=execute, **noop_storage())
+    runner.on("message", lambda _report: heard.append(threading.get_ident()))
+    result = await runner.run_result(TurnInput(system_prompt="x"))
+    assert result.ok, result.errors
+    assert ticks > 3
+    assert heard == [threading.get_ident()]

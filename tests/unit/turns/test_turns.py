@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -10,14 +11,16 @@ import pytest
 from keelbolt.errors import (
     InputPipelineError,
     InvalidTurnContext,
+    IterationLimitReached,
     OutputPipelineError,
     PipelineShortCircuited,
     ToolDownstreamError,
 )
 from keelbolt.turns import AbortController, Tokenizable, Tool, TurnContext
 from keelbolt.turns.callbacks import FETCHES
+from keelbolt.turns.codec.kinds import PLURALS
 from keelbolt.turns.events import KINDS, OPS
-from tests.unit.turns.stage import VALUES, Stage, message, turn
+from tests.unit.turns.stage import VALUES, Stage, message, tool_call, turn
 
 PIPELINES = ("turn_input_pipeline", "dispatch_input_pipeline", "dispatch_output_pipeline", "turn_output_pipeline")
 
@@ -53,7 +56,8 @@ async def test_check_05_a_turn_begins_empty_and_fetches_nothing() -> None:
 @pytest.mark.parametrize("plain", [True, False])
 async def test_check_06_a_fetch_calls_its_callback_once_with_the_turn(name: str, plain: bool) -> None:
     given: list[Any] = []
-    rows = [message()]
+    kinds = {f"fetch_{PLURALS[kind]}": kind for kind in PLURALS}
+    rows = [VALUES[kinds.get(name, "standing_instruction")]]
 
     def fetch(ctx: Any) -> list[Any]:
         given.append(ctx)
@@ -472,6 +476,106 @@ async def test_a_result_holds_what_the_turn_knew() -> None:
 
     result = await Stage().run(work)
     assert (result.status, result.iterations, result.errors) == ("ack", 2, ())
-    assert [item.id for item in result.context.turn_messages] == ["a", "a"]
+    assert [item.id for item in result.context.turn_messages] == ["a"], "stored again, it is there once"
     assert result.turn_id == result.context.id
     assert result.started_at <= result.ended_at
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (None, "returned None; return a list"),
+        ([{"id": "a"}], r"make them with Message\(\*\*row\)"),
+        ("text", "returned str"),
+    ],
+)
+async def test_a_fetch_that_returns_something_else_is_explained(rows: Any, words: str) -> None:
+    async def work(ctx: Any, _helpers: Any) -> None:
+        await ctx.fetch_messages()
+
+    async def fetch(_ctx: Any) -> Any:
+        return rows
+
+    result = await Stage().run(work, fetch_messages_callback=fetch)
+    assert result.status == "nack"
+    assert re.search(words, str(result.errors[0]))
+
+
+async def test_a_write_of_the_turn_takes_effect_when_called() -> None:
+    """It is not awaited; an error of it fails the turn."""
+    stored: list[str] = []
+
+    async def store(_ctx: Any, value: Any) -> None:
+        await asyncio.sleep(0)
+        if value.id == "bad":
+            raise OSError("disk full")
+        stored.append(value.id)
+
+    async def before(ctx: Any, proceed: Any) -> None:
+        ctx.store_message(message("good"))
+        ctx.store_message(message("bad"))
+        await proceed()
+
+    result = await Stage().run(turn_input_pipeline=[before], store_message_callback=store)
+    assert stored == ["good"]
+    assert (result.status, "disk full" in str(result.errors[0])) == ("failed", True)
+
+
+async def test_a_failed_turn_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    def work(_ctx: Any, _helpers: Any) -> None:
+        raise KeyError("rates")
+
+    await Stage().run(work)
+    (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert re.search(r"turn .* failed: .*rates.* \[KeyError \(test_turns.py:\d+\)\]", line.getMessage())
+
+
+async def test_an_executor_that_forgets_to_signal_is_warned_and_ended(caplog: pytest.LogCaptureFixture) -> None:
+    calls: list[int] = []
+
+    def work(_ctx: Any, _helpers: Any) -> None:
+        calls.append(1)
+
+    result = await Stage().run(work)
+    assert isinstance(result.errors[0], IterationLimitReached)
+    assert len(calls) == 100
+    assert sum("without ctx.ack()" in record.getMessage() for record in caplog.records) == 1
+
+
+async def test_text_instructions_reach_callbacks_as_text() -> None:
+    found: list[Any] = []
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        await ctx.store_standing_instruction("be brief")
+        ctx.ack()
+
+    async def store(_ctx: Any, value: Any) -> None:
+        found.append(value)
+
+    await Stage().run(work, store_standing_instruction_callback=store)
+    assert found == ["be brief"]
+    assert isinstance(found[0], str)
+
+
+async def test_own_tool_calls_are_those_of_this_turn() -> None:
+    """An earlier turn has a call with the same id: what this turn stores, changes and deletes is its own."""
+    old = tool_call("call_0", turn_id="earlier")
+
+    async def before(ctx: Any, proceed: Any) -> None:
+        ctx.turn_tool_calls.add(old)
+        await proceed()
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        assert len(ctx.own_tool_calls) == 0
+        mine = tool_call("call_0")
+        await ctx.store_tool_call(mine)
+        done = mine.completed("42", at=mine.created_at)
+        await ctx.mutate_tool_call(done)
+        assert list(ctx.turn_tool_calls) == [old, done]
+        assert list(ctx.own_tool_calls) == [done]
+        await ctx.delete_tool_call("call_0")
+        assert list(ctx.turn_tool_calls) == [old]
+        ctx.ack()
+
+    result = await Stage().run(work, turn_input_pipeline=[before])
+    assert result.ok, result.errors

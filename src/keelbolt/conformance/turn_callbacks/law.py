@@ -14,15 +14,15 @@ from keelbolt.conformance.expect import broken
 from keelbolt.conformance.subject import named
 from keelbolt.conformance.suite import Suite, new_place
 from keelbolt.errors import InvalidValue
-from keelbolt.turns.buses import Bus, Emitter
+from keelbolt.turns.buses import Emitter
 from keelbolt.turns.callbacks import CALLBACKS
 from keelbolt.turns.context import TurnContext, TurnInput
-from keelbolt.turns.events import FUNCTIONAL, OBSERVED
 from keelbolt.turns.tool_registry import ToolRegistry
 
 CAPABILITIES = {
     "unit_of_work": "unit_of_work(ctx)",
     "group": "replace_tool_call_group_callback",
+    "gates": "gates (a gate store)",
 }
 
 Stash = Callable[[str, str], Mapping[str, Any]]
@@ -36,7 +36,8 @@ def stash_of(tenant: str, thread: str) -> Mapping[str, Any]:
 @dataclass(frozen=True, slots=True)
 class TurnCallbacksSubject:
     """An adapter to be checked. ``make`` answers one: a mapping of the callbacks, an object with ``callbacks()`` (and
-    perhaps ``unit_of_work(ctx)``), or an async context manager of such; at a place that is new it must be empty.
+    perhaps ``unit_of_work(ctx)`` and ``gates``), or an async context manager of such; at a place that is new it must be
+    empty.
 
     ``stash`` is what a turn of this tenant and thread has in its stash. Not ``scoped``: the adapter serves one thread,
     and the laws about several don't apply. ``persistent``: one that is made anew at the same place finds what the one
@@ -78,6 +79,7 @@ class TurnCallbacksSubject:
                 for name, there in (
                     ("unit_of_work", case.unit_of_work is not None),
                     ("group", case.callbacks.get(CAPABILITIES["group"]) is not None),
+                    ("gates", case.gates is not None),
                 )
                 if there
             }
@@ -106,25 +108,29 @@ class TurnPlace:
             callbacks = made.callbacks() if hasattr(made, "callbacks") else made
             if not isinstance(callbacks, Mapping):
                 raise InvalidValue(f"{self.subject.name} made {type(made).__name__}, which has no callbacks")
-            yield Case(self.subject, callbacks, getattr(made, "unit_of_work", None))
+            yield Case(self.subject, callbacks, getattr(made, "unit_of_work", None), getattr(made, "gates", None))
 
 
 class Case:
     """What a law is given: the callbacks, and turns to call them with."""
 
-    def __init__(self, subject: TurnCallbacksSubject, callbacks: Mapping[str, Any], unit_of_work: Any) -> None:
+    def __init__(
+        self, subject: TurnCallbacksSubject, callbacks: Mapping[str, Any], unit_of_work: Any, gates: Any = None
+    ) -> None:
         self.subject = subject
         self.callbacks = callbacks
         self.unit_of_work = unit_of_work
+        self.gates = gates
 
     def turn(self, thread: str = "thread-1", *, tenant: str = "tenant-1") -> TurnContext:
         """A new turn of this thread, whose methods call the callbacks."""
         missing = [name for name, callback in CALLBACKS.items() if callback.required and name not in self.callbacks]
         if missing:
             broken(f"it has no {missing[0]}")
-        emitter = Emitter(Bus(FUNCTIONAL, "the functional bus"), Bus(OBSERVED, "the observability bus"))
         given = TurnInput(system_prompt="a law", stash=self.subject.stash(tenant, thread))
-        return TurnContext(given, callbacks=self.callbacks, tools=ToolRegistry(()), emitter=emitter)
+        return TurnContext(
+            given, callbacks=self.callbacks, tools=ToolRegistry(()), emitter=Emitter(), gate_store=self.gates
+        )
 
 
 TurnLaw = suite.Law[TurnPlace]

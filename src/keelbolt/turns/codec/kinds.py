@@ -6,7 +6,7 @@ from keelbolt.errors import InvalidValue
 from keelbolt.turns.events import KINDS, Kind
 from keelbolt.turns.primitives import Memory, Message, Retrievable, Thought, Tokenizable, ToolCall
 
-__all__ = ["KINDS", "PLURALS", "TYPES", "Kind", "kind_of"]
+__all__ = ["KINDS", "PER_TURN", "PLURALS", "TYPES", "Kind", "kind_of"]
 
 TYPES: dict[Kind, type] = {
     "message": Message,
@@ -25,6 +25,8 @@ PLURALS: dict[Kind, str] = {
     "standing_instruction": "standing_instructions",
 }
 
+PER_TURN: frozenset[Kind] = frozenset({"thought", "tool_call"})
+"""Kinds whose ids are unique within a turn only: providers begin anew with call_0 in every turn."""
 
 _KINDS = {type_: kind for kind, type_ in TYPES.items()}
 

@@ -1,32 +1,38 @@
-"""The numbers by which the records of one owner are ordered: in the order of their commits, whoever commits.
+"""The numbers by which the records of one owner are ordered: in the order of their commits.
 
 An owner has one record whose *version* is its clock: a commit that stores something raises it by one, and is refused
-when another process raised it meanwhile. A record's seq is that version and its place in the commit. So nothing is
-read to get a number: this process remembers the version that it saw last, and a refusal says the one that is true. Of
-two processes that write to one thread at the same moment one commits a second time; otherwise nobody waits for anybody,
-and several commits of one process can be under way at once, since call order is commit order.
+when another commit raised it first. A record's seq is that version and its place in the commit. Normally nothing is
+read to get a number: this process remembers the last version, and several of its commits can be under way at once,
+because the kernel evaluates the commits of a process in call order.
 
-The record also says when that was and what kind of owner it is, so that threads are listed by when they were last used.
+A refused commit has guessed wrong, and so have the commits of this process that were called after it. Repairing the
+guesses one by one does not end where commits raise several clocks. So the refused commit waits until no commit of its
+partition is under way, reads all of its clocks, and goes on with true numbers; the others that guessed wrong use what
+it read. Between processes, a commit is refused only because another process has committed.
+
+The record also has the time of the last commit and the kind of owner, so that threads are listed by last use.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from keelbolt.storage import Insert, Replace
+from keelbolt.storage import Insert, Kernel, Replace
 from keelbolt.storage.records import Scalar
 from keelbolt.turns.durable.families import STREAMS
 
 PLACES = 1 << 20  # in one commit; the kernel allows fewer operations than that
-_REMEMBERED = 10_000  # owners; forgetting one costs a refused commit
+_REMEMBERED = 10_000  # clocks of one partition, and partitions; forgetting one costs a refused commit
 
 
 @dataclass(slots=True)
 class _Clock:
-    """The version that the next commit expects. ``era`` grows when it proves wrong."""
+    """The version that the next commit expects. ``reads`` counts how often it was read from storage."""
 
     version: int = 0
-    era: int = 0
+    reads: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,7 @@ class Tick:
     owner: str
     clock: _Clock
     version: int
-    era: int
+    reads: int
     at: int
 
     @property
@@ -50,32 +56,83 @@ class Tick:
     def first_seq(self) -> int:
         return (self.version + 1) * PLACES
 
-    def refused(self, found: int) -> None:
-        """The clock stood at ``found``. The first of several that guessed wrong says so; the others follow it."""
-        if self.clock.era == self.era:
-            self.clock.version = found
-            self.clock.era += 1
+    @property
+    def outdated(self) -> bool:
+        """Whether the clock was read since."""
+        return self.clock.reads != self.reads
 
     def undone(self) -> None:
-        """The commit came to nothing for another reason; those called after it will find out by themselves."""
-        if self.clock.era == self.era and self.clock.version == self.version + 1:
+        """The commit came to nothing. Take the number back, unless a later commit counts on it."""
+        if not self.outdated and self.clock.version == self.version + 1:
             self.clock.version = self.version
+
+
+@dataclass(slots=True)
+class Numbers:
+    """The clocks of one partition, as this process knows them, and its commits that are under way."""
+
+    clocks: dict[str, _Clock] = field(default_factory=dict)
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
+    under_way: int = 0
+
+    def tick(self, owner: str, at: int) -> Tick:
+        """Raise this owner's clock; the next tick counts on it, though it may come before the commit is done."""
+        clock = self.clocks.setdefault(owner, _Clock())
+        tick = Tick(owner, clock, clock.version, clock.reads, at)
+        clock.version += 1
+        return tick
+
+    def leave(self) -> None:
+        """The commit is over."""
+        self.under_way -= 1
+        if not self.under_way:
+            self.idle.set()
+
+    def enter(self) -> None:
+        self.under_way += 1
+        self.idle.clear()
 
 
 class Clocks:
     """What this process knows about the clocks of owners; a guess, which each commit checks."""
 
-    def __init__(self) -> None:
-        self._clocks: dict[tuple[str, str], _Clock] = {}
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._partitions: dict[str, Numbers] = {}
 
-    def tick(self, partition: str, owner: str, at: int) -> Tick:
-        """Raise this owner's clock; the next tick counts on it, though it may come before the commit is done."""
-        if len(self._clocks) >= _REMEMBERED:
-            self._clocks.clear()
-        clock = self._clocks.setdefault((partition, owner), _Clock())
-        tick = Tick(owner, clock, clock.version, clock.era, at)
-        clock.version += 1
-        return tick
+    async def enter(self, partition: str, refused: Iterable[Tick] = ()) -> Numbers:
+        """Begin a commit, or repeat one that was refused with these ticks. End it with `Numbers.leave`."""
+        numbers = self._numbers(partition)
+        wrong = list(refused)
+        if wrong or numbers.reading.locked():
+            async with numbers.reading:
+                owners = [tick.owner for tick in wrong if not tick.outdated]
+                if owners:
+                    while numbers.under_way:  # commits under way change the clocks
+                        await numbers.idle.wait()
+                    await self._read(partition, numbers, owners)
+                numbers.enter()
+        else:
+            numbers.enter()
+        return numbers
+
+    async def _read(self, partition: str, numbers: Numbers, owners: Iterable[str]) -> None:
+        for owner in owners:
+            found = await self._kernel.get(partition, STREAMS, owner)
+            clock = numbers.clocks.setdefault(owner, _Clock())
+            clock.version = found.version if found is not None else 0
+            clock.reads += 1
+
+    def _numbers(self, partition: str) -> Numbers:
+        found = self._partitions.get(partition)
+        if found is None:
+            if len(self._partitions) >= _REMEMBERED:
+                self._partitions = {name: each for name, each in self._partitions.items() if each.under_way}
+            found = self._partitions[partition] = Numbers()
+        if len(found.clocks) >= _REMEMBERED and not found.under_way:
+            found.clocks.clear()
+        return found
 
 
 def used(owner: str, at: int) -> dict[str, Scalar]:

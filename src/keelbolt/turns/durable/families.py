@@ -25,6 +25,7 @@ BYTES = "turn_bytes"  # owner/conduit/turn/id → which blob it is, and whether 
 TURNS = "turn_turns"  # owner/turn → how far it is, and which run of it counts
 GATES = "turn_gates"  # owner/turn/id → what it asks, and how it was settled
 GATE_LOG = "turn_gates"  # a stream for each gate, which wakes whoever waits
+WAKES = "turn_wakes"  # a queue: gates whose tasks are to be woken, since they are settled or their time is over
 TASK_TURNS = "turn_tasks"  # owner/task → which turn the task is in
 FORMATS = "turn_formats"  # in the partition FORMAT_PARTITION: in which form all this is written
 

@@ -17,6 +17,7 @@ from keelbolt.errors import (
     InvalidTurnGateResolution,
     TurnError,
     TurnGateAborted,
+    TurnGateRejected,
     TurnGateTimeout,
     TurnStorageCorrupt,
     TurnStorageNotFound,
@@ -30,7 +31,11 @@ from keelbolt.turns.schemas import checker, json_schema
 GateState = Literal["open", "settled"]
 
 _SECRET_BYTES = 24
-_ERRORS: dict[str, type[TurnError]] = {"aborted": TurnGateAborted, "timeout": TurnGateTimeout}
+_ERRORS: dict[str, type[TurnError]] = {
+    "aborted": TurnGateAborted,
+    "rejected": TurnGateRejected,
+    "timeout": TurnGateTimeout,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +74,12 @@ class StoredGate:
     @property
     def settled(self) -> bool:
         return self.result is not None
+
+    @property
+    def task_id(self) -> str | None:
+        """The task that asks the gate's question, in a served agent."""
+        found = self.about.get("taskId") if isinstance(self.about, Mapping) else None
+        return found if isinstance(found, str) else None
 
     def same_question(self, other: StoredGate) -> bool:
         return to_json([self.reason, self.payload, self.schema]) == to_json([other.reason, other.payload, other.schema])

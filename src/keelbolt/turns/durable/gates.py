@@ -10,14 +10,15 @@ from keelbolt.errors import (
     CommitRefused,
     InvalidTurnGateResolution,
     InvalidValue,
-    TurnError,
     TurnGateAborted,
+    TurnGateRejected,
     TurnGateTimeout,
     TurnStorageDuplicateId,
     TurnStorageNotFound,
 )
-from keelbolt.storage import Append, Draft, Insert, Kernel, LogTopic, Query, Record, Replace
-from keelbolt.turns.durable.families import GATE_FAMILIES, GATE_LOG, GATES
+from keelbolt.storage import Append, Draft, Enqueue, Insert, Kernel, LogTopic, Query, Record, Replace
+from keelbolt.turns.answers import GateAnswer
+from keelbolt.turns.durable.families import GATE_FAMILIES, GATE_LOG, GATES, WAKES
 from keelbolt.turns.durable.gate_records import GateState, StoredGate, new_gate, read_gate, read_token
 from keelbolt.turns.durable.places import Place
 from keelbolt.turns.durable.retention import partitions
@@ -70,12 +71,24 @@ class DurableGates:
         return found
 
     async def resolve(self, token: str, value: Any = None) -> StoredGate:
-        """Let the turn go on with this value. One that doesn't fit is refused, and the gate stays open."""
+        """Let the turn go on with this value. One that doesn't fit is refused, and the gate stays open.
+
+        Where a task asks the gate's question, the task goes on: any process with its turn worker wakes it.
+        """
         return await self._settle(token, Settlement("resolved", value))
 
+    async def answer(self, token: str, answer: GateAnswer) -> StoredGate:
+        """Settle it with what a message of its task says; that message wakes the task."""
+        settlement = Settlement("resolved", answer.value)
+        if answer.verb == "reject":
+            settlement = Settlement("rejected", error=TurnGateRejected(answer.reason or None))
+        elif answer.verb == "abort":
+            settlement = Settlement("aborted", error=TurnGateAborted(answer.reason or None))
+        return await self._settle(token, settlement, wakes=False)
+
     async def reject(self, token: str, error: BaseException | str) -> StoredGate:
-        """Let the turn go on with this error, raised where it waits (as a TurnError with the same words)."""
-        known = error if isinstance(error, BaseException) else TurnError(str(error))
+        """Let the turn go on with this error, raised where it waits (as TurnGateRejected with the same words)."""
+        known = error if isinstance(error, BaseException) else TurnGateRejected(str(error))
         return await self._settle(token, Settlement("rejected", error=known))
 
     async def abort(self, token: str, reason: object = None) -> StoredGate:
@@ -83,7 +96,7 @@ class DurableGates:
         words = f"the gate was aborted{f': {reason}' if reason is not None else ''}"
         return await self._settle(token, Settlement("aborted", error=TurnGateAborted(words)))
 
-    async def _settle(self, token: str, settlement: Settlement) -> StoredGate:
+    async def _settle(self, token: str, settlement: Settlement, *, wakes: bool = True) -> StoredGate:
         while True:
             record = await self._record(token)
             gate = read_gate(record)
@@ -93,7 +106,7 @@ class DurableGates:
             if settlement.result == "resolved":
                 gate.check(settlement.value)
             settled = gate.settled_by(settlement)
-            if await self._write(gate.partition, record, settled):
+            if await self._write(gate.partition, record, settled, wakes=wakes and settled.task_id is not None):
                 return settled
 
     async def _record(self, token: str) -> Record:
@@ -103,17 +116,30 @@ class DurableGates:
             return record
         raise TurnStorageNotFound("no gate has this token")
 
-    async def _write(self, partition: str, record: Record, gate: StoredGate) -> bool:
+    async def _write(self, partition: str, record: Record, gate: StoredGate, *, wakes: bool = False) -> bool:
+        """Write the gate, if it did not change meanwhile; ``wakes``: the task that asks is woken by a turn worker."""
         fields = {**record.fields, "state": "settled" if gate.settled else "open"}
+        more = [Enqueue(WAKES, record.key)] if wakes else []
         try:
             await self._kernel.commit(
                 partition,
                 Replace(GATES, record.key, record.version, gate.body(), fields),
                 Append(GATE_LOG, record.key, (Draft(gate.result or "reopened", b""),)),
+                *more,
             )
         except CommitRefused:
             return False
         return True
+
+    async def due(self, partition: str, key: str) -> StoredGate | None:
+        """The gate under this key, settled if its time is over; None when it is gone."""
+        record = await self._kernel.get(partition, GATES, key)
+        if record is None:
+            return None
+        gate = read_gate(record)
+        if not gate.settled and gate.deadline is not None and gate.deadline <= now():
+            return await self._settle(gate.token, Settlement("timeout"), wakes=False)
+        return gate
 
     # ------------------------------------------------------------------------------------------------- from the turn
 
@@ -138,7 +164,8 @@ class DurableGates:
             stored = read_gate(record)
             if stored.settled:
                 return stored.settlement()
-            if await self._write(place.partition, record, stored.settled_by(settlement)):
+            wakes = settlement.result == "timeout" and stored.task_id is not None
+            if await self._write(place.partition, record, stored.settled_by(settlement), wakes=wakes):
                 return settlement
 
     async def wait(self, ctx: Turn, gate: TurnGate) -> Settlement:
@@ -157,12 +184,17 @@ class DurableGates:
 
     async def _inserted(self, place: Place, key: str, fresh: StoredGate) -> StoredGate:
         """The gate under this key: this one, or the one that was opened before."""
+        more: list[Enqueue] = []
+        if fresh.deadline is not None and fresh.task_id is not None:  # no process may wait for it by then
+            left = (fresh.deadline - now()).total_seconds()
+            more = [Enqueue(WAKES, key, ready_in=max(0.0, left))]
         while True:
             try:
                 await self._kernel.commit(
                     place.partition,
                     *place.guards,
                     Insert(GATES, key, fresh.body(), fresh.fields(place.owner, place.turn)),
+                    *more,
                 )
             except CommitRefused as refusal:
                 place.check(refusal)
@@ -199,7 +231,7 @@ def read_back(gate: StoredGate) -> StoredGate:
 
 def _in_time(gate: StoredGate, settlement: Settlement) -> Settlement:
     """What is settled too late is a timeout, also when no process was there to notice it."""
-    if gate.deadline is None or settlement.result == "timeout" or settlement.settled_at < gate.deadline:
+    if gate.deadline is None or settlement.settled_at < gate.deadline:
         return settlement
     words = f"nobody settled gate {gate.id} by {gate.deadline.isoformat()}"
     return Settlement("timeout", error=TurnGateTimeout(words), settled_at=now())

@@ -12,7 +12,7 @@ from typing import Any
 from keelbolt.errors import InvalidInitialValue, InvalidValue, TurnStorageCorrupt
 from keelbolt.storage import Kernel, Query, Record
 from keelbolt.turns.codec.codec import Codec
-from keelbolt.turns.codec.kinds import KINDS, PLURALS, TYPES, Kind
+from keelbolt.turns.codec.kinds import KINDS, PER_TURN, PLURALS, TYPES, Kind
 from keelbolt.turns.durable.blobs import Blobs
 from keelbolt.turns.durable.clocks import Clocks
 from keelbolt.turns.durable.families import COLLECTIONS
@@ -26,7 +26,6 @@ from keelbolt.turns.primitives import Tokenizable
 from keelbolt.turns.windows import Limit, TopK, Window, asked
 
 PAGE = 500
-_PER_TURN: frozenset[Kind] = frozenset({"thought", "tool_call"})  # providers begin anew with call_0 in every turn
 
 
 class TurnStore:
@@ -37,7 +36,7 @@ class TurnStore:
         self.codec = codec
         self.blobs = blobs
         self.policy = policy
-        self.clocks = Clocks()
+        self.clocks = Clocks(kernel)
         self.now = clock
         self._owners = lru_cache(4096)(self._owners_in)
 
@@ -110,7 +109,7 @@ class TurnStore:
         kept = await self.blobs.keep(unit, value, self.codec.resolvers)
         owner, known, now = where.owners[kind], _id(value), self.now()
         named = None
-        if kind in _PER_TURN:
+        if kind in PER_TURN:
             named = under(owner, known)
         elif kind == "standing_instruction":
             named = under(owner, _text_id(value))
@@ -162,7 +161,7 @@ class TurnStore:
 
     def _key(self, where: Where, kind: Kind, known: str) -> str:
         owner = where.owners[kind]
-        return under(owner, where.turn, known) if kind in _PER_TURN else under(owner, known)
+        return under(owner, where.turn, known) if kind in PER_TURN else under(owner, known)
 
     async def _find(self, unit: Unit, where: Where, kind: Kind, known: str) -> Stored | None:
         """The living record with this id: of this turn, or else the last one of any.
@@ -171,7 +170,7 @@ class TurnStore:
         """
         key = self._key(where, kind, known)
         found = unit.seen(kind, key) or await unit.load(kind, key)
-        if found is None and kind in _PER_TURN:
+        if found is None and kind in PER_TURN:
             found = await self._last(unit, where, kind, known)
         return found if found is not None and not found.deleted else None
 
@@ -198,8 +197,9 @@ class TurnStore:
 
 def decoded(codec: Codec, stored: Stored, resolvers: Any) -> Any:
     """The value that was stored."""
+    data = {**stored.data, "turn_id": stored.turn} if stored.kind in PER_TURN else stored.data
     try:
-        return codec.decode(stored.kind, stored.data, resolvers)
+        return codec.decode(stored.kind, data, resolvers)
     except (InvalidInitialValue, KeyError, TypeError, ValueError, AttributeError) as wrong:
         raise TurnStorageCorrupt(
             f"the stored {stored.kind} {stored.id!r} is not one any more; restore it from a backup", cause=wrong

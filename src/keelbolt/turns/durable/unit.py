@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -21,13 +21,13 @@ from keelbolt.storage import Attach, Detach, FieldIn, Insert, Kernel, Operation,
 from keelbolt.storage.records import Scalar
 from keelbolt.storage.requests import MAX_OPERATIONS
 from keelbolt.turns.codec.kinds import Kind
-from keelbolt.turns.durable.clocks import Clocks, Tick
+from keelbolt.turns.durable.clocks import Clocks, Numbers, Tick
 from keelbolt.turns.durable.families import BYTES, COLLECTIONS, DELETED, KIND_OF, STREAMS, TURNS
 from keelbolt.turns.durable.places import Where
 from keelbolt.turns.durable.readers import Entry
 from keelbolt.turns.durable.records import Change, Stored, fold, read
 
-TRIES = 1000  # without a pause, since who waits loses the next race too; each one failed because another got through
+TRIES = 1000  # without a pause, since a commit that waits loses the next race too; each refusal is another's commit
 
 
 @dataclass(slots=True)
@@ -118,26 +118,35 @@ class Unit:
 
     async def commit(self) -> None:
         """Write everything at once. Raises what a change could not know before: that an id is taken, for example."""
+        wrong: Sequence[Tick] = ()
         for _ in range(TRIES):
-            plan = self._plan()
-            if not plan.operations:
-                return
+            numbers = await self._clocks.enter(self.partition, wrong)
+            plan = None
             try:
+                plan = self._plan(numbers)  # from here to the commit nothing is awaited: call order is commit order
+                if not plan.operations:
+                    return
                 _check_size(plan.operations)
                 await self.kernel.commit(self.partition, *plan.operations)
             except CommitRefused as refusal:
-                await self._learn(refusal, plan.ticks)
+                assert plan is not None
+                wrong = _undone(plan, refusal)
+                await self._learn(refusal)
             except BaseException:
-                for tick in plan.ticks:
-                    tick.undone()
+                if plan is not None:
+                    _undone(plan)
                 raise
             else:
                 for entry in plan.entries:
                     entry.version = 0
                 return
-        raise StorageBusy("others write to this thread all the time; nothing of this unit was written, try again")
+            finally:
+                numbers.leave()
+        raise StorageBusy(
+            f"{TRIES} commits of other processes to this thread came first; nothing of this unit was written, try again"
+        )
 
-    def _plan(self) -> _Plan:
+    def _plan(self, numbers: Numbers) -> _Plan:
         operations: list[Operation] = []
         ticks: dict[str, Tick] = {}
         seqs: dict[str, Iterator[int]] = {}
@@ -152,7 +161,7 @@ class Unit:
                     operations.append(Patch(collection, key, self._tombstone(state), slot.base.version))
                 continue
             if not state.seq and state.owner not in ticks:
-                tick = ticks[state.owner] = self._clocks.tick(self.partition, state.owner, self._now)
+                tick = ticks[state.owner] = numbers.tick(state.owner, self._now)
                 seqs[state.owner] = itertools.count(tick.first_seq)
                 operations.append(tick.operation)
             body, fields = state.body(), state.fields(state.seq or next(seqs[state.owner]))
@@ -179,15 +188,9 @@ class Unit:
         # An instruction is what it says; but a call that is gone still stands before those of older turns.
         return {**gone, "named": None} if state.kind == "standing_instruction" else gone
 
-    async def _learn(self, refusal: CommitRefused, ticks: Iterable[Tick]) -> None:
-        """Take in what the refusal says; raises when that leaves no way to do what was asked."""
+    async def _learn(self, refusal: CommitRefused) -> None:
+        """Read what the refusal names; raises when the changes can't be made."""
         check = refusal.check
-        for tick in ticks:
-            if check == tick.operation:
-                assert isinstance(refusal.found, int)
-                tick.refused(refusal.found)
-            else:
-                tick.undone()
         match check:
             case Attach():
                 raise TurnStorageNotFound(
@@ -207,6 +210,15 @@ class Unit:
                 fold(slot.base, slot.changes)
             case _:
                 pass
+
+
+def _undone(plan: _Plan, refusal: CommitRefused | None = None) -> Sequence[Tick]:
+    """Give the numbers of this plan back. Returns the ticks to be read anew, if a wrong number was the reason."""
+    if refusal is not None and any(refusal.check == tick.operation for tick in plan.ticks):
+        return plan.ticks
+    for tick in plan.ticks:
+        tick.undone()
+    return ()
 
 
 def _check_size(operations: list[Operation]) -> None:

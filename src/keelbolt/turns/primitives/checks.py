@@ -7,7 +7,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from keelbolt.errors import InvalidInitialValue, TokenizableEvaluatorInvalid
@@ -90,6 +90,12 @@ def time(name: str, value: object) -> datetime:
         return moment(value)
     except ValueError as wrong:
         raise Wrong(f"{name}: {wrong}") from None
+
+
+def times(created: object, updated: object) -> tuple[datetime, datetime]:
+    """Both times of a primitive: one that is not given is now, or when it was created."""
+    began = datetime.now(UTC) if created is None else time("created_at", created)
+    return began, began if updated is None else time("updated_at", updated)
 
 
 def words(name: str, value: object, *, empty: bool = False) -> Tokenizable:

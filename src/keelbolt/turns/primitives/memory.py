@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from keelbolt.errors import InvalidInitialMemoryValue
-from keelbolt.turns.primitives.checks import refusing, share, text, time, words
+from keelbolt.turns.primitives.checks import refusing, share, text, times, words
 from keelbolt.turns.primitives.text import Tokenizable
 from keelbolt.turns.primitives.times import Moment
 
@@ -30,12 +30,13 @@ class Memory:
         content: str | Tokenizable,
         confidence: float,
         importance: float,
-        created_at: Moment,
-        updated_at: Moment,
+        created_at: Moment | None = None,
+        updated_at: Moment | None = None,
     ) -> None:
         object.__setattr__(self, "id", text("id", id))
         object.__setattr__(self, "content", words("content", content))
         object.__setattr__(self, "confidence", share("confidence", confidence))
         object.__setattr__(self, "importance", share("importance", importance))
-        object.__setattr__(self, "created_at", time("created_at", created_at))
-        object.__setattr__(self, "updated_at", time("updated_at", updated_at))
+        created, updated = times(created_at, updated_at)
+        object.__setattr__(self, "created_at", created)
+        object.__setattr__(self, "updated_at", updated)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from keelbolt.errors import InvalidInitialMessageValue
-from keelbolt.turns.primitives.checks import Wrong, one_of, refusing, text, time, words
+from keelbolt.turns.primitives.checks import Wrong, one_of, refusing, text, times, words
 from keelbolt.turns.primitives.identity import Identity, identity
 from keelbolt.turns.primitives.media import Media
 from keelbolt.turns.primitives.text import Tokenizable
@@ -38,8 +38,8 @@ class Message:
         content: str | Tokenizable | None = None,
         attachments: Iterable[Media] = (),
         identity: str | Identity | None = None,
-        created_at: Moment,
-        updated_at: Moment,
+        created_at: Moment | None = None,
+        updated_at: Moment | None = None,
     ) -> None:
         speaker = one_of("role", role, ("user", "assistant"))
         said = None if content is None else words("content", content)
@@ -48,8 +48,9 @@ class Message:
         object.__setattr__(self, "content", said)
         object.__setattr__(self, "attachments", _attachments(attachments))
         object.__setattr__(self, "identity", _identity("identity", speaker if identity is None else identity))
-        object.__setattr__(self, "created_at", time("created_at", created_at))
-        object.__setattr__(self, "updated_at", time("updated_at", updated_at))
+        created, updated = times(created_at, updated_at)
+        object.__setattr__(self, "created_at", created)
+        object.__setattr__(self, "updated_at", updated)
         if said is None and not self.attachments:
             raise Wrong("it needs content, attachments or both")
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from keelbolt.errors import InvalidInitialRetrievableValue
 from keelbolt.turns.primitives.artifact import SpooledArtifact
-from keelbolt.turns.primitives.checks import optional_text, refusing, share, text, time, words
+from keelbolt.turns.primitives.checks import optional_text, refusing, share, text, times, words
 from keelbolt.turns.primitives.text import Encoder, Tokenizable
 from keelbolt.turns.primitives.times import Moment
 from keelbolt.turns.primitives.trust import TrustTier, trust_tier
@@ -36,8 +36,8 @@ class Retrievable:
         source: str | None = None,
         kind: str | None = None,
         score: float | None = None,
-        created_at: Moment,
-        updated_at: Moment,
+        created_at: Moment | None = None,
+        updated_at: Moment | None = None,
     ) -> None:
         kept = content if isinstance(content, SpooledArtifact) else words("content", content)
         object.__setattr__(self, "id", text("id", id))
@@ -46,8 +46,9 @@ class Retrievable:
         object.__setattr__(self, "source", optional_text("source", source))
         object.__setattr__(self, "kind", optional_text("kind", kind))
         object.__setattr__(self, "score", None if score is None else share("score", score))
-        object.__setattr__(self, "created_at", time("created_at", created_at))
-        object.__setattr__(self, "updated_at", time("updated_at", updated_at))
+        created, updated = times(created_at, updated_at)
+        object.__setattr__(self, "created_at", created)
+        object.__setattr__(self, "updated_at", updated)
 
     async def content_string(self) -> str:
         """The whole text, read from its store if it lies there."""

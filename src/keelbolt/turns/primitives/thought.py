@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from keelbolt.errors import InvalidInitialThoughtValue
-from keelbolt.turns.primitives.checks import opaque, refusing, replay, text, time, words
+from keelbolt.turns.primitives.checks import opaque, optional_text, refusing, replay, text, times, words
 from keelbolt.turns.primitives.identity import Identity, identity
 from keelbolt.turns.primitives.text import Tokenizable
 from keelbolt.turns.primitives.times import Moment
@@ -19,6 +19,7 @@ class Thought:
     """A trace of reasoning: text, or a ``payload`` that only its provider understands, or both.
 
     ``replay_compatibility`` names the provider or model that a payload may be sent back to.
+    ``turn_id`` is the turn that stored the thought; storage sets it when the thought is fetched.
     """
 
     id: str
@@ -28,6 +29,7 @@ class Thought:
     replay_compatibility: str | None
     created_at: datetime
     updated_at: datetime
+    turn_id: str | None
 
     def __init__(
         self,
@@ -37,16 +39,19 @@ class Thought:
         identity: str | Identity = "assistant",
         payload: Any = None,
         replay_compatibility: str | None = None,
-        created_at: Moment,
-        updated_at: Moment,
+        created_at: Moment | None = None,
+        updated_at: Moment | None = None,
+        turn_id: str | None = None,
     ) -> None:
         object.__setattr__(self, "id", text("id", id))
         object.__setattr__(self, "content", words("content", content, empty=payload is not None))
         object.__setattr__(self, "identity", _identity("identity", identity))
         object.__setattr__(self, "payload", opaque(payload))
         object.__setattr__(self, "replay_compatibility", replay(payload, replay_compatibility))
-        object.__setattr__(self, "created_at", time("created_at", created_at))
-        object.__setattr__(self, "updated_at", time("updated_at", updated_at))
+        created, updated = times(created_at, updated_at)
+        object.__setattr__(self, "created_at", created)
+        object.__setattr__(self, "updated_at", updated)
+        object.__setattr__(self, "turn_id", optional_text("turn_id", turn_id))
 
 
 _identity = identity  # the field of this name hides it

@@ -10,7 +10,19 @@ from typing import Any, TypeAlias
 
 from keelbolt.errors import InvalidInitialToolCallValue
 from keelbolt.turns.primitives.artifact import SpooledArtifact
-from keelbolt.turns.primitives.checks import Wrong, flag, opaque, plain, refusing, replay, text, time, words
+from keelbolt.turns.primitives.checks import (
+    Wrong,
+    flag,
+    opaque,
+    optional_text,
+    plain,
+    refusing,
+    replay,
+    text,
+    time,
+    times,
+    words,
+)
 from keelbolt.turns.primitives.checksum import tool_call_checksum
 from keelbolt.turns.primitives.media import Media
 from keelbolt.turns.primitives.text import Tokenizable
@@ -26,6 +38,7 @@ class ToolCall:
     """One call of a tool. While it is pending, ``results`` and ``completed_at`` may be missing.
 
     ``checksum`` tells equal calls from others; it is computed from the tool's name and the arguments when not given.
+    ``turn_id`` is the turn that stored the call; storage sets it when the call is fetched.
     """
 
     id: str
@@ -42,6 +55,7 @@ class ToolCall:
     created_at: datetime
     updated_at: datetime
     completed_at: datetime | None
+    turn_id: str | None
 
     def __init__(
         self,
@@ -50,24 +64,23 @@ class ToolCall:
         tool: str,
         args: Mapping[str, Any] | str,
         checksum: str | None = None,
-        is_complete: bool,
+        is_complete: bool = False,
         is_error: bool = False,
         results: AnyResults | None = None,
         payload: Any = None,
         replay_compatibility: str | None = None,
         from_artifact_tool: bool = False,
         inline: bool = False,
-        created_at: Moment,
-        updated_at: Moment,
+        created_at: Moment | None = None,
+        updated_at: Moment | None = None,
         completed_at: Moment | None = None,
+        turn_id: str | None = None,
     ) -> None:
         name = text("tool", tool)
         given = _args(args)
         over = flag("is_complete", is_complete)
         if over and results is None:
             raise Wrong("a complete call has results; pass is_complete=False while there are none")
-        if over and completed_at is None:
-            raise Wrong("a complete call has completed_at; pass is_complete=False while it runs")
         object.__setattr__(self, "id", text("id", id))
         object.__setattr__(self, "tool", name)
         object.__setattr__(self, "args", given)
@@ -80,9 +93,13 @@ class ToolCall:
         object.__setattr__(self, "replay_compatibility", replay(payload, replay_compatibility))
         object.__setattr__(self, "from_artifact_tool", flag("from_artifact_tool", from_artifact_tool))
         object.__setattr__(self, "inline", flag("inline", inline))
-        object.__setattr__(self, "created_at", time("created_at", created_at))
-        object.__setattr__(self, "updated_at", time("updated_at", updated_at))
+        created, updated = times(created_at, updated_at)
+        object.__setattr__(self, "created_at", created)
+        object.__setattr__(self, "updated_at", updated)
+        object.__setattr__(self, "turn_id", optional_text("turn_id", turn_id))
         ended = None if completed_at is None else time("completed_at", completed_at)
+        if over and ended is None:
+            ended = updated
         object.__setattr__(self, "completed_at", ended)
 
     def completed(self, results: AnyResults, *, at: Moment, is_error: bool = False) -> ToolCall:

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
-from keelbolt.conformance.turn_callbacks.laws import conduits, instructions, records, reopened, scope, shape, together
+from keelbolt.conformance.turn_callbacks.laws import (
+    conduits,
+    gates,
+    instructions,
+    records,
+    reopened,
+    scope,
+    shape,
+    together,
+)
 
-__all__ = ["conduits", "instructions", "records", "reopened", "scope", "shape", "together"]
+__all__ = ["conduits", "gates", "instructions", "records", "reopened", "scope", "shape", "together"]

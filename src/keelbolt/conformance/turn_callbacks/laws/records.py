@@ -135,3 +135,14 @@ async def what_is_fetched_can_be_stored_again(case: Case) -> None:
     [found] = await fetch(turn, "message")
     await case.turn().mutate_message(found)
     await same(await fetch(case.turn(), "message"), [full_message("m")], "the message")
+
+
+@law()
+async def a_repeated_store_is_one(case: Case) -> None:
+    """A value that its turn stores again, with another time, is no error and is fetched once, where it was."""
+    for kind, make in MAKE.items():
+        turn = case.turn()
+        await write(turn, "store", kind, make("x", "text"))
+        await write(turn, "store", kind, make("y", "text"))
+        await write(turn, "store", kind, make("x", "text", at=LATER))
+        equal(await ids(turn, kind), ["x", "y"], f"each {kind}")

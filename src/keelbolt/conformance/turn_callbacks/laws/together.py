@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 
 from keelbolt.conformance.expect import equal
@@ -55,3 +56,20 @@ async def a_group_is_replaced(case: Case) -> None:
         await turn.store_tool_call(tool_call(f"c{number}", "x"))
     await turn.replace_tool_call_group(["c0", "c1"], [tool_call("summary", "both")])
     equal(await ids(turn, "tool_call"), ["c2", "summary"], "the tool calls")
+
+
+@law("unit_of_work")
+async def units_at_once_all_happen(case: Case) -> None:
+    """Of units of work that overlap on one thread, each storing for thread and agent, all happen, each of them once."""
+    await case.turn().store_message(message("before"))
+
+    async def unit(number: int) -> None:
+        turn = case.turn()
+        async with case.unit_of_work(turn):
+            await turn.store_message(message(f"m{number}"))
+            await asyncio.sleep(0)
+            await turn.store_memory(memory(f"f{number}"))
+
+    await asyncio.gather(*map(unit, range(8)))
+    equal(sorted(await ids(case.turn(), "message")), ["before", *(f"m{n}" for n in range(8))], "the messages")
+    equal(sorted(await ids(case.turn(), "memory")), [f"f{n}" for n in range(8)], "the memories")

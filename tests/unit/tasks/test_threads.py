@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from keelbolt.apcore.threads import in_thread
+from keelbolt.tasks.threads import in_thread
 
 who: ContextVar[str] = ContextVar("who", default="nobody")
 

@@ -1,7 +1,7 @@
 """Blocking calls, each in a thread of its own.
 
 Such a thread doesn't keep the process alive: one that blocks for ever can't be stopped, but it can be left behind.
-There are as many as tasks run at once.
+There are as many as calls run at once.
 """
 
 from __future__ import annotations
@@ -42,5 +42,5 @@ async def in_thread(function: Callable[..., Any], *given: Any) -> Any:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(how, what)
 
-    threading.Thread(target=run, name=f"module {getattr(function, '__qualname__', '')}", daemon=True).start()
+    threading.Thread(target=run, name=f"call of {getattr(function, '__qualname__', '')}", daemon=True).start()
     return await told

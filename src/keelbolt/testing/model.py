@@ -1,0 +1,56 @@
+"""A model that says what a test tells it to say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, TypeAlias
+
+from keelbolt.turns.chat.protocol import CallRequest, Delta, ModelRequest, TextDelta
+
+Said: TypeAlias = "str | Delta | BaseException | Sequence[str | Delta | BaseException]"
+Script: TypeAlias = "Sequence[Said] | Callable[[ModelRequest], Said]"
+
+
+def call(name: str, **arguments: Any) -> CallRequest:
+    """A call of a tool: ``call("pay", amount=5)``."""
+    return CallRequest(name, json.dumps(arguments))
+
+
+class ScriptedModel:
+    """A model for tests of agents: no network, the same answers every time.
+
+        ScriptedModel([call("price", item="kettle"), "It costs 30."])
+        ScriptedModel(lambda request: f"You said {request.messages[-1].text}")
+
+    A list is said in order, one entry per generation; an entry is text (streamed word by word), a call, an error that
+    is raised, or a list of these. A function gets each request and returns an entry, so that it says the same when a
+    generation is repeated after a crash. ``requests`` are those that it got.
+    """
+
+    def __init__(self, script: Script, *, delay_seconds: float = 0.0) -> None:
+        self._script = script
+        self._delay = delay_seconds
+        self.requests: list[ModelRequest] = []
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+        number = len(self.requests)
+        self.requests.append(request)
+        if callable(self._script):
+            said: Said = self._script(request)
+        else:
+            if number >= len(self._script):
+                raise AssertionError(f"the script has {len(self._script)} entries, and the model is asked once more")
+            said = self._script[number]
+        entries = [said] if isinstance(said, str) or not isinstance(said, Sequence) else said
+        for entry in entries:
+            if isinstance(entry, BaseException):
+                raise entry
+            if not isinstance(entry, str):
+                yield entry
+                continue
+            for word in re.findall(r"\S+\s*|\s+", entry):
+                await asyncio.sleep(self._delay)
+                yield TextDelta(word)

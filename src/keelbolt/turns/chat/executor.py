@@ -1,0 +1,250 @@
+"""`chat_executor`: asks a model, calls tools, asks again, until the model answers without a call.
+
+Each step is stored before the next one begins: what the model decided is one iteration, and the result of each call is
+stored by itself. A process that dies repeats at most the step in doubt: one generation, or one call, under the same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from keelbolt.errors import (
+    InvalidToolArgs,
+    ToolDownstreamError,
+    TurnGateAborted,
+    TurnGateRejected,
+    TurnGateTimeout,
+)
+from keelbolt.turns.chat.conversation import conversation
+from keelbolt.turns.chat.protocol import CallRequest, Model, ModelRequest, TextDelta, ThoughtDelta, ToolSpec, Usage
+from keelbolt.turns.chat.tool import Calling, calling
+from keelbolt.turns.dispatch_context import DispatchContext
+from keelbolt.turns.helpers import ExecutorHelpers
+from keelbolt.turns.hydrate import hydrate
+from keelbolt.turns.names import suggestion
+from keelbolt.turns.pipeline import Next
+from keelbolt.turns.primitives import Message, SpooledArtifact, Thought, ToolCall
+from keelbolt.turns.tools import Tool, ToolResult
+from keelbolt.turns.windows import Window
+
+HISTORY = Window(last=100)
+MAX_RESULT_CHARACTERS = 100_000  # of one result, as the model sees it
+_LOADED = "keelbolt_chat_loaded"  # in the stash of the dispatch
+
+Execute = Callable[[DispatchContext, ExecutorHelpers], Coroutine[Any, Any, None]]
+
+
+def chat_executor(
+    model: Model, tools: Sequence[Tool] = (), *, history: Window = HISTORY, max_parallel: int = 8
+) -> Execute:
+    """An executor for a turn runner: this model with these tools.
+
+        runner = storage.runner(executor_callback=chat_executor(OpenAIModel("gpt-5-mini"), tools=[search, pay]))
+
+    The model sees the last messages and calls of the thread (``history``), also without `hydrate`. Calls of one
+    generation run at the same time, at most ``max_parallel``; those that need an approval ask one after another.
+    """
+    return _Chat(model, tuple(tools), history, max_parallel)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chat:
+    model: Model
+    tools: tuple[Tool, ...]
+    history: Window
+    max_parallel: int
+
+    async def __call__(self, ctx: DispatchContext, helpers: ExecutorHelpers) -> None:
+        await self._load(ctx)
+        pending = [call for call in ctx.own_tool_calls if not call.is_complete]
+        if pending:
+            await self._act(ctx, helpers, pending)
+        else:
+            await self._decide(ctx, helpers)
+
+    async def _load(self, ctx: DispatchContext) -> None:
+        """Register the tools and fetch the thread, once in a dispatch; what middleware has fetched stays as it is."""
+        if ctx.stash.get(_LOADED):
+            return
+        ctx.stash.set(_LOADED, True)
+        for tool in self.tools:
+            if not ctx.tools.has(tool.name):
+                ctx.tools.register(tool)
+        messages, calls = list(ctx.turn_messages), list(ctx.turn_tool_calls)
+        ctx.turn_messages.clear()
+        ctx.turn_tool_calls.clear()
+        await hydrate(messages=self.history, tool_calls=self.history)(ctx, lambda: Next(_nothing))
+        for message in messages:
+            if ctx.turn_messages.get(message.id) is None:
+                ctx.turn_messages.add(message)
+        found = {(call.turn_id, call.id) for call in ctx.turn_tool_calls}
+        for call in calls:
+            if (call.turn_id, call.id) not in found:
+                ctx.turn_tool_calls.add(call)
+
+    # ------------------------------------------------------------------------------------------------------- decide
+
+    async def _decide(self, ctx: DispatchContext, helpers: ExecutorHelpers) -> None:
+        """Ask the model, and store what it says. Without a call, that is the answer."""
+        name, now = f"{ctx.turn_id}.{ctx.iteration}", datetime.now(UTC)
+        text, thought, wanted = "", "", list[CallRequest]()
+        async with aclosing(self.model.stream(await self._request(ctx))) as deltas:  # type: ignore[type-var]
+            async for delta in deltas:
+                match delta:
+                    case TextDelta():
+                        text += delta.text
+                        helpers.report_message(name, delta.text)
+                    case ThoughtDelta():
+                        thought += delta.text
+                        helpers.report_thought(name, delta.text)
+                    case CallRequest():
+                        wanted.append(delta)
+                    case Usage():
+                        helpers.report_generation_stats(**delta.stats)
+        if thought:
+            helpers.report_thought(name, "", is_complete=True)
+            await ctx.store_thought(Thought(id=name, content=thought, created_at=now))
+        if text:
+            helpers.report_message(name, "", is_complete=True)
+            await ctx.store_message(Message(id=name, role="assistant", content=text, created_at=now))
+        for number, request in enumerate(wanted):
+            call = _call(request, f"{name}.{number}", now)
+            helpers.report_tool_call(call.id, tool=call.tool, args=call.args)
+            await ctx.store_tool_call(call)
+        if not wanted:
+            if not text:
+                ctx.nack("The model returned an empty answer.")
+            else:
+                ctx.ack()
+
+    async def _request(self, ctx: DispatchContext) -> ModelRequest:
+        system = "\n\n".join([str(ctx.system_prompt), *ctx.standing_instructions.texts()])
+        texts = {id(call): await _spooled(call) for call in ctx.turn_tool_calls if _is_spooled(call)}
+        asked = [message.id for message in ctx.incoming]
+        messages = conversation(ctx.turn_messages, ctx.turn_tool_calls, texts, turn=ctx.turn_id, asked=asked)
+        tools = [
+            ToolSpec(tool.name, tool.description, tool.json_schema() or {"type": "object"})
+            for tool in ctx.tools.visible()
+        ]
+        return ModelRequest(system, messages, tools)
+
+    # ---------------------------------------------------------------------------------------------------------- act
+
+    async def _act(self, ctx: DispatchContext, helpers: ExecutorHelpers, pending: Sequence[ToolCall]) -> None:
+        """Make the calls that were decided on. Each result is stored when it is there."""
+        slots = asyncio.Semaphore(self.max_parallel)
+        asking = [call for call in pending if _question(ctx, call) is not None]
+
+        async def free(call: ToolCall) -> None:
+            async with slots:
+                await self._make(ctx, helpers, call)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for call in pending:
+                    if call not in asking:
+                        group.create_task(free(call))
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None  # the others were cancelled because of it
+        for call in asking:
+            if not ctx.aborted:
+                await self._ask(ctx, helpers, call)
+
+    async def _ask(self, ctx: DispatchContext, helpers: ExecutorHelpers, call: ToolCall) -> None:
+        question = _question(ctx, call)
+        assert question is not None
+        about = {"tool": call.tool, "args": call.args, "callId": call.id}
+        try:
+            allowed = await ctx.wait_for(
+                id=f"approve.{call.id}", reason=question, payload=about, schema={"type": "boolean"}
+            )
+            why = "" if allowed else "no reason given"
+        except (TurnGateRejected, TurnGateTimeout) as refusal:
+            why = str(refusal)
+        except TurnGateAborted as broken:
+            if ctx.aborted:
+                raise
+            why = str(broken)
+        if why:
+            await _done(ctx, helpers, call, f"Not done: the user did not approve this call ({why}).", failed=True)
+        else:
+            await self._make(ctx, helpers, call)
+
+    async def _make(self, ctx: DispatchContext, helpers: ExecutorHelpers, call: ToolCall) -> None:
+        tool = ctx.tools.get(call.tool)
+        if tool is None:
+            known = [each.name for each in ctx.tools.visible()]
+            await _done(
+                ctx, helpers, call, f"There is no tool {call.tool!r}{suggestion(call.tool, known)}", failed=True
+            )
+            return
+        token = calling.set(Calling(call.id, helpers))
+        try:
+            answer: ToolResult = await tool.executor(ctx)(call.args)
+        except (InvalidToolArgs, ToolDownstreamError) as error:
+            await _done(ctx, helpers, call, str(error), failed=True)
+        else:
+            await _done(ctx, helpers, call, answer)
+        finally:
+            calling.reset(token)
+
+
+async def _nothing() -> None:
+    return None
+
+
+def _call(request: CallRequest, name: str, now: datetime) -> ToolCall:
+    """The call that the model wants; arguments that are no JSON object are a finished call with an error."""
+    about: dict[str, Any] = {"id": name, "tool": request.name or "unnamed", "created_at": now}
+    try:
+        args = json.loads(request.arguments or "{}")
+        problem = None if isinstance(args, dict) else "the arguments are no JSON object"
+    except ValueError as wrong:
+        args, problem = {}, f"the arguments are not JSON: {wrong}"
+    if problem is not None:
+        return ToolCall(**about, args={}, is_complete=True, is_error=True, results=f"Not called: {problem}")
+    return ToolCall(**about, args=args)
+
+
+def _question(ctx: DispatchContext, call: ToolCall) -> str | None:
+    """What to ask before this call; None: it needs no approval."""
+    tool = ctx.tools.get(call.tool)
+    wanted: Any = False if tool is None else tool.needs_approval
+    if callable(wanted):
+        wanted = wanted(call.args)
+    if not wanted:
+        return None
+    shown = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.args.items())
+    if isinstance(wanted, str):
+        try:
+            return wanted.format_map(call.args)
+        except (KeyError, IndexError, ValueError):
+            return f"{wanted} {call.tool}({shown})"
+    return f"May I call {call.tool}({shown})?"
+
+
+async def _done(
+    ctx: DispatchContext, helpers: ExecutorHelpers, call: ToolCall, answer: ToolResult, *, failed: bool = False
+) -> None:
+    """Report the result, and store it now."""
+    results: Any = answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer
+    helpers.report_tool_call(
+        call.id, tool=call.tool, args=call.args, results=results, is_error=failed, is_complete=True
+    )
+    await ctx.mutate_tool_call(call.completed(results, at=datetime.now(UTC), is_error=failed))
+    await ctx.checkpoint()
+
+
+def _is_spooled(call: ToolCall) -> bool:
+    return isinstance(call.results, SpooledArtifact)
+
+
+async def _spooled(call: ToolCall) -> str:
+    assert isinstance(call.results, SpooledArtifact)
+    return (await call.results.as_string())[:MAX_RESULT_CHARACTERS]

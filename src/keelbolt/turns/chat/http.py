@@ -1,0 +1,105 @@
+"""One streaming POST to a provider: time-outs, retries before the first event, and server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+
+from keelbolt.errors import ModelError
+
+RETRY_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+BACKOFF_SECONDS = 0.5  # doubled with each retry
+MAX_WAIT_SECONDS = 30.0  # a provider that wants a longer pause gets an error to the caller
+MAX_ERROR_CHARACTERS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a provider listens, and how patient the client is."""
+
+    url: str
+    headers: Mapping[str, str]
+    timeout_seconds: float
+    retries: int
+
+    async def events(self, body: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """The JSON of each event. Raises ModelError; a request that got no event yet is repeated first."""
+        for attempt in range(self.retries + 1):
+            got = False
+            try:
+                async for event in self._once(body):
+                    got = True
+                    yield event
+            except _Again as again:
+                if got or attempt == self.retries or again.seconds > MAX_WAIT_SECONDS:
+                    raise ModelError(str(again)) from again.__cause__
+                await asyncio.sleep(max(again.seconds, BACKOFF_SECONDS * 2**attempt))
+            else:
+                return
+
+    async def _once(self, body: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        try:
+            async with (
+                httpx2.AsyncClient(timeout=self.timeout_seconds) as client,
+                client.stream("POST", self.url, json=body, headers=dict(self.headers)) as response,
+            ):
+                if response.status_code != httpx2.codes.OK:
+                    await response.aread()
+                    words = f"the model's provider returned {response.status_code}: {_problem(response.text)}"
+                    if response.status_code in RETRY_STATUS:
+                        raise _Again(words, _pause(response.headers.get("retry-after")))
+                    raise ModelError(words)
+                async for line in response.aiter_lines():
+                    data = line.removeprefix("data:").strip() if line.startswith("data:") else ""
+                    if data == "[DONE]":
+                        return
+                    if data:
+                        yield _event(data)
+        except httpx2.TimeoutException as error:
+            raise _Again(f"the model's provider did not answer within {self.timeout_seconds:g} s") from error
+        except httpx2.HTTPError as error:
+            raise _Again(
+                f"the connection to the model's provider failed: {str(error) or type(error).__name__}"
+            ) from error
+
+
+class _Again(Exception):
+    """The request may be repeated, after so many seconds."""
+
+    def __init__(self, message: str, seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
+def _event(data: str) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ModelError(f"the model's provider sent an event that is no JSON object: {data[:80]!r}")
+    if error := found.get("error"):
+        words = error.get("message") if isinstance(error, dict) else error
+        raise ModelError(f"the model's provider reports: {words}")
+    return found
+
+
+def _problem(text: str) -> str:
+    """What the body of an error response says."""
+    try:
+        error = json.loads(text)["error"]
+        return str(error["message"] if isinstance(error, dict) else error)[:MAX_ERROR_CHARACTERS]
+    except (ValueError, KeyError, TypeError):
+        return text[:MAX_ERROR_CHARACTERS] or "no reason given"
+
+
+def _pause(value: str | None) -> float:
+    try:
+        return max(0.0, float(value or 0))
+    except ValueError:
+        return 0.0

@@ -1,0 +1,192 @@
+"""`@tool`: a tool made of a function, its type hints and its docstring."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, get_type_hints, overload
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic_core import to_json
+
+from keelbolt.errors import InvalidInitialToolValue
+from keelbolt.turns.helpers import ExecutorHelpers
+from keelbolt.turns.primitives import Media
+from keelbolt.turns.tools import Approval, Tool, ToolResult
+
+INJECTED = ("ctx", "helpers", "call_id")
+_ARGS = re.compile(r"^\s*(?:Args|Arguments|Parameters):\s*$", re.MULTILINE)
+_SECTION = re.compile(r"^\s*(?:Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):\s*$", re.MULTILINE)
+_ARG = re.compile(r"^\s+\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """The call that is being made: what the executor knows, and the tool's arguments do not say."""
+
+    call_id: str
+    helpers: ExecutorHelpers | None = None
+
+    def progress(self, value: Any) -> None:
+        if self.helpers is not None:
+            self.helpers.report_tool_call(self.call_id, results=_text(value))
+
+
+calling: ContextVar[Calling | None] = ContextVar("keelbolt_turns_calling", default=None)
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    needs_approval: Approval = False,
+    timeout: float | None = None,
+    retries: int = 0,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    needs_approval: Approval = False,
+    timeout: float | None = None,
+    retries: int = 0,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool of a function.
+
+        @tool(needs_approval="May I pay {amount} EUR to {to}?", timeout=30)
+        async def pay(amount: int, to: str, call_id: str) -> dict[str, Any]:
+            \"\"\"Pay somebody.
+
+            Args:
+                amount: Whole euros.
+                to: Name of the receiver.
+            \"\"\"
+
+    Type hints and docstring become what the model sees. Parameters named ``ctx``, ``helpers`` and ``call_id`` are given
+    by the executor: the dispatch context, the executor's helpers, and an id that stays the same when a call is repeated
+    after a crash; use it as the key of a payment. A plain function runs in a thread. A generator yields progress; its
+    return value, or else its last yielded value, is the result. A result is text, bytes, Media, or a JSON value.
+    """
+
+    def make(found: Callable[..., Any]) -> Tool:
+        summary, about = _documented(found)
+        return Tool(
+            name=name or found.__name__,
+            description=description or summary or found.__name__.replace("_", " "),
+            input_schema=_arguments(found, about),
+            handler=_handler(found),
+            needs_approval=needs_approval,
+            timeout=timeout,
+            retries=retries,
+        )
+
+    return make if function is None else make(function)
+
+
+def _documented(function: Callable[..., Any]) -> tuple[str, Mapping[str, str]]:
+    """The description, and what is said about each argument."""
+    text = inspect.getdoc(function) or ""
+    section = _SECTION.search(text)
+    summary = (text[: section.start()] if section else text).strip()
+    about: dict[str, str] = {}
+    if found := _ARGS.search(text):
+        rest = text[found.end() :]
+        following = _SECTION.search(rest)
+        for line in (rest[: following.start()] if following else rest).splitlines():
+            if told := _ARG.match(line):
+                about[told[1]] = told[2].strip()
+    return summary, about
+
+
+def _arguments(function: Callable[..., Any], about: Mapping[str, str]) -> type[BaseModel]:
+    hints = get_type_hints(function, include_extras=True)
+    fields: dict[str, Any] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.name in INJECTED:
+            continue
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise InvalidInitialToolValue(f"{function.__name__}: a tool has named parameters, not {parameter}")
+        if parameter.name not in hints:
+            raise InvalidInitialToolValue(f"{function.__name__}: the parameter {parameter.name} needs a type hint")
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[parameter.name] = (
+            hints[parameter.name],
+            Field(default, description=about.get(parameter.name)),
+        )
+    return create_model(f"{function.__name__}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
+
+
+def _handler(function: Callable[..., Any]) -> Callable[[Any, Any, Any], Any]:
+    wanted = [name for name in INJECTED if name in inspect.signature(function).parameters]
+
+    def given(args: BaseModel, ctx: Any) -> dict[str, Any]:
+        now = calling.get()
+        known = {
+            "ctx": ctx,
+            "helpers": now.helpers if now is not None else None,
+            "call_id": now.call_id if now is not None else "",
+        }
+        return {**{name: getattr(args, name) for name in type(args).model_fields}, **{n: known[n] for n in wanted}}
+
+    if inspect.isasyncgenfunction(function):
+
+        async def stream(args: BaseModel, ctx: Any, _meta: Any) -> ToolResult:
+            return result(await _streamed(function(**given(args, ctx))))
+
+        return stream
+    if inspect.iscoroutinefunction(function):
+
+        async def call(args: BaseModel, ctx: Any, _meta: Any) -> ToolResult:
+            return result(await function(**given(args, ctx)))
+
+        return call
+
+    def plain(args: BaseModel, ctx: Any, _meta: Any) -> ToolResult:
+        found = function(**given(args, ctx))
+        return result(_exhausted(found) if inspect.isgenerator(found) else found)
+
+    return plain
+
+
+async def _streamed(values: AsyncIterator[Any]) -> Any:
+    last = None
+    async for last in values:
+        _progress(last)
+    return last
+
+
+def _exhausted(values: Iterator[Any]) -> Any:
+    last = None
+    while True:
+        try:
+            last = next(values)
+        except StopIteration as ended:
+            return last if ended.value is None else ended.value
+        _progress(last)
+
+
+def _progress(value: Any) -> None:
+    now = calling.get()
+    if now is not None:
+        now.progress(value)
+
+
+def result(value: Any) -> ToolResult:
+    """What a tool's handler returns for this value."""
+    if isinstance(value, bytes | Media) or (
+        isinstance(value, list) and value and all(isinstance(item, Media) for item in value)
+    ):
+        return value
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else to_json(value).decode()

@@ -1,0 +1,258 @@
+"""The chat executor on real storage, and as an agent: decisions, calls, approvals, errors, crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Generator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from keelbolt.errors import InvalidInitialToolValue
+from keelbolt.protocol.types import Task, TaskState
+from keelbolt.tasks import Envelope
+from keelbolt.testing.model import ScriptedModel, call
+from keelbolt.turns import (
+    DispatchContext,
+    ExecutorHelpers,
+    Message,
+    Scope,
+    TurnInput,
+    TurnResult,
+    TurnRunner,
+    chat_executor,
+    durable_storage,
+    noop_storage,
+    tool,
+    turn_worker,
+)
+from tests.integration.tasks.stage import Stage, message
+from tests.integration.turns.test_worker import ALICE, Agent, texts
+
+paid: Counter[str] = Counter()
+
+
+@tool
+def price(item: str) -> int:
+    """What one item costs.
+
+    Args:
+        item: Its name, in the singular.
+    """
+    return {"kettle": 30}.get(item, 10)
+
+
+@tool(needs_approval="May I pay {amount} EUR to {to}?", timeout=5)
+async def pay(amount: int, to: str, call_id: str) -> dict[str, Any]:
+    """Pay somebody."""
+    paid[call_id] += 1
+    return {"paid": amount, "to": to}
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    paid.clear()
+
+
+@pytest.fixture
+async def stage(url: str) -> AsyncIterator[Stage]:
+    async with Stage(url) as stage:
+        yield stage
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[Stage]:
+    async with Stage("memory:") as stage:
+        yield stage
+
+
+async def chat(stage: Stage, model: Any, *tools: Any, **settings: Any) -> Agent:
+    storage = durable_storage(await stage.kernel())
+    runner = storage.runner(executor_callback=chat_executor(model, tools=tools or (price, pay)))
+    worker = turn_worker(runner, storage, system_prompt="You are a clerk.")
+    return Agent(await stage.engine(worker, **settings), storage)
+
+
+def shop() -> ScriptedModel:
+    return ScriptedModel(
+        [
+            ["Let me look. ", call("price", item="kettle"), call("price", item="cup")],
+            call("pay", amount=40, to="Ann"),
+            "Done.",
+        ]
+    )
+
+
+def said(task: Task) -> str:
+    assert task.status.message is not None
+    return task.status.message.text
+
+
+async def test_two_tools_and_a_gate(stage: Stage) -> None:
+    """Decide, act, ask, pay, answer; the model sees every call with its result."""
+    model = shop()
+    one = await chat(stage, model)
+    asked = await one.say("buy a kettle and a cup")
+    assert said(asked) == 'May I pay 40 EUR to Ann?\nReply "yes" or "no".'
+    done = await one.say("yes", task=asked)
+    assert (done.status.state, list(paid.values())) == (TaskState.completed, [1])
+    assert list(texts(done).values())[-1] == "Done."
+    last = [(entry.role, entry.text, [each.name for each in entry.calls]) for entry in model.requests[-1].messages]
+    assert last == [
+        ("user", "buy a kettle and a cup", []),
+        ("assistant", "Let me look. ", ["price", "price"]),
+        ("tool", "30", []),
+        ("tool", "10", []),
+        ("assistant", "", ["pay"]),
+        ("tool", '{"paid":40,"to":"Ann"}', []),
+    ]
+    more = await one.say("thanks", context_id=done.context_id)
+    assert more.status.state == TaskState.failed, "the script is over"
+    assert [entry.text for entry in model.requests[-1].messages][-2:] == ["Done.", "thanks"]
+
+
+@pytest.mark.parametrize("answer", ["no", "reject: too dear"])
+async def test_a_declined_call_is_a_result(memory: Stage, answer: str) -> None:
+    one = await chat(memory, shop())
+    done = await one.say(answer, task=await one.say("buy"))
+    assert (done.status.state, list(texts(done).values())[-1], paid) == (TaskState.completed, "Done.", Counter())
+
+
+async def test_mistakes_of_the_model_are_results(memory: Stage) -> None:
+    """An unknown tool, wrong arguments and a tool that raises: the model hears of each, and goes on."""
+
+    @tool(retries=1)
+    def fails() -> str:
+        """Fails."""
+        paid["fails"] += 1
+        raise OSError("disk full")
+
+    wrong = [call("prize"), call("price", items=1), call("fails")]
+    model = ScriptedModel([wrong, "I see."])
+    one = await chat(memory, model, price, fails)
+    assert (await one.say("go")).status.state == TaskState.completed
+    results = [entry.text for entry in model.requests[-1].messages if entry.role == "tool"]
+    assert [entry.is_error for entry in model.requests[-1].messages if entry.role == "tool"] == [True] * 3
+    assert "did you mean 'price'" in results[0]
+    assert "items" in results[1]
+    assert "disk full" in results[2]
+    assert paid["fails"] == 2
+
+
+async def run(model: Any, *tools: Any, text: str = "go") -> tuple[TurnResult, list[Any]]:
+    reports: list[Any] = []
+    runner = TurnRunner(executor_callback=chat_executor(model, tools=tools), **noop_storage())
+    runner.on("tool_call", reports.append)
+    incoming = [Message(id="u", role="user", content=text)]
+    return await runner.run_result(TurnInput(system_prompt="Go.", incoming=incoming)), reports
+
+
+class Place(BaseModel):
+    city: str
+    zip: int | None = None
+
+
+async def test_tools_of_every_kind() -> None:
+    """Nested models, generators with progress, a plain function in a thread, None and dicts as results."""
+
+    @tool
+    def plain(place: Place, times: list[int]) -> None:
+        """Plain."""
+        assert (place.city, times) == ("Bonn", [1, 2])
+        time.sleep(0.01)
+
+    @tool
+    def steps() -> Generator[str, None, str]:
+        """Yields."""
+        yield "half"
+        return "all"
+
+    @tool
+    async def stream(ctx: DispatchContext, helpers: ExecutorHelpers, call_id: str) -> AsyncIterator[Any]:
+        """Streams."""
+        assert call_id.startswith(ctx.turn_id)
+        helpers.report_generation_stats(tokens=1)
+        yield "one"
+        yield {"two": 2}
+
+    model = ScriptedModel(
+        [[call("plain", place={"city": "Bonn"}, times=[1, 2]), call("steps"), call("stream")], "Done."]
+    )
+    result, reports = await run(model, plain, steps, stream)
+    assert result.ok, result.errors
+    assert [entry.text for entry in model.requests[1].messages if entry.role == "tool"] == ["null", "all", '{"two":2}']
+    assert "half" in [report.results for report in reports]
+    spec = model.requests[0].tools[0]
+    assert "$defs" in spec.schema
+    assert set(spec.schema["properties"]) == {"place", "times"}
+
+
+async def test_a_tool_that_takes_too_long_is_an_error() -> None:
+    @tool(timeout=0.05)
+    async def slow() -> None:
+        """Slow."""
+        await asyncio.sleep(5)
+
+    model = ScriptedModel([call("slow"), "I see."])
+    result, _ = await run(model, slow)
+    assert result.ok, result.errors
+    assert "timed out after 0.05 s" in model.requests[1].messages[-1].text
+
+
+def test_a_tool_says_what_it_needs() -> None:
+    assert price.description == "What one item costs."
+    schema = price.json_schema()
+    assert schema is not None
+    assert schema["properties"]["item"]["description"] == "Its name, in the singular."
+    with pytest.raises(InvalidInitialToolValue, match="needs a type hint"):
+        tool(lambda x: x)
+    with pytest.raises(InvalidInitialToolValue, match="named parameters"):
+
+        @tool
+        def many(*args: int) -> None:
+            """Many."""
+
+
+async def test_the_turn_continues_after_each_crash(stage: Stage) -> None:
+    """Without a server: each generation and each call ends the process once; no finished step is repeated."""
+    decisions: Counter[int] = Counter()
+
+    def script(request: Any) -> Any:
+        steps = sum(entry.role == "assistant" for entry in request.messages)
+        decisions[steps] += 1
+        if decisions[steps] == 1:
+            raise asyncio.CancelledError
+        return [call("price", item="kettle"), call("pay", amount=30, to="Ann")] if steps == 0 else "Done."
+
+    kernel, result = await stage.kernel(), None
+    for _ in range(4):
+        async with durable_storage(kernel) as storage:
+            runner = storage.runner(executor_callback=chat_executor(ScriptedModel(script), tools=[price, pay]))
+            runner.on("turn_gate_open", lambda gate: gate.resolve(True))
+            given = TurnInput(
+                system_prompt="Go.",
+                scope=Scope("acme", "t1"),
+                turn_id="turn-1",
+                incoming=[Message(id="u", role="user", content="buy")],
+            )
+            result = await runner.run_result(given)
+            if result.ok:
+                break
+    assert result is not None
+    assert result.ok, result.errors
+    assert (list(paid.values()), decisions) == ([1], Counter({0: 2, 1: 2}))
+
+
+async def test_cancel_during_a_model_call_is_quick(memory: Stage) -> None:
+    model = ScriptedModel(["a very slow answer"], delay_seconds=60)
+    one = await chat(memory, model)
+    sent = await one.engine.tasks.send(message("go"), Envelope(principal=ALICE))
+    while not model.requests:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    began = time.monotonic()
+    await one.engine.tasks.cancel(sent.task.task_id, ALICE)
+    await one.look(await one.engine.store.task(sent.task), TaskState.canceled)
+    assert time.monotonic() - began < 3

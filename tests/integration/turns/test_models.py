@@ -1,0 +1,203 @@
+"""The adapters of providers, against servers that speak their wire format."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.models.function import DeltaToolCall, FunctionModel
+
+from keelbolt.errors import ModelError
+from keelbolt.turns import (
+    AnthropicModel,
+    CallRequest,
+    ChatMessage,
+    Delta,
+    ModelRequest,
+    OpenAIModel,
+    PydanticAIModel,
+    TextDelta,
+    ThoughtDelta,
+    ToolSpec,
+    Usage,
+)
+from tests.integration.turns.providers import Reply, anthropic, block, openai, provider
+
+SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}}
+REQUEST = ModelRequest(
+    "Be kind.",
+    [
+        ChatMessage("user", "find it"),
+        ChatMessage("assistant", "Let me see.", (CallRequest("search", '{"q": "x"}', "call_0"),)),
+        ChatMessage("tool", "nothing", call_id="call_0", is_error=True),
+        ChatMessage("user", "try again"),
+    ],
+    [ToolSpec("search", "Searches.", SCHEMA)],
+)
+
+
+async def said(model: Any) -> list[Delta]:
+    return [delta async for delta in model.stream(REQUEST)]
+
+
+async def test_openai_streams_text_thoughts_calls_and_usage() -> None:
+    pieces: list[dict[str, Any]] = [
+        {"role": "assistant", "content": None, "reasoning_content": "hm"},
+        {"content": "He"},
+        {"content": "llo"},
+        {
+            "tool_calls": [
+                {"index": 0, "id": "call_a", "type": "function", "function": {"name": "search", "arguments": ""}}
+            ]
+        },
+        {"tool_calls": [{"index": 0, "function": {"arguments": '{"q": '}}]},
+        {"tool_calls": [{"index": 1, "id": "call_b", "function": {"name": "search", "arguments": "{}"}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '"y"}'}}]},
+    ]
+    async with provider(openai(*pieces, finish="tool_calls")) as server:
+        found = await said(OpenAIModel("m", base_url=f"{server.url}/v1", api_key="k", options={"temperature": 0}))
+    assert [delta for delta in found if not isinstance(delta, Usage)] == [
+        ThoughtDelta("hm"),
+        TextDelta("He"),
+        TextDelta("llo"),
+        CallRequest("search", '{"q": "y"}'),
+        CallRequest("search", "{}"),
+    ]
+    assert [delta.stats["total_tokens"] for delta in found if isinstance(delta, Usage)] == [5]
+    ((first, headers, body),) = server.requests
+    assert first == "POST /v1/chat/completions HTTP/1.1"
+    assert headers["authorization"] == "Bearer k"
+    assert (body["model"], body["stream"], body["temperature"]) == ("m", True, 0)
+    called = {"id": "call_0", "type": "function", "function": {"name": "search", "arguments": '{"q": "x"}'}}
+    assert body["messages"] == [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "find it"},
+        {"role": "assistant", "content": "Let me see.", "tool_calls": [called]},
+        {"role": "tool", "tool_call_id": "call_0", "content": "nothing"},
+        {"role": "user", "content": "try again"},
+    ]
+    function = {"name": "search", "description": "Searches.", "parameters": SCHEMA}
+    assert body["tools"] == [{"type": "function", "function": function}]
+
+
+async def test_anthropic_streams_text_thoughts_calls_and_usage() -> None:
+    events = [
+        *block(0, {"type": "thinking", "thinking": ""}, {"type": "thinking_delta", "thinking": "hm"}),
+        *block(1, {"type": "text", "text": ""}, {"type": "text_delta", "text": "Hello"}),
+        *block(
+            2,
+            {"type": "tool_use", "id": "toolu_1", "name": "search", "input": {}},
+            {"type": "input_json_delta", "partial_json": '{"q": '},
+            {"type": "input_json_delta", "partial_json": '"y"}'},
+        ),
+        *block(3, {"type": "tool_use", "id": "toolu_2", "name": "search", "input": {}}),
+    ]
+    async with provider(anthropic(*events)) as server:
+        found = await said(AnthropicModel("m", base_url=server.url, api_key="k", max_tokens=9))
+    assert found == [
+        ThoughtDelta("hm"),
+        TextDelta("Hello"),
+        CallRequest("search", '{"q": "y"}'),
+        CallRequest("search", "{}"),
+        Usage({"output_tokens": 7}),
+    ]
+    ((first, headers, body),) = server.requests
+    assert first == "POST /v1/messages HTTP/1.1"
+    assert (headers["x-api-key"], headers["anthropic-version"]) == ("k", "2023-06-01")
+    assert (body["system"], body["max_tokens"]) == ("Be kind.", 9)
+    use = {"type": "tool_use", "id": "call_0", "name": "search", "input": {"q": "x"}}
+    result = {"type": "tool_result", "tool_use_id": "call_0", "content": "nothing", "is_error": True}
+    assert body["messages"] == [
+        {"role": "user", "content": [{"type": "text", "text": "find it"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "Let me see."}, use]},
+        {"role": "user", "content": [result, {"type": "text", "text": "try again"}]},
+    ]
+    assert body["tools"] == [{"name": "search", "description": "Searches.", "input_schema": SCHEMA}]
+
+
+MODELS = [
+    (OpenAIModel, lambda: openai({"content": "Hi"}), "OPENAI"),
+    (AnthropicModel, lambda: anthropic(*block(0, {"type": "text", "text": ""}, {"text": "Hi"})), "ANTHROPIC"),
+]
+
+
+@pytest.mark.parametrize(("kind", "good", "name"), MODELS)
+async def test_key_and_address_come_from_the_environment(
+    kind: Any, good: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(f"{name}_API_KEY", raising=False)
+    with pytest.raises(ModelError, match=f"{name}_API_KEY"):
+        await said(kind("m"))
+    async with provider(good()) as server:
+        monkeypatch.setenv(f"{name}_API_KEY", "from-env")
+        monkeypatch.setenv(f"{name}_BASE_URL", server.url)
+        assert TextDelta("Hi") in await said(kind("m"))
+    assert "from-env" in json.dumps(server.requests[0][1])
+
+
+@pytest.mark.parametrize(("kind", "good", "name"), MODELS)
+async def test_a_busy_provider_is_asked_again(kind: Any, good: Any, name: str) -> None:
+    busy = [Reply(status=429, headers={"retry-after": "0"}), Reply(status=529, body="overloaded")]
+    async with provider(*busy, good()) as server:
+        assert TextDelta("Hi") in await said(kind("m", base_url=server.url, api_key="k"))
+    assert len(server.requests) == 3
+    assert name
+
+
+ERROR = json.dumps({"error": {"type": "invalid_request_error", "message": "no such model"}})
+BROKEN = [
+    (Reply(status=400, body=ERROR), 1, "returned 400: no such model"),
+    (Reply(status=401, body="denied"), 1, "returned 401: denied"),
+    (Reply(silent=True), 1, "did not answer within 0.2 s"),
+    (Reply([f"data: {ERROR}\n\n"]), 1, "reports: no such model"),
+    (Reply(["data: {\n\n"]), 1, "no JSON object"),
+    (Reply(status=503, headers={"retry-after": "3600"}), 1, "returned 503"),
+]
+
+
+@pytest.mark.parametrize(("reply", "count", "words"), BROKEN)
+@pytest.mark.parametrize("kind", [OpenAIModel, AnthropicModel])
+async def test_a_provider_that_fails(kind: Any, reply: Reply, count: int, words: str) -> None:
+    async with provider(reply) as server:
+        with pytest.raises(ModelError, match=words):
+            await said(kind("m", base_url=server.url, api_key="k", timeout_seconds=0.2, retries=0))
+    assert len(server.requests) == count
+
+
+@pytest.mark.parametrize("cut", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "half"),
+    [
+        (OpenAIModel, lambda cut: openai({"content": "Hi"}, finish=None, cut=cut)),
+        (AnthropicModel, lambda cut: anthropic(*block(0, {"type": "text", "text": "Hi"}), stop=False, cut=cut)),
+    ],
+)
+async def test_an_answer_that_breaks_off_is_an_error(kind: Any, half: Any, cut: bool) -> None:
+    """It is not repeated: what was said already is shown to users."""
+    async with provider(half(cut), half(cut)) as server:
+        with pytest.raises(ModelError, match=r"broke off|connection"):
+            await said(kind("m", base_url=server.url, api_key="k"))
+    assert len(server.requests) == 1
+
+
+async def test_a_model_of_pydantic_ai() -> None:
+    seen: list[Any] = []
+
+    async def speak(messages: Any, info: Any) -> Any:
+        seen.append((messages, info))
+        yield "Hel"
+        yield "lo"
+        yield {0: DeltaToolCall(name="search", json_args='{"q": "y"}')}
+
+    for model in (FunctionModel(stream_function=speak), Agent(FunctionModel(stream_function=speak))):
+        found = await said(PydanticAIModel(model))
+        assert found[:3] == [TextDelta("Hel"), TextDelta("lo"), CallRequest("search", '{"q":"y"}')]
+    messages, info = seen[0]
+    assert [tool.name for tool in info.function_tools] == ["search"]
+    assert [[part.part_kind for part in each.parts] for each in messages] == [
+        ["system-prompt", "user-prompt"],
+        ["text", "tool-call"],
+        ["tool-return", "user-prompt"],
+    ]

@@ -1,0 +1,199 @@
+"""Gates of a served agent: what counts as an answer, what goes on while the task asks, and what wakes the task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from keelbolt.errors import TurnGateTimeout
+from keelbolt.protocol.types import TaskState
+from keelbolt.turns import DispatchContext
+from keelbolt.turns.answers import GateAnswer, read_gate_answer, reply_hint
+from tests.integration.tasks.stage import Stage
+from tests.integration.turns.stage import message as stored
+from tests.integration.turns.test_worker import ALICE, agent, texts
+
+YES_NO = {"type": "boolean"}
+ONLY_YES = {"const": True}
+
+
+@pytest.fixture
+async def stage(url: str) -> AsyncIterator[Stage]:
+    async with Stage(url) as stage:
+        yield stage
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[Stage]:
+    async with Stage("memory:") as stage:
+        yield stage
+
+
+async def test_a_message_before_the_question_is_no_approval(stage: Stage) -> None:
+    """It is sent while the turn works, before the gate opens: the task asks, and the message stays in the thread."""
+    go, seen = asyncio.Event(), []
+
+    async def execute(ctx: DispatchContext, _helpers: Any) -> None:
+        await go.wait()
+        paid = await ctx.wait_for(reason="May I pay 1000?", schema=YES_NO)
+        seen.append([str(each.content) for each in ctx.incoming])
+        await ctx.store_message(stored("done", f"paid: {paid}", role="assistant"))
+        ctx.ack()
+
+    one = await agent(stage, execute)
+    sent = await one.send("buy it")
+    task = await one.engine.store.task(sent.task)
+    await one.send("yes, and please hurry", task=task)
+    go.set()
+    asked = await one.look(task, TaskState.input_required)
+    assert asked.status.message is not None
+    assert asked.status.message.text == 'May I pay 1000?\nReply "yes" or "no".'
+    (gate,) = await one.storage.gates.list()
+    assert not gate.settled
+    done = await one.say("no", task=asked)
+    assert (done.status.state, texts(done)["message-1-done"]) == (TaskState.completed, "paid: False")
+    rows = [row["data"] async for row in one.storage.export(ALICE.partition, thread=task.context_id)]
+    said = [row["content"] for row in rows if row["role"] == "user"]
+    assert said == ["buy it", "yes, and please hurry"]
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        (None, "yes", True),
+        (None, "No.", False),
+        (None, "no, too dear", False),
+        (None, "later perhaps", "later perhaps"),
+        (YES_NO, "OK!", True),
+        (YES_NO, "nope", False),
+        (YES_NO, "true", True),
+        (ONLY_YES, "approve", True),
+        ({"type": "string"}, "20261115", "20261115"),
+        ({"type": "string"}, "no", "no"),
+        ({"enum": ["Red", "blue"]}, "red", "Red"),
+        ({"type": "integer"}, "5", 5),
+        ({"type": "object", "properties": {"a": {"type": "integer"}}}, '{"a": 1}', {"a": 1}),
+        ({"anyOf": [{"type": "boolean"}, {"type": "string"}]}, "yes", True),
+    ],
+)
+def test_words_mean_what_the_schema_takes(schema: Any, text: str, value: Any) -> None:
+    assert read_gate_answer(text, [], schema) == GateAnswer("resolve", value)
+
+
+@pytest.mark.parametrize("text", ["no", "No, too dear.", "reject: too dear", "Rejected"])
+def test_a_no_where_only_yes_is_taken_is_a_rejection(text: str) -> None:
+    answer = read_gate_answer(text, [], ONLY_YES)
+    assert (answer.verb, bool(answer.reason)) == ("reject", True)
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [(None, '"yes", "no"'), (ONLY_YES, '"yes" or "no"'), ({"enum": ["a", 1]}, "a, 1"), ({"type": "string"}, "")],
+)
+def test_the_user_is_told_what_to_type(schema: Any, words: str) -> None:
+    assert words in reply_hint(schema)
+    assert bool(words) == bool(reply_hint(schema))
+
+
+async def test_a_rejection_that_is_not_caught_is_no_failure(memory: Stage) -> None:
+    async def execute(ctx: DispatchContext, _helpers: Any) -> None:
+        await ctx.wait_for(reason="May I?", schema=ONLY_YES)
+        ctx.ack()
+
+    one = await agent(memory, execute)
+    done = await one.say("reject: too dear", task=await one.say())
+    assert done.status.state == TaskState.canceled
+    assert done.status.message is not None
+    assert done.status.message.text == "too dear"
+
+
+async def test_siblings_of_a_gate_go_on_and_run_once(stage: Stage) -> None:
+    """`gather` of a gate and of other work: the work is neither cancelled nor repeated, while the task asks."""
+    runs: list[str] = []
+
+    async def work(name: str, seconds: float) -> str:
+        runs.append(f"{name} began")
+        await asyncio.sleep(seconds)
+        runs.append(f"{name} ended")
+        return name
+
+    async def execute(ctx: DispatchContext, _helpers: Any) -> None:
+        found = await asyncio.gather(
+            work("quick", 0.01),
+            ctx.wait_for(reason="First?", id="a", schema=YES_NO),
+            ctx.wait_for(reason="Second?", id="b", schema=YES_NO),
+            work("slow", 0.4),
+        )
+        await ctx.store_message(stored("done", str(found), role="assistant"))
+        ctx.ack()
+
+    one = await agent(stage, execute)
+    task = await one.say()
+    assert task.status.message is not None
+    assert task.status.message.text.startswith("First?")
+    task = await one.say("yes", task=task)
+    assert task.status.message is not None
+    assert task.status.message.text.startswith("Second?")
+    done = await one.say("no", task=task)
+    assert texts(done)["message-1-done"] == "['quick', True, False, 'slow']"
+    assert sorted(runs) == ["quick began", "quick ended", "slow began", "slow ended"]
+
+
+@pytest.mark.parametrize("parked", [True, False], ids=["same process", "after a restart"])
+async def test_a_time_limit_ends_while_the_task_asks(stage: Stage, parked: bool) -> None:
+    async def execute(ctx: DispatchContext, _helpers: Any) -> None:
+        try:
+            answer = await ctx.wait_for(reason="Well?", timeout_ms=1500)
+        except TurnGateTimeout:
+            answer = "too late"
+        await ctx.store_message(stored("done", str(answer), role="assistant"))
+        ctx.ack()
+
+    one = await agent(stage, execute)
+    task = await one.say()
+    assert task.status.state == TaskState.input_required
+    if not parked:
+        await one.engine.__aexit__(None, None, None)
+        one = await agent(stage, execute)
+    done = await one.look(task, TaskState.completed)
+    assert texts(done)["message-1-done"] == "too late"
+
+
+@pytest.mark.parametrize("parked", [True, False], ids=["same process", "after a restart"])
+async def test_resolve_wakes_the_task(stage: Stage, parked: bool) -> None:
+    """A program calls `gates.resolve`, and nothing else."""
+
+    async def execute(ctx: DispatchContext, _helpers: Any) -> None:
+        answer = await ctx.wait_for(reason="Well?")
+        await ctx.store_message(stored("done", str(answer), role="assistant"))
+        ctx.ack()
+
+    one = await agent(stage, execute)
+    task = await one.say()
+    if not parked:
+        await one.engine.__aexit__(None, None, None)
+        one = await agent(stage, execute)
+    (gate,) = await one.storage.gates.list()
+    await one.storage.gates.resolve(gate.token, 7)
+    done = await one.look(task, TaskState.completed)
+    assert texts(done)["message-1-done"] == "7"
+
+
+async def test_no_message_of_a_user_is_dropped(memory: Stage) -> None:
+    """A client's messageId that is an id of the agent is no duplicate of it."""
+
+    async def execute(ctx: DispatchContext, _helpers: Any) -> None:
+        (asked,) = ctx.incoming
+        await ctx.store_message(stored(f"agent-{ctx.turn_id}", f"re: {asked.content}", role="assistant"))
+        ctx.ack()
+
+    one = await agent(memory, execute)
+    first = await one.say("one", context_id="c1", message_id="m1")
+    task = await one.say("two", context_id="c1", message_id=f"agent-{first.id}.1")
+    assert task.status.state == TaskState.completed
+    rows = [row["data"]["content"] async for row in one.storage.export(ALICE.partition, thread="c1")]
+    assert rows == ["one", "re: one", "two", "re: two"]
