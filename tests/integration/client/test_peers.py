@@ -107,33 +107,41 @@ async def running(name: str) -> AsyncIterator[Peer]:
     python = VENVS / name / "bin/python"
     if not python.exists():
         pytest.skip(f"{python} is not there: sh tests/tools.sh makes it where the package index can be reached")
-    peer = Peer(name, free_port(), free_port())
-    url = f"http://127.0.0.1:{peer.port}"
-    child = await asyncio.create_subprocess_exec(
-        str(python),
-        str(AGENTS / f"{name}_agent.py"),
-        url,
-        str(peer.port),
-        str(peer.grpc_port),
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        async with asyncio.timeout(120):
-            while True:
-                assert child.returncode is None, f"{name} did not start"
-                try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", peer.port)
-                except OSError:
-                    await asyncio.sleep(0.1)
-                else:
-                    writer.close()
-                    break
-        yield peer
-    finally:
-        if child.returncode is None:
-            child.kill()
-        await child.wait()
+    for _ in range(5):
+        peer = Peer(name, free_port(), free_port())
+        url = f"http://127.0.0.1:{peer.port}"
+        child = await asyncio.create_subprocess_exec(
+            str(python),
+            str(AGENTS / f"{name}_agent.py"),
+            url,
+            str(peer.port),
+            str(peer.grpc_port),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            if await answers(peer, child):
+                yield peer
+                return
+        finally:
+            if child.returncode is None:
+                child.kill()
+            await child.wait()
+    raise AssertionError(f"{name} did not start")
+
+
+async def answers(peer: Peer, child: asyncio.subprocess.Process) -> bool:
+    """Whether the peer serves its card; False when it ended, as when another program took its port meanwhile."""
+    async with asyncio.timeout(120):
+        while child.returncode is None:
+            try:
+                card = await peer.card()
+            except KeelboltError:
+                await asyncio.sleep(0.1)
+            else:
+                await asyncio.sleep(0.1)  # a program that could not bind has ended by now
+                return child.returncode is None and bool(card["name"] == peer.name)
+    return False
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=PEERS)

@@ -58,7 +58,7 @@ registry.register("count", Count())
 
 
 async def main():
-    app = await async_serve(registry, name="apcore", url=url, push_notifications=True)
+    app = await async_serve(registry, name="apcore_a2a", url=url, push_notifications=True)
     await uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning")).serve()
 
 

@@ -75,7 +75,7 @@ class Echo(AgentExecutor):
 
 
 card = AgentCard(
-    name="sdk 0.3",
+    name="sdk_03",
     description="Echo",
     version="1.0.0",
     url=f"{url}/",

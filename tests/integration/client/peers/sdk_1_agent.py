@@ -60,7 +60,7 @@ class Echo(AgentExecutor):
         await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
 
 
-card = a2a_pb2.AgentCard(name="sdk 1", description="Echo", version="1.0.0")
+card = a2a_pb2.AgentCard(name="sdk_1", description="Echo", version="1.0.0")
 card.capabilities.streaming = True
 card.capabilities.push_notifications = True
 card.capabilities.extended_agent_card = True
