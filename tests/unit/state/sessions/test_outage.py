@@ -29,7 +29,7 @@ def away(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Non
         monkeypatch.setattr(host, "_ask", refuse)
         monkeypatch.setattr(host, "begin", refused)
 
-    def refused(*_args: Any) -> Any:
+    def refused(*_args: Any, **_options: Any) -> Any:
         from concurrent.futures import Future
 
         future: Future[Any] = Future()
