@@ -100,7 +100,8 @@ class StateStore:
         else:
             open_storage(url, durability=durability)  # an invalid URL is raised here and not later
             where = None if spool is None else os.fspath(spool)
-            key = (url, durability, policy, where, timeout_seconds, exit_seconds)
+            here = str(Path.cwd()) if url.startswith("sqlite:") else ""  # a path of a URL may be relative
+            key = (url, here, durability, policy, where, timeout_seconds, exit_seconds)
             alone = url.startswith("memory:")  # each memory is one of its own
             host = SharedHost.of(None if alone else key, lambda: ThreadHost(engine, exit_seconds=exit_seconds))
             if write_behind:

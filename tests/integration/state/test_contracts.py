@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from keelbolt.errors import InvalidState, SteeringValidationError
+from keelbolt.errors import InvalidState
 from keelbolt.state import StateStore, StateUpdate, TaskStatus, UpdateType
-from keelbolt.state.families import SNAPSHOTS
+from keelbolt.state.codec import decode
+from keelbolt.state.families import SNAPSHOTS, STEERING
 from keelbolt.storage import Delete, Kernel
 from tests.integration.state.things import (
     binding,
@@ -240,9 +241,10 @@ async def test_steering_is_cut_checked_and_kept_once(store: StateStore) -> None:
     assert len(found[0].payload["text"]) == 4096
     assert [one.event_id for one in await store.list_steering("session", task_id="task-2")] == ["event-2"]
     assert [one.event_id for one in await store.list_steering("session", since_id="event-1")] == ["event-2"]
-    with pytest.raises(SteeringValidationError):
-        await store.save_steering(steering(3, nothing=1))
-    assert len(await store.list_steering("session")) == 2
+    await store.save_steering(steering(3, nothing=1))  # not valid for its type: kept, and marked
+    assert (await store.list_steering("session"))[-1].payload == {"nothing": 1}
+    page = await store.host.ask(lambda kernel: kernel.read_log(store.partition, STEERING, "session"))
+    assert [decode(entry.data).get("invalid") is not None for entry in page.entries] == [False, False, True]
 
 
 async def test_trajectories_are_of_a_trace_and_a_session(store: StateStore) -> None:

@@ -20,7 +20,7 @@ async def pipeline(runtime: TaskRuntime) -> TaskResult:
 @pytest.fixture
 def away(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Take the storage away from what sessions do with it themselves."""
-    host = type(store.host)
+    host = type(store.host.host)
 
     def refuse(*_args: Any) -> Any:
         raise StorageUnreachable
@@ -29,7 +29,7 @@ def away(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Non
         monkeypatch.setattr(host, "_ask", refuse)
         monkeypatch.setattr(host, "begin", refused)
 
-    def refused(*_args: Any) -> Any:
+    def refused(*_args: Any, **_options: Any) -> Any:
         from concurrent.futures import Future
 
         future: Future[Any] = Future()
