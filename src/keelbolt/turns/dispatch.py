@@ -199,7 +199,7 @@ class _Run:
             self.emitter.emit("iteration_end", end)
 
     def _check_signal(self) -> None:
-        """Warn, once for each runner, about an executor that seems to have forgotten to signal: nothing of this turn is unfinished."""
+        """Warn once for each runner when the executor has not signalled and nothing of the turn is unfinished."""
         ctx = self.ctx
         if self.started != 1 or self.runner.warned or ctx.aborted or ctx.is_signalled:
             return
