@@ -86,6 +86,7 @@ class DispatchRunner:
         self._check_artifact_ids = check_artifact_ids
         self._timeout = listener_timeout_seconds
         self._bus = Bus()
+        self.warned = False  # about an executor that seems to forget its signal
 
     def on(self, name: str, listener: Listener) -> Callable[[], None]:
         """Call the listener at each event of this name of dispatches that stand alone."""
@@ -198,11 +199,12 @@ class _Run:
             self.emitter.emit("iteration_end", end)
 
     def _check_signal(self) -> None:
-        """Warn once about an executor that seems to have forgotten to signal: nothing of this turn is unfinished."""
+        """Warn once for each runner when the executor has not signalled and nothing of the turn is unfinished."""
         ctx = self.ctx
-        if self.started != 1 or ctx.aborted or ctx.is_signalled:
+        if self.started != 1 or self.runner.warned or ctx.aborted or ctx.is_signalled:
             return
         if all(call.is_complete for call in ctx.own_tool_calls):
+            self.runner.warned = True
             self.emitter.warn(
                 "not_signalled",
                 "the first iteration ended without ctx.ack() or ctx.nack() and left no pending tool call; "

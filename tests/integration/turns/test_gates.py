@@ -14,6 +14,7 @@ from keelbolt.errors import (
     InvalidTurnGateResolution,
     TurnError,
     TurnGateAborted,
+    TurnGateRejected,
     TurnGateTimeout,
     TurnStorageDuplicateId,
     TurnStorageNotFound,
@@ -67,7 +68,7 @@ class Asking:
 
 SETTLES: list[tuple[str, Any, str, Any]] = [
     ("resolve", {"amount": 5}, "resolved", {"amount": 5}),
-    ("reject", "too much", "rejected", TurnError),
+    ("reject", "too much", "rejected", TurnGateRejected),
     ("abort", "enough", "aborted", TurnGateAborted),
 ]
 
