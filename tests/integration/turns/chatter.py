@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from keelbolt.protocol.types import Message, Part, Role, TaskState
-from keelbolt.tasks import TaskEngine, TaskSettings
+from keelbolt.tasks import Envelope, TaskEngine, TaskSettings
 from keelbolt.testing.model import ScriptedModel, call
 from keelbolt.turns import ModelRequest, chat_executor, durable_storage, tool, turn_worker
 
@@ -86,7 +86,7 @@ def agent(url: str, folder: Path) -> tuple[Any, Any]:
 async def buy(engine: TaskEngine, number: int) -> str:
     """Order, approve when asked, and return the state at the end. A repeat of it goes on where it was."""
     order = Message(message_id=f"order-{number}", role=Role.user, parts=[Part(text="buy")], context_id="kitchen")
-    sent = await engine.tasks.send(order)
+    sent = await engine.tasks.send(order, Envelope(key=order.message_id))
     task_id = sent.task.record.task_id
     while True:
         now = await engine.tasks.load(task_id)
@@ -99,7 +99,7 @@ async def buy(engine: TaskEngine, number: int) -> str:
                 parts=[Part(text="yes")],
                 task_id=task_id,
             )
-            await engine.tasks.send(yes)
+            await engine.tasks.send(yes, Envelope(key=yes.message_id))
         await asyncio.sleep(0.02)
 
 

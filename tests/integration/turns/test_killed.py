@@ -172,7 +172,7 @@ async def test_a_task_goes_on_in_another_process(lasting_url: str, serve: Callab
         second = serve("never")
         asked = await reach(task_id, TaskState.input_required)
         assert asked.status.message is not None
-        assert asked.status.message.text == "Go on?"
+        assert asked.status.message.text.startswith("Go on?\n")
         assert second.stop() == ["iteration 0", "iteration 1"]
         answered = said("approve", task_id=task_id, context_id=asked.context_id)
         await engine.tasks.send(answered)
