@@ -46,7 +46,6 @@ from keelbolt.storage import (
     Trim,
 )
 from keelbolt.storage.memory import MemoryKernel
-from keelbolt.tasks.context import agent_message, text_part
 from keelbolt.tasks.families import (
     CONTEXTS,
     EVENTS,
@@ -74,6 +73,7 @@ from keelbolt.tasks.mirrored import (
 )
 from keelbolt.tasks.mirrored_pushes import KeepsPushConfigs, pushes_adopted, pushes_written
 from keelbolt.tasks.notes import OtherNote, append_notes
+from keelbolt.tasks.parts import agent_message, text_part
 from keelbolt.tasks.queries import moment
 from keelbolt.tasks.record import TaskRecord, Turn
 from keelbolt.tasks.storage.contract import Storage, overrides

@@ -13,12 +13,13 @@ from pydantic_core import from_json, to_json
 from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageUnavailable, TaskTerminalStateError
 from keelbolt.protocol.types import Message, TaskState
 from keelbolt.storage import Fence, Head
-from keelbolt.tasks.context import TaskContext, agent_message, text_part
+from keelbolt.tasks.context import TaskContext
 from keelbolt.tasks.ear import Ear
 from keelbolt.tasks.families import INBOX
 from keelbolt.tasks.journal import InboxHasMore, Journal
 from keelbolt.tasks.lifecycle import End, Report
 from keelbolt.tasks.notes import MessageNote, Note, OtherNote
+from keelbolt.tasks.parts import agent_message, text_part
 from keelbolt.tasks.record import TaskRecord, Turn
 from keelbolt.tasks.steps import Suspend, Unwind
 from keelbolt.tasks.store import StoredTask

@@ -14,7 +14,6 @@ from keelbolt.observability.pulse import Pulse
 from keelbolt.observability.tracing import Tracing
 from keelbolt.protocol.types import Message, TaskState
 from keelbolt.storage import Claim, QueueTopic, Release
-from keelbolt.tasks.context import agent_message, text_part
 from keelbolt.tasks.dependencies import Dependencies
 from keelbolt.tasks.events import Events
 from keelbolt.tasks.families import QUEUE
@@ -23,6 +22,7 @@ from keelbolt.tasks.journal import Journal
 from keelbolt.tasks.lease import Lease, cancelled, give_back
 from keelbolt.tasks.lifecycle import End, Start
 from keelbolt.tasks.notes import OtherNote
+from keelbolt.tasks.parts import agent_message, text_part
 from keelbolt.tasks.request_contexts import RequestContexts
 from keelbolt.tasks.run import Run
 from keelbolt.tasks.settings import TaskSettings

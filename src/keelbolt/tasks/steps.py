@@ -16,6 +16,7 @@ from keelbolt.protocol.types import TaskState
 from keelbolt.tasks.json import bounded, json_bytes
 from keelbolt.tasks.lifecycle import End
 from keelbolt.tasks.notes import OtherNote
+from keelbolt.tasks.parts import agent_message, data_part, text_part
 from keelbolt.tasks.traces import step_span
 from keelbolt.tasks.view import StepView
 
@@ -133,8 +134,6 @@ class Steps:
         raise Unwind
 
     async def _ask(self, key: str) -> None:
-        from keelbolt.tasks.context import agent_message, data_part, text_part  # noqa: PLC0415 - it imports this module
-
         record = self._run.journal.task.record
         text = (
             f"The step {key!r} was begun and then interrupted: nobody knows whether it took effect. "
