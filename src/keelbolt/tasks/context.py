@@ -5,19 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from keelbolt.errors import InvalidValue
 from keelbolt.protocol.types import Part, TaskState
+from keelbolt.tasks.json import bounded, json_bytes
 from keelbolt.tasks.lifecycle import End
-from keelbolt.tasks.notes import Note
+from keelbolt.tasks.notes import Note, OtherNote
 from keelbolt.tasks.parts import data_part, encoded_part, text_part
 from keelbolt.tasks.steps import Policy, Probe
 from keelbolt.tasks.turn_output import TurnOutput
 
+_UNCHANGED: Any = object()
+
+S = TypeVar("S")
+
 
 class TaskContext(TurnOutput):
     """One turn of one task, for the worker that handles it."""
+
+    _state: Any = _UNCHANGED  # read from the task when the worker first asks for it
 
     # --------------------------------------------------------------------------------------------- ends of a turn
 
@@ -54,9 +64,12 @@ class TaskContext(TurnOutput):
         """The work is stopped on purpose: the task is canceled, though nobody asked for that."""
         await self._end(TaskState.canceled, reason)
 
-    async def request_input(self, question: str | None = None, *, data: Any = None) -> None:
-        """Ask the user. The turn ends; the answer is the message of the next one, in whatever process."""
-        await self._end(TaskState.input_required, question, data=data)
+    async def request_input(self, question: str | None = None, *, data: Any = None, state: Any = _UNCHANGED) -> None:
+        """Ask the user. The turn ends; the answer is the message of the next one, in any process.
+
+        ``state`` becomes `ctx.state` in the same commit: the next turn has it, and no other turn has.
+        """
+        await self._end(TaskState.input_required, question, data=data, keep=state)
 
     async def request_auth(
         self,
@@ -65,11 +78,12 @@ class TaskContext(TurnOutput):
         schemes: Sequence[str] | None = None,
         credentials_hint: str | None = None,
         auth_url: str | None = None,
+        state: Any = _UNCHANGED,
     ) -> None:
-        """Ask the user to authenticate with somebody. The turn ends, as with `request_input`."""
+        """Ask the user to authenticate with another service. The turn ends, as with `request_input`."""
         wanted = {"schemes": list(schemes or ()), "credentialsHint": credentials_hint, "authUrl": auth_url}
         data = {name: value for name, value in wanted.items() if value}
-        await self._end(TaskState.auth_required, details, data=data or None)
+        await self._end(TaskState.auth_required, details, data=data or None, keep=state)
 
     async def _end(
         self,
@@ -79,10 +93,51 @@ class TaskContext(TurnOutput):
         data: Any = None,
         before: Sequence[Note] = (),
         direct: bool = False,
+        keep: Any = _UNCHANGED,
     ) -> None:
         self._check()
+        if keep is not _UNCHANGED:
+            self.state = keep
         message = None if text is None and data is None else self._say(text, data)
-        await self._run.end(End(state, message), before=before, direct=direct)
+        await self._run.end(End(state, message), before=[*before, *self._state_notes()], direct=direct)
+
+    # ------------------------------------------------------------------------------------------------------- state
+
+    @property
+    def state(self) -> Any:
+        """A JSON value of the task, committed with the end of each turn; None at first.
+
+        Assign it, or change it in place. The next turn sees it; a turn that is run again starts with the value that
+        the turn before it committed.
+        """
+        if self._state is _UNCHANGED:
+            self._state = from_json(self._run.journal.task.view.kept)
+        return self._state
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        self._state = value
+
+    def state_as(self, kind: type[S]) -> S | None:
+        """`state` as this type (a Pydantic model, a dataclass, a TypedDict, …); None while there is none.
+
+        The object becomes `state`: changes to it are committed with the end of the turn.
+        """
+        if self.state is None:
+            return None
+        try:
+            found = TypeAdapter(kind).validate_json(json_bytes(self.state, "the state"))
+        except ValidationError as error:
+            raise InvalidValue(f"the state of the task is no {kind.__name__}: {error}") from None
+        self._state = found
+        return found
+
+    def _state_notes(self) -> list[Note]:
+        """What commits the state, if the worker changed it."""
+        if self._state is _UNCHANGED:
+            return []
+        data = bounded(json_bytes(self._state, "the state"), "the state")
+        return [] if data == self._run.journal.task.view.kept else [OtherNote("state", {"value": from_json(data)})]
 
     # ----------------------------------------------------------------------------------------------------- steps
 
