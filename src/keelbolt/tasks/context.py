@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar, TypeVarTuple, overload
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
@@ -15,13 +15,16 @@ from keelbolt.protocol.types import Part, TaskState
 from keelbolt.tasks.json import bounded, json_bytes
 from keelbolt.tasks.lifecycle import End
 from keelbolt.tasks.notes import Note, OtherNote
-from keelbolt.tasks.parts import data_part, encoded_part, text_part
-from keelbolt.tasks.steps import Policy, Probe
+from keelbolt.tasks.parts import data_part, encoded_part, plain, text_part
+from keelbolt.tasks.steps import Done, Policy, Probe
 from keelbolt.tasks.turn_output import TurnOutput
 
 _UNCHANGED: Any = object()
 
+P = ParamSpec("P")
+R = TypeVar("R")
 S = TypeVar("S")
+Ts = TypeVarTuple("Ts")
 
 
 class TaskContext(TurnOutput):
@@ -141,27 +144,67 @@ class TaskContext(TurnOutput):
 
     # ----------------------------------------------------------------------------------------------------- steps
 
+    # The function's arguments are checked: all kinds without a policy, positional ones beside a policy.
+    @overload
+    async def step(self, name: str, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
     async def step(
         self,
         name: str,
+        function: Callable[[*Ts], Awaitable[R]],
+        /,
+        *args: *Ts,
+        idempotent: bool = ...,
+        in_doubt: Policy | None = ...,
+        probe: Callable[[*Ts], Awaitable[Done | None] | Done | None] | None = ...,
+    ) -> R: ...
+    @overload
+    async def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[[*Ts], R],
+        /,
+        *args: *Ts,
+        idempotent: bool = ...,
+        in_doubt: Policy | None = ...,
+        probe: Callable[[*Ts], Awaitable[Done | None] | Done | None] | None = ...,
+    ) -> R: ...
+    async def step(  # type: ignore[misc]  # a policy beside the function's own keywords has no type
+        self,
+        name: str,
         function: Callable[..., Any],
+        /,
         *args: Any,
         idempotent: bool = False,
         in_doubt: Policy | None = None,
         probe: Probe | None = None,
+        **kwargs: Any,
     ) -> Any:
         """Do this once: its result is recorded, and returned without doing it again when the turn is repeated.
 
-        A step that began and never reported (its process died) is *in doubt*. What happens then is its policy:
-        ``retry`` (the default when it is ``idempotent``), ``verify`` (the ``probe`` finds out; the default when there
-        is one), or ``ask`` (the client is asked; the default otherwise). Results are JSON.
+        The other arguments go to the function. A step that began and never reported (its process died) is *in doubt*.
+        What happens then is its policy: ``retry`` (the default when it is ``idempotent``), ``verify`` (the ``probe``
+        finds out; the default when there is one), or ``ask`` (the client is asked; the default otherwise). Results
+        are JSON.
         """
         self._check()
-        return await self._steps.step(name, function, args, idempotent=idempotent, in_doubt=in_doubt, probe=probe)
+        return await self._steps.step(
+            name, function, args, kwargs, idempotent=idempotent, in_doubt=in_doubt, probe=probe
+        )
+
+    async def run_sync(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call a blocking function in a thread, and return its result.
+
+        A cancel raises CancelledError here at once; the thread runs on to the end of the function.
+        """
+        self._check_cancel()
+        return await asyncio.to_thread(function, *args, **kwargs)
 
     def idempotency_key(self, step: str) -> str:
         """A key for calls to others that is the same in every attempt of this turn."""
-        return f"{self.task_id}/{self._turn.number}/{step}"
+        return f"{self.task_id}/{self._turn.number}/{plain(step)}"
 
     async def sleep(self, seconds: float) -> None:
         """Wait, without holding a process: after a long sleep `handle` begins anew and comes back to here."""

@@ -32,9 +32,14 @@ def data_part(data: Any) -> bytes:
 
 
 def json_text(text: str) -> bytes:
-    if type(text) is not str:
+    if not isinstance(text, str):
         raise InvalidAgentResponseError(f"text is a string, not {type(text).__name__}")
-    return json_bytes(text, "the text")
+    return json_bytes(plain(text), "the text")
+
+
+def plain(text: str) -> str:
+    """The characters of a string alone, of a `StrEnum` and any other subclass too."""
+    return text if type(text) is str else str.__str__(text)
 
 
 def content_part(content: dict[str, Any], *, media_type: str | None = None, filename: str | None = None) -> bytes:

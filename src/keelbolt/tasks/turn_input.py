@@ -182,6 +182,11 @@ class TurnInput:
         return self._turn.number
 
     @property
+    def replaying(self) -> bool:
+        """Whether this run repeats an earlier run of the turn: steps that it recorded lie ahead."""
+        return self._steps.replaying
+
+    @property
     def turn_ended(self) -> bool:
         return self._run.ended
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterable, Sequence
+from mimetypes import guess_type
+from os import PathLike
+from pathlib import PurePath
 from typing import Any
 
 from keelbolt.errors import CommitRefused, InvalidAgentResponseError, LeaseLost
@@ -12,7 +15,7 @@ from keelbolt.tasks.files import TaskFile, keep_file
 from keelbolt.tasks.json import MAX_CHUNK_BYTES, bounded, json_bytes
 from keelbolt.tasks.lifecycle import Report
 from keelbolt.tasks.notes import ArtifactNote
-from keelbolt.tasks.parts import content_part, encoded_part, json_text, text_part
+from keelbolt.tasks.parts import content_part, encoded_part, json_text, plain, text_part
 from keelbolt.tasks.turn_input import TurnInput
 
 
@@ -20,8 +23,14 @@ class TurnOutput(TurnInput):
     """The part of `TaskContext` that writes before the turn ends."""
 
     async def send_status(self, message: str | None = None) -> None:
-        """Say how far it is. Whoever polls or streams the task sees it."""
+        """Report progress; clients that poll or stream the task see it.
+
+        While the turn is `replaying`, nothing is written: the report of the earlier run stands, and progress does not
+        go back.
+        """
         self._check()
+        if self.replaying:
+            return
         await self._run.journal.move(Report(None if message is None else self._say(message)))
 
     async def emit_artifact(
@@ -78,6 +87,61 @@ class TurnOutput(TurnInput):
         json = content_part({"data": data}, media_type=media_type)
         await self._emit(self._artifact(artifact_id, json, append=append, last=last_chunk), len(json))
 
+    async def stream_text(
+        self, chunks: AsyncIterable[str], *, artifact_id: str = "answer", append: bool = False
+    ) -> str:
+        """Emit the chunks as they come, as one text artifact, and return the whole text.
+
+        Without ``append`` the artifact is new. A cancel raises CancelledError here and closes ``chunks``; so does
+        every other error.
+        """
+        self._check()
+        texts: list[str] = []
+        try:
+            async for chunk in chunks:
+                if not isinstance(chunk, str):
+                    raise InvalidAgentResponseError(f"a chunk of text is a string, not {type(chunk).__name__}")
+                if chunk:
+                    await self.emit_text_artifact(chunk, artifact_id=artifact_id, append=append or bool(texts))
+                    texts.append(plain(chunk))
+        finally:
+            if (close := getattr(chunks, "aclose", None)) is not None:
+                await close()
+        return "".join(texts)
+
+    async def emit_file(
+        self,
+        source: BlobSource,
+        *,
+        artifact_id: str = "file",
+        filename: str | None = None,
+        media_type: str | None = None,
+        name: str | None = None,
+        description: str | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> TaskFile:
+        """Keep a file of any size with the task (`keep_file`), and emit an artifact that links to it.
+
+        ``source`` is a path, bytes, an open binary file or an asynchronous iterator of bytes. The name of a path is
+        the default of ``filename``, and the media type is guessed from it.
+        """
+        if filename is None and isinstance(source, str | PathLike):
+            filename = PurePath(source).name
+        if media_type is None and filename is not None:
+            media_type = guess_type(filename)[0]
+        file = await self.keep_file(source, media_type=media_type, filename=filename)
+        await self.emit_artifact(
+            artifact_id=artifact_id,
+            file_url=file.path,
+            media_type=media_type,
+            filename=filename,
+            name=name,
+            description=description,
+            metadata=metadata,
+            last_chunk=True,
+        )
+        return file
+
     async def keep_file(
         self, source: BlobSource, *, media_type: str | None = None, filename: str | None = None
     ) -> TaskFile:
@@ -107,6 +171,7 @@ class TurnOutput(TurnInput):
     ) -> ArtifactNote:
         if not isinstance(artifact_id, str) or not artifact_id:
             raise InvalidAgentResponseError("artifact_id is a string that is not empty")
+        artifact_id = plain(artifact_id)
         earlier: bytes | None = None
         if append and artifact_id not in self._touched:
             # The first chunk of this run. What an earlier run of the same turn wrote is not continued: the handler
