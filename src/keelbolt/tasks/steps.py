@@ -59,6 +59,8 @@ class Steps:
         recorded = run.journal.task.view.steps.items()
         self._ahead = {key for key, step in recorded if step.state == "done" or key.startswith("~")}
 
+        self.after_replay: Callable[[], None] | None = None  # called once, when no recorded step lies ahead
+
     @property
     def replaying(self) -> bool:
         """Whether recorded steps lie ahead."""
@@ -75,6 +77,11 @@ class Steps:
             self._ahead.clear()
         return key
 
+    def _passed(self) -> None:
+        if not self._ahead and self.after_replay is not None:
+            call, self.after_replay = self.after_replay, None
+            call()
+
     async def step(
         self,
         name: str,
@@ -90,10 +97,14 @@ class Steps:
         call = _call(name, function, args, kwargs)
         key = self._key(plain(name))
         known = self._run.journal.task.view.steps.get(key)
+        if known is not None and known.state == "done":
+            result = await self._result(key, known)
+            self._passed()  # a cancel that waited for this is raised after the step
+            return result
+        self._passed()
+        self._run.check_cancel()
         if known is not None:
             match known.state:
-                case "done":
-                    return await self._result(key, known)
                 case "refused":
                     raise StepFailed(f"the step {name!r} was in doubt, and was answered as failed")
                 case "started" | "asked":
@@ -178,6 +189,9 @@ class Steps:
         else:
             until = known.result
         remaining = (until - clock.wall()) / 1_000_000
+        self._passed()
+        if remaining > 0:
+            self._run.check_cancel()
         if remaining > self._run.settings.sleep_hold_seconds:
             raise Suspend(remaining)
         if remaining > 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -64,7 +63,7 @@ class TurnInput:
         self._artifacts = artifacts
         self._rewind = rewind or {}
         self._touched: set[str] = set()
-        self._steps = Steps(run)
+        self._steps = run.steps = Steps(run)
         self._conversation = Conversation(run.store.kernel, run.partition, self.context_id, run.fence)
 
     # ------------------------------------------------------------------------------------------------ the message
@@ -204,8 +203,8 @@ class TurnInput:
         self._check_cancel()
 
     def _check_cancel(self) -> None:
-        if self._run.cancel_requested and not self._run.shielded and not self._run.ended:
-            raise asyncio.CancelledError("the task was canceled")
+        if not self.replaying:
+            self._run.check_cancel()
 
     def _say(self, text: str | None, data: Any = None) -> bytes:
         parts = [] if text is None else [text_part(text)]

@@ -119,7 +119,7 @@ async def test_in_doubt_verify(stage: Stage, took_effect: bool) -> None:
     async def worker(ctx: TaskContext) -> None:
         result = await ctx.step("hangs", world.hangs_once, probe=probe)
         assert await ctx.step("other", world.act, "other") == "result of other"
-        await ctx.complete(str(result))
+        await ctx.complete(result)
 
     engine, task_id = await begun_and_dead(stage, worker, world)
     task = await settle(engine, task_id)
@@ -149,7 +149,7 @@ async def test_in_doubt_ask(memory: Stage, says: Part, outcome: str, done: int) 
             result = str(error)
         except Exception as error:  # what unwinds the worker is none of its business
             result = f"caught {error!r}"
-        await ctx.complete(result)
+        await ctx.complete(str(result))
 
     engine, task_id = await begun_and_dead(memory, worker, world)
     task = await settle(engine, task_id, TaskState.input_required)
