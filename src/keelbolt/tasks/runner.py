@@ -101,6 +101,20 @@ class Runner:
         await self._lease.stop()
         self._claiming = None
 
+    async def abandon(self) -> None:
+        """End all work here without a write to the storage, as in a process that is killed. For tests."""
+        self._draining = True
+        self._lease.abandon()
+        dying = [*self._beginning, *([self._claiming] if self._claiming is not None else [])]
+        self._claiming = None
+        for task in dying:
+            task.cancel()
+        gone = [asyncio.ensure_future(run.finished()) for run in self.runs.values()]
+        for run in list(self.runs.values()):
+            run.stop("lost")
+        if waiting := [*dying, *gone]:
+            await asyncio.wait(waiting, timeout=RETIRE_SECONDS)
+
     async def _finish(self) -> None:
         running = [asyncio.ensure_future(run.finished()) for run in self.runs.values()]
         if running:
