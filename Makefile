@@ -42,6 +42,7 @@ lint: $(STAMP) ## Check style, types and layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/python tests/docs/typed_pages.py
 	$(BIN)/lint-imports
 
 format: $(STAMP) ## Bring the code into the house style

@@ -4,7 +4,8 @@
     python examples/payment_agent.py verify    # look into the bank's books first
     python examples/payment_agent.py ask       # let a person decide
 
-Whatever the way, the money is taken once. The bank is a file; the agent's process kills itself with SIGKILL after the
+The agent asks for an approval first: the order is its `ctx.state`, committed with the question. Whatever the way, the
+money is taken once. The bank is a file; the agent's process kills itself with SIGKILL after the
 bank has written the payment and before it has answered.
 """
 
@@ -53,20 +54,35 @@ class Bank:
 # --------------------------------------------------------------------------------------------------------- the agent
 
 
+@dataclass(frozen=True)
+class Order:
+    """What the user approves or refuses."""
+
+    amount: int
+
+
 class Payer(Worker):
-    """Pays what it is told, in one step. What to do in doubt is the only difference."""
+    """Asks, then pays in one step. What to do in doubt is the only difference."""
 
     def __init__(self, bank: Bank, way: str) -> None:
         self.bank = bank
         self.way = way
 
     async def handle(self, ctx: TaskContext) -> None:
+        order = ctx.state_as(Order)
+        if order is None:
+            order = Order(int(ctx.user_text))
+            await ctx.request_input(f"Pay {order.amount}?", state=order)
+            return
+        if ctx.user_text != "yes":
+            await ctx.reject("The payment was not approved.")
+            return
         async with ctx.shielded(30):  # a cancel does not cut a payment in half: it takes effect afterwards
-            receipt = await self._pay(ctx)
+            receipt = await self._pay(ctx, order.amount)
         await ctx.complete(f"{receipt}, at attempt {ctx.attempt}")
 
-    async def _pay(self, ctx: TaskContext) -> str:
-        order = ctx.idempotency_key("pay"), int(ctx.user_text)
+    async def _pay(self, ctx: TaskContext, amount: int) -> str:
+        order = ctx.idempotency_key("pay"), amount
         receipt: str
         match self.way:
             case "retry":
@@ -92,6 +108,9 @@ async def order(url: str, bank: Bank, way: str) -> None:
     async with TaskEngine.on(url) as engine:
         sent = await engine.tasks.send(say(Part(text="40")))
         first = await asyncio.create_subprocess_exec(*command)
+        asked = await engine.tasks.settled(sent)
+        print("the agent asks whether it may pay, and is answered yes")
+        sent = await engine.tasks.send(say(Part(text="yes"), asked.task_id))
         print(f"the agent's process ended with {await first.wait()}; the bank has {len(bank.payments())} payment")
         second = await asyncio.create_subprocess_exec(*command)
         try:

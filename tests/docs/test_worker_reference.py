@@ -24,7 +24,8 @@ def members(kind: type) -> list[str]:
     """Everything public: methods, properties, and what __init__ sets."""
     source = inspect.getsource(kind.__init__)  # type: ignore[misc]
     set_there = re.findall(r"^        self\.([a-z]\w*)\b.* = ", source, re.MULTILINE)
-    return sorted({name for name in [*vars(kind), *set_there] if not name.startswith("_")})
+    inherited = [name for base in kind.__mro__[:-1] for name in vars(base)]
+    return sorted({name for name in [*inherited, *set_there] if not name.startswith("_")})
 
 
 def test_the_members_are_found() -> None:

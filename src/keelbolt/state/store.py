@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import AsyncIterator, Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 

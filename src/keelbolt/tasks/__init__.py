@@ -11,7 +11,7 @@ async with open_storage("sqlite:///keelbolt.db") as kernel, TaskEngine(kernel, e
 from __future__ import annotations
 
 from keelbolt.protocol.types import Artifact, Message, Part, Role, Task, TaskState, TaskStatus
-from keelbolt.tasks.context import FileInfo, TaskContext
+from keelbolt.tasks.context import TaskContext
 from keelbolt.tasks.dependencies import Dependencies, Dependency
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.envelope import Envelope, Sent
@@ -22,6 +22,7 @@ from keelbolt.tasks.manager import TaskManager
 from keelbolt.tasks.retention import RetentionPolicy, days, hours, minutes
 from keelbolt.tasks.settings import TaskSettings
 from keelbolt.tasks.steps import Done
+from keelbolt.tasks.turn_input import FileInfo
 from keelbolt.tasks.worker import Worker
 
 __all__ = [

@@ -8,7 +8,7 @@ from keelbolt.errors import InvalidTaskRequest, LogTrimmed, TaskNotFoundError, U
 from keelbolt.protocol.types import Message, Role
 from keelbolt.storage import new_id
 from keelbolt.tasks.families import EVENTS
-from keelbolt.tasks.notes import ArtifactNote, MessageNote, Note, StatusNote, read_note
+from keelbolt.tasks.notes import ArtifactNote, MessageNote, Note, OtherNote, StatusNote, read_note
 from keelbolt.tasks.store import StoredTask, TaskStore
 
 
@@ -52,10 +52,10 @@ def _again(task: StoredTask, note: MessageNote) -> Message:
 
 
 def _kept(notes: list[Note]) -> list[Note]:
-    """Messages and artifacts go along; statuses, attempts and steps belong to the old task."""
+    """Messages, artifacts and the state go along; statuses, attempts and steps belong to the old task."""
     kept: list[Note] = []
     for note in notes:
-        if isinstance(note, MessageNote | ArtifactNote):
+        if isinstance(note, MessageNote | ArtifactNote) or (isinstance(note, OtherNote) and note.kind == "state"):
             kept.append(note)
         elif isinstance(note, StatusNote) and note.said is not None:
             kept.append(MessageNote(note.said))

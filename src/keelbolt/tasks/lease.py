@@ -43,6 +43,12 @@ class Lease:
                 async with asyncio.timeout(RETIRE_SECONDS):
                     await self._kernel.retire(self.name)
 
+    def abandon(self) -> None:
+        """Renew the lease no more, and leave it to its end."""
+        if self._beating is not None:
+            self._beating.cancel()
+            self._beating = None
+
     async def _beat(self) -> None:
         loop = asyncio.get_running_loop()
         while True:

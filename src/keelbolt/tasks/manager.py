@@ -20,7 +20,6 @@ from keelbolt.errors import (
 from keelbolt.protocol.requests import TaskPage
 from keelbolt.protocol.types import Message, TaskState, timestamp
 from keelbolt.storage import Entry, FieldIn, Head, Remove
-from keelbolt.tasks.context import agent_message, text_part
 from keelbolt.tasks.dead import drop, owner_of, second_try
 from keelbolt.tasks.envelope import Envelope, Sent
 from keelbolt.tasks.events import Followed, Snapshot
@@ -32,6 +31,7 @@ from keelbolt.tasks.json import json_bytes
 from keelbolt.tasks.lifecycle import Cancel, apply
 from keelbolt.tasks.listing import list_tasks, newest_record
 from keelbolt.tasks.notes import Note, append_notes
+from keelbolt.tasks.parts import agent_message, text_part
 from keelbolt.tasks.pushes import nudges
 from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.sends import Send, named

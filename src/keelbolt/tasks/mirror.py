@@ -46,7 +46,6 @@ from keelbolt.storage import (
     Trim,
 )
 from keelbolt.storage.memory import MemoryKernel
-from keelbolt.tasks.context import agent_message, text_part
 from keelbolt.tasks.families import (
     CONTEXTS,
     EVENTS,
@@ -74,6 +73,7 @@ from keelbolt.tasks.mirrored import (
 )
 from keelbolt.tasks.mirrored_pushes import KeepsPushConfigs, pushes_adopted, pushes_written
 from keelbolt.tasks.notes import OtherNote, append_notes
+from keelbolt.tasks.parts import agent_message, text_part
 from keelbolt.tasks.queries import moment
 from keelbolt.tasks.record import TaskRecord, Turn
 from keelbolt.tasks.storage.contract import Storage, overrides
@@ -94,7 +94,7 @@ _ALWAYS = (
     "takeover: a task whose process dies is not run again by another one",
     "resume: a task that runs when this process ends can't go on later; it is failed if the process ends in good order",
     "sends: that a message was sent before is known only as long as this process runs",
-    "steps: what steps and sleeps recorded is known only as long as this process runs",
+    "steps: what steps and sleeps recorded, and ctx.state, is known only as long as this process runs",
     "follow-ups: a message to a task that runs is stored when its turn begins",
     "push: who is to be told about a task is known only as long as this process runs",
     "events: a client can resume a stream only as long as this process runs; later it gets the task as it is",

@@ -8,6 +8,7 @@
     attempt    a worker began (or took over) the turn
     step       a durable step began, or reported
     steer      something came through the inbox
+    state      {"value": …}: the state of the task, which the worker committed with the end of its turn
     touch      nothing but a new version
 
 Status, said and artifact are what a client streams; their bytes go to the wire as they are stored.
@@ -27,7 +28,7 @@ from keelbolt.tasks.families import EVENTS
 
 WIRE_KINDS = frozenset({"status", "said", "artifact"})
 
-OtherKind = Literal["metadata", "attempt", "step", "steer", "touch"]
+OtherKind = Literal["metadata", "attempt", "step", "steer", "state", "touch"]
 
 
 @dataclass(frozen=True, slots=True)

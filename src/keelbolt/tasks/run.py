@@ -13,14 +13,15 @@ from pydantic_core import from_json, to_json
 from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageUnavailable, TaskTerminalStateError
 from keelbolt.protocol.types import Message, TaskState
 from keelbolt.storage import Fence, Head
-from keelbolt.tasks.context import TaskContext, agent_message, text_part
+from keelbolt.tasks.context import TaskContext
 from keelbolt.tasks.ear import Ear
 from keelbolt.tasks.families import INBOX
 from keelbolt.tasks.journal import InboxHasMore, Journal
 from keelbolt.tasks.lifecycle import End, Report
 from keelbolt.tasks.notes import MessageNote, Note, OtherNote
+from keelbolt.tasks.parts import agent_message, text_part
 from keelbolt.tasks.record import TaskRecord, Turn
-from keelbolt.tasks.steps import Suspend, Unwind
+from keelbolt.tasks.steps import Steps, Suspend, Unwind
 from keelbolt.tasks.store import StoredTask
 
 if TYPE_CHECKING:
@@ -60,14 +61,21 @@ class Run:
         self._shield_used = False  # one block extends the grace of a cancel
         self.shielded = False
         self._outcome: StoredTask | None = None
+        self.steps: Steps  # of the turn that runs
         self.ear = Ear(self)
         self._begun = False
+        self._rerun = journal.task.view.run > 1  # the turn is run again, and the worker is not called yet
         self.ending = 0  # more than 0: an end of the turn is being written
         self._stop_after: Stop | None = None
 
     @property
     def key(self) -> tuple[str, str]:
         return self.partition, self.journal.claim.key
+
+    def check_cancel(self) -> None:
+        """Raise CancelledError in a worker whose task was canceled, outside of shielded blocks."""
+        if self.cancel_requested and not self.shielded and not self.ended:
+            raise asyncio.CancelledError("the task was canceled")
 
     def fence(self) -> tuple[Fence, ...]:
         """What refuses a write beside the task once another process has it; nothing after it ended here."""
@@ -99,8 +107,10 @@ class Run:
             self._close()
 
     async def _turns(self, message: Message | None) -> None:
+        if self._rerun:  # what came while no process ran the task is noted before the worker begins
+            await self.ear.drain()
         while True:
-            if self.cancel_requested:
+            if self.cancel_requested and self.journal.task.view.run == 1:  # no worker began this turn
                 await self._end_quietly(self._canceled())
                 return
             await self._turn(message or await self._message())
@@ -112,7 +122,15 @@ class Run:
 
     async def _turn(self, message: Message) -> None:
         try:
-            await self.runner.handler(await self._context(message))
+            context = await self._context(message)
+            if self._rerun:
+                self._rerun = False
+                if self.cancel_requested:
+                    self._clean_up()
+                elif self._interrupted():
+                    await self._next_turn(Report(), ())
+                    return
+            await self.runner.handler(context)
         except Suspend as suspend:
             with self._uninterrupted():
                 await self._suspend(suspend.seconds)
@@ -130,6 +148,19 @@ class Run:
         else:
             if not self.ended and self._next is None:
                 await self._returned()
+
+    def _interrupted(self) -> bool:
+        """Whether a message waits that does not wait for the end of this turn."""
+        return any(body.get("policy") == "interrupt" for body in self.journal.task.view.pending.values())
+
+    def _clean_up(self) -> None:
+        """Cancel the worker that is called once more to clean up, after the steps that were recorded."""
+        self._cancelled_at = asyncio.get_running_loop().time()
+        if self.steps.replaying:
+            self._alarm(self.settings.cancel_seconds, self._overrule)
+            self.steps.after_replay = lambda: self.stop("cancel")
+        else:
+            self.stop("cancel")
 
     async def _raised(self, error: BaseException) -> None:
         if self.journal.broken is not None:  # nothing can be written any more, whatever the worker made of that
@@ -256,7 +287,7 @@ class Run:
             if self.cancel_requested:
                 await self._end_quietly(self._canceled())
                 return
-            if any(body.get("policy") == "interrupt" for body in view.pending.values()):
+            if self._interrupted():
                 await self._next_turn(Report(), ())
                 return
             try:
@@ -418,7 +449,7 @@ class Run:
         """Something came through the inbox so many seconds ago, and is noted."""
         if note.body["kind"] == "cancel":
             self.request_cancel(late)
-        elif note.body.get("policy") == "interrupt" and not self.cancel_requested:
+        elif note.body.get("policy") == "interrupt" and not self.cancel_requested and not self._rerun:
             self.stop("interrupt")
 
     def request_cancel(self, late: float) -> None:
@@ -433,7 +464,8 @@ class Run:
                 max(late, 0.0), self.settings.cancel_seconds / 2
             )
             self._shield_used = self.shielded
-            self.stop("cancel")
+            if not self._rerun:
+                self.stop("cancel")
 
     def _grace_left(self) -> float:
         """How long a canceled worker may still run before the task is canceled without it."""

@@ -14,7 +14,6 @@ from keelbolt.observability.pulse import Pulse
 from keelbolt.observability.tracing import Tracing
 from keelbolt.protocol.types import Message, TaskState
 from keelbolt.storage import Claim, QueueTopic, Release
-from keelbolt.tasks.context import agent_message, text_part
 from keelbolt.tasks.dependencies import Dependencies
 from keelbolt.tasks.events import Events
 from keelbolt.tasks.families import QUEUE
@@ -23,6 +22,7 @@ from keelbolt.tasks.journal import Journal
 from keelbolt.tasks.lease import Lease, cancelled, give_back
 from keelbolt.tasks.lifecycle import End, Start
 from keelbolt.tasks.notes import OtherNote
+from keelbolt.tasks.parts import agent_message, text_part
 from keelbolt.tasks.request_contexts import RequestContexts
 from keelbolt.tasks.run import Run
 from keelbolt.tasks.settings import TaskSettings
@@ -100,6 +100,20 @@ class Runner:
             await asyncio.wait(self._beginning, timeout=RETIRE_SECONDS)
         await self._lease.stop()
         self._claiming = None
+
+    async def abandon(self) -> None:
+        """End all work here without a write to the storage, as in a process that is killed. For tests."""
+        self._draining = True
+        self._lease.abandon()
+        dying = [*self._beginning, *([self._claiming] if self._claiming is not None else [])]
+        self._claiming = None
+        for task in dying:
+            task.cancel()
+        gone = [asyncio.ensure_future(run.finished()) for run in self.runs.values()]
+        for run in list(self.runs.values()):
+            run.stop("lost")
+        if waiting := [*dying, *gone]:
+            await asyncio.wait(waiting, timeout=RETIRE_SECONDS)
 
     async def _finish(self) -> None:
         running = [asyncio.ensure_future(run.finished()) for run in self.runs.values()]

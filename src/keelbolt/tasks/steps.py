@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_core import from_json
@@ -16,6 +17,7 @@ from keelbolt.protocol.types import TaskState
 from keelbolt.tasks.json import bounded, json_bytes
 from keelbolt.tasks.lifecycle import End
 from keelbolt.tasks.notes import OtherNote
+from keelbolt.tasks.parts import agent_message, data_part, plain, text_part
 from keelbolt.tasks.traces import step_span
 from keelbolt.tasks.view import StepView
 
@@ -54,34 +56,59 @@ class Steps:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._names: Counter[str] = Counter()
+        recorded = run.journal.task.view.steps.items()
+        self._ahead = {key for key, step in recorded if step.state == "done" or key.startswith("~")}
+
+        self.after_replay: Callable[[], None] | None = None  # called once, when no recorded step lies ahead
+
+    @property
+    def replaying(self) -> bool:
+        """Whether recorded steps lie ahead."""
+        return bool(self._ahead)
 
     def _key(self, name: str) -> str:
         """A name that is used again in one turn is another step: its number tells them apart."""
         self._names[name] += 1
         count = self._names[name]
-        return name if count == 1 else f"{name}#{count}"
+        key = name if count == 1 else f"{name}#{count}"
+        if key in self._ahead:
+            self._ahead.remove(key)
+        else:  # a step that no earlier run finished: what follows is new, also where steps were renamed
+            self._ahead.clear()
+        return key
+
+    def _passed(self) -> None:
+        if not self._ahead and self.after_replay is not None:
+            call, self.after_replay = self.after_replay, None
+            call()
 
     async def step(
         self,
         name: str,
         function: Callable[..., Any],
         args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
         *,
         idempotent: bool,
         in_doubt: Policy | None,
         probe: Probe | None,
     ) -> Any:
         policy = _policy(name, in_doubt, probe, idempotent=idempotent)
-        key = self._key(name)
+        call = _call(name, function, args, kwargs)
+        key = self._key(plain(name))
         known = self._run.journal.task.view.steps.get(key)
+        if known is not None and known.state == "done":
+            result = await self._result(key, known)
+            self._passed()  # a cancel that waited for this is raised after the step
+            return result
+        self._passed()
+        self._run.check_cancel()
         if known is not None:
             match known.state:
-                case "done":
-                    return await self._result(key, known)
                 case "refused":
                     raise StepFailed(f"the step {name!r} was in doubt, and was answered as failed")
                 case "started" | "asked":
-                    doubt = await self._doubt(key, policy, probe, args)
+                    doubt = await self._doubt(key, policy, probe, args, kwargs)
                     if doubt is not None:
                         return doubt.result
                 case _:  # failed, or to be retried: it is done now
@@ -89,7 +116,7 @@ class Steps:
         await self._begin(key, barrier=policy != "retry")
         try:
             with step_span(self._run.runner.tracing, key):
-                result = await _called(function, args)
+                result = await _called(call)
         except Exception as error:
             await self._note(key, "failed", error=type(error).__name__)
             raise
@@ -119,13 +146,15 @@ class Steps:
 
     # ---------------------------------------------------------------------------------------------------- in doubt
 
-    async def _doubt(self, key: str, policy: Policy, probe: Probe | None, args: tuple[Any, ...]) -> Done | None:
+    async def _doubt(
+        self, key: str, policy: Policy, probe: Probe | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Done | None:
         """The step began in an earlier run and never reported. Done: it took effect; None: do it (again)."""
         if policy == "retry":
             return None
         if policy == "verify":
             assert probe is not None
-            found = await _called(probe, args)
+            found = await _called(_call(f"{key} (probe)", probe, args, kwargs))
             if isinstance(found, Done):
                 return Done(await self._done(key, found.result))
             return None
@@ -133,8 +162,6 @@ class Steps:
         raise Unwind
 
     async def _ask(self, key: str) -> None:
-        from keelbolt.tasks.context import agent_message, data_part, text_part  # noqa: PLC0415 - it imports this module
-
         record = self._run.journal.task.record
         text = (
             f"The step {key!r} was begun and then interrupted: nobody knows whether it took effect. "
@@ -162,6 +189,9 @@ class Steps:
         else:
             until = known.result
         remaining = (until - clock.wall()) / 1_000_000
+        self._passed()
+        if remaining > 0:
+            self._run.check_cancel()
         if remaining > self._run.settings.sleep_hold_seconds:
             raise Suspend(remaining)
         if remaining > 0:
@@ -189,6 +219,27 @@ def _policy(name: str, in_doubt: Policy | None, probe: Probe | None, *, idempote
     return policy
 
 
-async def _called(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    result = function(*args)
+def _call(name: str, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[[], Any]:
+    """The call of the step; raises InvalidValue when the function does not take these arguments."""
+    if not callable(function):
+        if inspect.iscoroutine(function):
+            function.close()
+        raise InvalidValue(
+            f"the step {name!r} is given a function and its arguments, not {type(function).__name__}: "
+            "write ctx.step(name, function, argument), not ctx.step(name, function(argument))"
+        )
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some builtins have none: their own error must do
+        return partial(function, *args, **kwargs)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        called = getattr(function, "__name__", type(function).__name__)
+        raise InvalidValue(f"the step {name!r} can't call {called}{signature}: {error}") from None
+    return partial(function, *args, **kwargs)
+
+
+async def _called(call: Callable[[], Any]) -> Any:
+    result = call()
     return await result if inspect.isawaitable(result) else result

@@ -122,6 +122,7 @@ class TaskView:
     steps: dict[str, StepView] = field(default_factory=dict)
     transitions: list[tuple[str, str]] = field(default_factory=list)  # states and when each began, the last ones
     steered: list[dict[str, Any]] = field(default_factory=list)  # what came to this turn, for a run that begins it anew
+    kept: bytes = b"null"  # what the worker keeps about the task between turns, as JSON
     _obsolete: list[str] = field(default_factory=list)  # segments of replaced artifacts, until the next snapshot
     _sealed: bool = False  # a long stream was finished since the last snapshot
     _since: int = 0  # notes since the last snapshot
@@ -198,6 +199,8 @@ class TaskView:
                     self.cancel = body
                 elif len(self.steered) < STEERED_MAX:
                     self.steered.append(body)
+            case "state":
+                self.kept = to_json(body["value"])
             case "touch":
                 pass
 
@@ -253,7 +256,9 @@ class TaskView:
         tails = sum(spool.tail_bytes for spool in self._spools()) - sum(spool.tail_bytes for spool in packed)
         waiting = len(to_json([*self.pending.values(), *self.steered])) if self.pending or self.steered else 0
         abouts = sum(len(artifact.about) for artifact in self.artifacts.values())
-        return tails + waiting + abouts + 200 * (len(self.artifacts) + len(self.steps)) + len(self.status)
+        return (
+            tails + waiting + abouts + 200 * (len(self.artifacts) + len(self.steps)) + len(self.status) + len(self.kept)
+        )
 
     def _pack(self, spool: Spool, segments: dict[str, bytes]) -> None:
         """Move a tail into segments; none of them lies on both sides of the mark."""
@@ -309,6 +314,7 @@ class TaskView:
             },
             "steered": self.steered,
             "transitions": self.transitions,
+            "kept": self.kept.decode(),
         }
 
     @classmethod
@@ -337,6 +343,7 @@ class TaskView:
         view.steps = {key: StepView(*step) for key, step in index["steps"].items()}
         view.steered = index["steered"]
         view.transitions = [(state, moment) for state, moment in index["transitions"]]
+        view.kept = index.get("kept", "null").encode()  # snapshots of older versions have none
         view._index_bytes = len(data)
         return view
 

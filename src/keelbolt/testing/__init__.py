@@ -1,7 +1,12 @@
-"""Aids for tests: real servers to throw away, a network that fails on command, time that is owned, chosen crashes.
+"""Aids for tests: a harness for workers, real servers to throw away, a network that fails on command, chosen crashes.
 
-`postgres` and `valkey` start servers, `pytest` offers them as fixtures, `proxy` cuts and delays connections, `clock`
-stands still until told otherwise, `crash` ends a process at a chosen moment, `model` is a scripted language model.
+`WorkerHarness` runs a worker with lost attempts and a clock that the test advances. `postgres` and `valkey` start
+servers, `pytest` offers them as fixtures, `proxy` cuts and delays connections, `clock` stands still until it is
+advanced, `crash` ends a process at a chosen moment, `model` is a scripted language model.
 """
 
 from __future__ import annotations
+
+from keelbolt.testing.worker import WorkerHarness
+
+__all__ = ["WorkerHarness"]

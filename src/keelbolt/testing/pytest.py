@@ -1,4 +1,4 @@
-"""Fixtures with real servers for your own tests. In your conftest.py:
+"""Fixtures for your own tests: real servers, and a harness for workers. In your conftest.py:
 
 pytest_plugins = ["keelbolt.testing.pytest"]
 
@@ -7,12 +7,16 @@ Servers start once per session, when a test first asks for one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
+from keelbolt.tasks.worker import AnyWorker
 from keelbolt.testing.postgres import PostgresServer, postgres_server
 from keelbolt.testing.valkey import ValkeyServer, valkey_server
+from keelbolt.testing.worker import WorkerHarness
 
 
 @pytest.fixture(scope="session")
@@ -40,3 +44,14 @@ def keelbolt_valkey() -> Iterator[ValkeyServer]:
 def redis_url(keelbolt_valkey: ValkeyServer) -> str:
     """The URL of an empty numbered database."""
     return keelbolt_valkey.create_database()
+
+
+@pytest.fixture
+async def worker_harness() -> AsyncIterator[Callable[..., Awaitable[WorkerHarness]]]:
+    """A function that starts a `WorkerHarness` for a worker, to be awaited; closed at the end of the test."""
+    async with AsyncExitStack() as stack:
+
+        async def start(worker: AnyWorker, **options: Any) -> WorkerHarness:
+            return await stack.enter_async_context(WorkerHarness(worker, **options))
+
+        yield start

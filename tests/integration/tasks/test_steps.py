@@ -146,7 +146,7 @@ async def test_in_doubt_ask(memory: Stage, says: Part, outcome: str, done: int) 
         try:
             result = await ctx.step("hangs", world.hangs_once)
         except StepFailed as error:
-            result = error
+            result = str(error)
         except Exception as error:  # what unwinds the worker is none of its business
             result = f"caught {error!r}"
         await ctx.complete(str(result))

@@ -75,7 +75,7 @@ async def test_a_name_may_be_used_again(stage: Stage) -> None:
 
 
 async def _loop(ctx: TaskContext) -> None:
-    assert [await ctx.step("s", lambda number=number: number) for number in range(3)] == [0, 1, 2]
+    assert [await ctx.step("s", abs, number) for number in range(3)] == [0, 1, 2]
     await ctx.complete()
 
 

@@ -15,6 +15,7 @@ export const KINDS = {
   attempt: { label: "Attempt", tone: "still" },
   steer: { label: "Steering", tone: "violet" },
   metadata: { label: "Metadata", tone: "still" },
+  state: { label: "State", tone: "still" },
   touch: { label: "Touch", tone: "still" },
 };
 
@@ -73,6 +74,8 @@ export function summary(entry) {
       return `${data.kind}${data.source ? ` by ${data.source}` : ""}${data.reason ? `: ${data.reason}` : ""}`;
     case "metadata":
       return Object.keys(data).join(", ");
+    case "state":
+      return JSON.stringify(masked(data.value));
     default:
       return shorten(JSON.stringify(masked(data)) ?? "", 200);
   }

@@ -1,0 +1,218 @@
+"""What a worker reads of its turn: the message, what came before it, and its sender."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
+
+from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.errors import TurnEnded
+from keelbolt.observability.tracing import carried
+from keelbolt.protocol.modes import accepts
+from keelbolt.protocol.types import Artifact, Message, Part
+from keelbolt.tasks.conversation import Conversation
+from keelbolt.tasks.dependencies import Dependencies
+from keelbolt.tasks.json import bounded
+from keelbolt.tasks.parts import agent_message, data_part, text_part
+from keelbolt.tasks.record import EXTENSIONS, REQUEST_METADATA
+from keelbolt.tasks.steps import Steps
+
+if TYPE_CHECKING:
+    from keelbolt.tasks.inbox import Steering
+    from keelbolt.tasks.run import Run
+
+
+_MESSAGES = TypeAdapter(list[Message])
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """A file of the message: its bytes, or where to get them."""
+
+    content: bytes | None
+    url: str | None
+    filename: str | None
+    media_type: str | None
+
+
+class TurnInput:
+    """The part of `TaskContext` that reads."""
+
+    def __init__(
+        self,
+        run: Run,
+        message: Message,
+        history: bytes,
+        artifacts: Sequence[bytes],
+        rewind: Mapping[str, bytes] | None = None,
+        request_context: dict[str, Any] | None = None,
+    ) -> None:
+        record = run.journal.task.record
+        self.message = message
+        self.request_context: dict[str, Any] = request_context or {}
+        """What middlewares put beside the message. It is never stored: after a takeover it is empty."""
+        self.task_id: str = record.task_id
+        self.context_id: str = record.context_id
+        self.attempt: int = run.journal.claim.attempt
+        self._run = run
+        self._turn = record.turn
+        self._history = history
+        self._artifacts = artifacts
+        self._rewind = rewind or {}
+        self._touched: set[str] = set()
+        self._steps = run.steps = Steps(run)
+        self._conversation = Conversation(run.store.kernel, run.partition, self.context_id, run.fence)
+
+    # ------------------------------------------------------------------------------------------------ the message
+
+    @property
+    def message_id(self) -> str:
+        return self.message.message_id
+
+    @property
+    def user_text(self) -> str:
+        """The text parts of the message, joined by line feeds."""
+        return self.message.text
+
+    @property
+    def parts(self) -> list[Part]:
+        return self.message.parts
+
+    @property
+    def files(self) -> list[FileInfo]:
+        """The file parts of the message."""
+        return [
+            FileInfo(part.raw, part.url, part.filename, part.media_type)
+            for part in self.message.parts
+            if part.kind in ("raw", "url")
+        ]
+
+    @property
+    def data_parts(self) -> list[Any]:
+        """The JSON parts of the message."""
+        return [part.data for part in self.message.parts if part.kind == "data"]
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of the message."""
+        return self.message.metadata or {}
+
+    @property
+    def task_metadata(self) -> dict[str, Any]:
+        """The metadata of the task, which its client sees too."""
+        return self._run.journal.task.view.metadata
+
+    @property
+    def reference_task_ids(self) -> list[str]:
+        return self.message.reference_task_ids or []
+
+    @property
+    def message_extensions(self) -> list[str]:
+        return self.message.extensions or []
+
+    def accepts(self, mime: str) -> bool:
+        """Whether the client takes this media type; a client that named none takes everything."""
+        modes = self._turn.accepts
+        return not modes or accepts(modes, mime)
+
+    # ------------------------------------------------------------------------------------------ what came before
+
+    @property
+    def history(self) -> list[Message]:
+        """What was said before this message, oldest first."""
+        messages = _MESSAGES.validate_json(b"[%b]" % self._history)
+        return [message for message in messages if message.message_id != self.message_id]
+
+    @property
+    def previous_artifacts(self) -> list[Artifact]:
+        """The artifacts of earlier turns."""
+        return [Artifact.model_validate_json(text) for text in self._artifacts]
+
+    @property
+    def artifact_ids(self) -> dict[str, bool]:
+        """The artifacts of the task so far, those of this turn too; True: it is finished."""
+        return {key: artifact.sealed for key, artifact in self._run.journal.task.view.artifacts.items()}
+
+    # --------------------------------------------------------------------------------------------- who and where
+
+    @property
+    def principal(self) -> Principal:
+        """Who sent the message."""
+        return Principal.from_json(self._turn.principal) if self._turn.principal else ANONYMOUS
+
+    @property
+    def trace(self) -> dict[str, str] | None:
+        """The headers of the trace that the request belongs to, where tracing is on."""
+        return carried(self._turn.request)
+
+    @property
+    def request_metadata(self) -> dict[str, Any]:
+        """The metadata of the request, which stands beside the message."""
+        found: dict[str, Any] = self._turn.request.get(REQUEST_METADATA, {})
+        return found
+
+    @property
+    def extensions(self) -> list[str]:
+        """URIs of the extensions that are in use: the agent's card has them, and the client asked for them."""
+        found: list[str] = self._turn.request.get(EXTENSIONS, [])
+        return found
+
+    @property
+    def deps(self) -> Dependencies:
+        return self._run.dependencies
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the client canceled the task. A worker sees it in `shielded` blocks and while it cleans up."""
+        return self._run.cancel_requested
+
+    @property
+    def cancel_metadata(self) -> dict[str, Any]:
+        """The metadata of the request that cancelled the task."""
+        found: dict[str, Any] = (self._run.journal.task.view.cancel or {}).get("metadata", {})
+        return found
+
+    @property
+    def turn(self) -> int:
+        """The number of this turn: 1 for the message that made the task, one more for each message after it."""
+        return self._turn.number
+
+    @property
+    def replaying(self) -> bool:
+        """Whether this run repeats an earlier run of the turn: steps that it recorded lie ahead."""
+        return self._steps.replaying
+
+    @property
+    def sent_while_working(self) -> bool:
+        """Whether the message was sent while the turn before it ran: it can't be the answer to that turn's question."""
+        return self._turn.waited
+
+    @property
+    def turn_ended(self) -> bool:
+        return self._run.ended
+
+    @property
+    def inbox(self) -> AsyncIterator[Steering]:
+        """What others steer this task with while it runs: ``async for event in ctx.inbox``."""
+        return self._run.ear.steering()
+
+    # -------------------------------------------------------------------------------------------------- internals
+
+    def _check(self) -> None:
+        current = self._run.journal.task.record.turn.number
+        if self._run.ended or self._run.ending or current != self._turn.number:
+            raise TurnEnded
+        self._check_cancel()
+
+    def _check_cancel(self) -> None:
+        if not self.replaying:
+            self._run.check_cancel()
+
+    def _say(self, text: str | None, data: Any = None) -> bytes:
+        parts = [] if text is None else [text_part(text)]
+        if data is not None:
+            parts.append(data_part(data))
+        return agent_message(self.task_id, self.context_id, bounded(b",".join(parts), "the message"))
