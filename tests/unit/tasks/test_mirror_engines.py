@@ -12,7 +12,7 @@ import pytest
 
 from keelbolt.errors import TaskNotAcceptingMessagesError
 from keelbolt.protocol.types import Message, Part, Role, TaskState
-from keelbolt.tasks import Sent, TaskContext, TaskEngine, TaskSettings
+from keelbolt.tasks import Envelope, Sent, TaskContext, TaskEngine, TaskSettings
 from tests.conformance.three_methods import ThreeMethods
 from tests.integration.server.actor import agent
 from tests.integration.server.asgi import ask
@@ -105,8 +105,8 @@ async def test_two_follow_ups_at_once(engines: list[TaskEngine], storage: Versio
 
 async def test_the_same_message_to_both_runs_once(engines: list[TaskEngine], storage: Versioned) -> None:
     for number in range(ROUNDS):
-        given = message("Hello", f"{number}", context_id="c")
-        sent = await asyncio.gather(*(engine.tasks.send(given) for engine in engines))
+        given, key = message("Hello", f"{number}", context_id="c"), Envelope(key=f"key {number}")
+        sent = await asyncio.gather(*(engine.tasks.send(given, key) for engine in engines))
         assert sent[0].task.record.task_id == sent[1].task.record.task_id
         states = await asyncio.gather(*(settled(*pair) for pair in zip(engines, sent, strict=True)))
         assert states == [TaskState.completed] * 2
