@@ -178,7 +178,7 @@ async def test_a_module_that_blocks_for_ever_is_left_behind() -> None:
         task = (await call(app, "SendMessage", params)).json["result"]["task"]
         await until(app, task["id"], "working")
         assert output(await task_of(app, "hi", skill="echo")) == {"text": "hi"}
-    thread = next(thread for thread in threading.enumerate() if thread.name.startswith("module "))
+    thread = next(thread for thread in threading.enumerate() if thread.name.startswith("call of "))
     assert began.is_set()
     assert thread.daemon  # it keeps nobody from going home
     go.set()

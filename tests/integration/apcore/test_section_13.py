@@ -112,6 +112,7 @@ def test_section_13_3_the_command_of_the_container_serves(tmp_path: Path) -> Non
         "PORT": port,
         "EXTENSIONS_DIR": str(ROOT / "examples/apcore_agent/extensions"),
         "KEELBOLT_STORAGE": f"sqlite:///{tmp_path}/keelbolt.db",
+        "KEELBOLT_ALLOW_ANONYMOUS": "true",
     }
     environment = variables() | place
     log = (tmp_path / "log").open("w+")
