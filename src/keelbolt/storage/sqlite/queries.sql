@@ -172,7 +172,7 @@ ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until WHERE lease_un
 
 -- end_lease
 -- The worker's process died.
-UPDATE worker SET lease_until = ?2 WHERE id = ?1 AND lease_until > ?2
+UPDATE worker SET lease_until = ? WHERE id = ? AND lease_until > ?
 
 -- queues_held_by
 SELECT DISTINCT queue FROM work WHERE state = 'held' AND holder = ?

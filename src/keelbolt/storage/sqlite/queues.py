@@ -46,7 +46,7 @@ def _end_leases_of_the_dead(turn: Turn) -> Dead:
     """
     dead = turn.book.locks.dead() if turn.book.locks is not None else Dead()
     for worker in dead.workers:
-        turn.connection.execute(SQL["end_lease"], (worker, turn.now))
+        turn.connection.execute(SQL["end_lease"], (turn.now, worker, turn.now))
         for (queue,) in turn.connection.execute(SQL["queues_held_by"], (worker,)).fetchall():
             turn.topics.add(QueueTopic(queue))
     return dead
