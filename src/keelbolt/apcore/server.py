@@ -158,9 +158,6 @@ class ApcoreServer(A2AServer):
         self.replace_card(self.builder.build)
 
     async def _facts(self, good: bool, detail: str) -> tuple[bool, dict[str, Any]]:  # noqa: FBT001 - as Health asks
-        if good and isinstance(self.kept, TaskStoreStorage):
-            found = await self.kept.health_check()
-            good, detail = found["status"] == "ok", found.get("reason", "")
         if not good:
             return False, {"status": "unhealthy", "reason": f"Task store health check failed: {sanitized(detail)}"}
         uptime = self.routes.health.uptime()

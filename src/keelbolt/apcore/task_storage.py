@@ -216,7 +216,7 @@ class TaskStoreStorage(Storage[Any]):
         try:
             await self.store.get("00000000-0000-0000-0000-000000000000")
         except Exception as error:  # noqa: BLE001 - whatever a store of somebody else raises
-            return {"status": "unavailable", "reason": f"{type(error).__name__}: {error}"}
+            return {"status": "unavailable", "detail": f"{type(error).__name__}: {error}"}
         return {"status": "ok"}
 
 

@@ -114,7 +114,7 @@ class Storage(ABC, Generic[ContextT]):
         return None
 
     async def health_check(self) -> dict[str, Any]:
-        """Whether it works: ``{"status": "ok"}``, or another status and why."""
+        """Return whether it works: ``{"status": "ok"}``, or another status, with the reason as ``detail``."""
         return {"status": "ok"}
 
 
