@@ -69,7 +69,7 @@ def _say_what_stays(retain: tuple[str, ...]) -> None:
     age = StateRetention.parse(retain).sessions
     if age is not None and age < UNUSED_SECONDS:
         hours = f"{UNUSED_SECONDS / 3600:g} hours"
-        click.echo(f"sessions in use within the last {hours} stay: a process may still save to them", err=True)
+        echo(f"sessions in use within the last {hours} stay: a process may still save to them", err=True)
 
 
 async def _gc(url: str, tenant: str, retain: tuple[str, ...]) -> StateSwept:

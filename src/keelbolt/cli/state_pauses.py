@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from keelbolt.cli.output import as_json, print_json, print_table
+from keelbolt.cli.output import as_json, echo, print_json, print_table
 from keelbolt.cli.state import scope_at, where
 from keelbolt.cli.state_look import limit_option
 from keelbolt.errors import StateNotFound
@@ -91,7 +91,7 @@ def cancel(token: str, url: str, tenant: str) -> None:
 
     if not asyncio.run(end()):
         raise StateNotFound(f"no pause {token!r} waits; see keelbolt state pauses list")
-    click.echo(f"cancelled {token}")
+    echo(f"cancelled {token}")
 
 
 async def _listed(url: str, tenant: str, limit: int) -> list[WaitingPause]:
