@@ -176,7 +176,7 @@ async def _streams(engine: TaskEngine, sink: Sinks, counts: Counts, other: str |
         async with contextlib.aclosing(engine.tasks.follow(task_id, after=0)) as followed:
             async for event in followed:
                 if getattr(event, "kind", "") in WIRE_KINDS:
-                    committed[f"{task_id}.c.{event.seq}"] = time.monotonic()
+                    committed[f"{task_id}:c:{event.seq}"] = time.monotonic()
 
     others = [await _send(engine, f"{counts.beats} {BEAT_SECONDS}", other) for _ in range(counts.streams)]
     sent = [await _send(engine, f"{counts.beats} {BEAT_SECONDS}", sink.url(number)) for number in range(counts.streams)]
@@ -186,7 +186,7 @@ async def _streams(engine: TaskEngine, sink: Sinks, counts: Counts, other: str |
         await PushConfigs(engine.kernel).delete(each.task.partition, each.task.task_id, None)  # so that nothing is left
     times = await sink.arrivals(len(committed), set(committed))
     # The first events are there before anybody follows them.
-    followed = [name for name in committed if int(name.rpartition(".")[2]) > 4]
+    followed = [name for name in committed if int(name.rpartition(":")[2]) > 4]
     return [max(0.0, times[name] - committed[name]) for name in followed]
 
 
