@@ -33,6 +33,7 @@ from keelbolt.protocol.extensions import GENERATION, RESUME
 from keelbolt.protocol.signatures import CardKey
 from keelbolt.protocol.versions import Version
 from keelbolt.server.caller import Caller
+from keelbolt.server.hosts import host_name
 from keelbolt.server.http import NOSNIFF, Header, header, respond
 from keelbolt.server.settings import ServerSettings
 
@@ -232,8 +233,4 @@ def _plain_host(host: str | None) -> bool:
     """Whether this is a host and nothing else: it goes into the card."""
     if not host or len(host) > 255 or not _HOST.fullmatch(host):
         return False
-    try:
-        parts = urlsplit(f"//{host}")
-        return parts.netloc == host and bool(parts.hostname) and parts.username is None and (parts.port or 1) > 0
-    except ValueError:
-        return False
+    return host_name(host) != ""

@@ -95,7 +95,7 @@ class Gate:
 def resumed(caller: Caller, params: Mapping[str, Any]) -> Caller:
     """The caller with the place that its parameters name, unless a header or the query did. Raises InvalidParamsError.
 
-    It stands in their metadata, under the extension: ``{"metadata": {"https://…/resume/v1": {"afterSeq": 17}}}``.
+    The metadata has it under the extension: ``{"metadata": {"urn:keelbolt:a2a:resume:v1": {"afterSeq": 17}}}``.
     """
     metadata = params.get("metadata")
     place = metadata.get(extensions.RESUME) if isinstance(metadata, Mapping) else None
