@@ -54,7 +54,7 @@ class Sweeper:
             swept = await sweep_state(scope, self._retention)
             while (await kernel.sweep()).records:
                 pass
-        except Exception as error:  # noqa: BLE001  (nobody waits for it)
+        except Exception as error:  # noqa: BLE001  (no caller waits for it)
             logger.warning("statestore_sweep_failed: %r", error)
             return None
         return swept
