@@ -159,8 +159,9 @@ class Scenarios:
 
     async def quiet_stream(self) -> None:
         """A client with the time-outs of the SDK follows a task that is silent for longer than them."""
+        headers = self.http.headers
         await self.http.aclose()
-        self.http = httpx.AsyncClient(transport=self.recorder)
+        self.http = httpx.AsyncClient(transport=self.recorder, headers=headers)
         events = [event async for event in (await self.client()).send_message(self.message(f"quiet {SILENCE}"))]
         same(events[-1][0].status.state, T.TaskState.completed)
 
@@ -191,8 +192,9 @@ class Scenarios:
     async def cancel_a_stubborn_worker(self) -> None:
         """A client with the time-outs of the SDK gets the canceled task, whatever the worker does."""
         task = await self.send("stubborn", polling=True)
+        headers = self.http.headers
         await self.http.aclose()
-        self.http = httpx.AsyncClient(transport=self.recorder)
+        self.http = httpx.AsyncClient(transport=self.recorder, headers=headers)
         canceled = await (await self.client()).cancel_task(T.TaskIdParams(id=task.id))
         same(canceled.status.state, T.TaskState.canceled)
 
