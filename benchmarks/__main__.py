@@ -94,7 +94,7 @@ def storage(json_file: Path | None, **options: Any) -> None:
 @url_option("An empty storage to copy into")
 @figures
 def copy(json_file: Path | None, **options: Any) -> None:
-    """Measure copies: from SQLite into another storage, into backups, and a move beside writers.
+    """Measure copies: from SQLite into another storage, and into backups.
 
     \b
     Example:

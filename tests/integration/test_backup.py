@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from keelbolt.errors import BadBackup, DestinationInUse, NotKeelbolt, StoragePaused, TransferError
+from keelbolt.errors import BadBackup, CopyOutdated, DestinationInUse, NotKeelbolt, StoragePaused, TransferError
 from keelbolt.storage import Append, Collection, Draft, Insert, Kernel, Put, new_id, open_storage
 from keelbolt.storage.copies import backup_storage, restore_storage
 from keelbolt.testing.postgres import PostgresServer
@@ -90,7 +90,7 @@ async def test_nothing_is_restored_over_data(tmp_path: Path, postgres: str) -> N
 async def test_a_backup_of_a_busy_store_is_of_one_moment(
     tmp_path: Path, keelbolt_valkey: ValkeyServer, engine: str
 ) -> None:
-    """Another connection writes without a pause: the backup ends, and holds a prefix of what was written."""
+    """Another connection writes meanwhile: the backup ends, and holds a prefix of what was written."""
     url = f"sqlite:///{tmp_path}/a.db"
     if engine == "redis":
         url = f"{keelbolt_valkey.url}?namespace=busy-{new_id()}"
@@ -130,6 +130,24 @@ async def test_a_backup_of_a_busy_store_is_of_one_moment(
             assert before <= state.head <= acknowledged
             assert int(last.body) == last.version == state.head
             assert await problems(other) == []
+
+
+async def test_a_backup_during_which_writing_was_possible_is_not_kept(
+    tmp_path: Path, keelbolt_valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The backup of a Redis holds one moment only if its mark held all the time."""
+
+    async def asleep(*_args: object) -> None:
+        pass
+
+    monkeypatch.setattr("keelbolt.storage.transfer.copy.MARK_SECONDS", 0.01)
+    monkeypatch.setattr("keelbolt.storage.transfer.copy._renew", asleep)
+    async with open_storage(f"{keelbolt_valkey.url}?namespace=lapsed-{new_id()}") as one:
+        await fill(one)
+        with pytest.raises(CopyOutdated):
+            await backup_storage(one, tmp_path / "backup")
+        assert (await one.health()).writes
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_every_damage_of_a_portable_backup_is_noticed(tmp_path: Path) -> None:
@@ -201,18 +219,18 @@ def test_the_commands(tmp_path: Path, postgres: str, redis_url: str) -> None:
     answer = json.loads(run("backup", "sqlite:///a.db", "a.backup", "--portable", "--json"))
     assert answer["families"]["records of note"] == 24
     assert "restored and verified" in run("restore", "a.backup", postgres)
-    assert "copied and verified" in run("copy", postgres, "sqlite:///b.db")
+    assert "is marked as moved" in run("copy", postgres, "sqlite:///b.db")
+    assert "error: This storage was moved" in run("copy", postgres, "sqlite:///never.db", code=2)
     assert "written and checked" in run("backup", "sqlite:///b.db", "b.backup")
-    assert "is marked as moved" in run("copy", "sqlite:///b.db", "sqlite:///c.db", "--follow")
-    assert "goes on" in run("copy", "sqlite:///c.db", "sqlite:///d.db", "--follow", "--resume-source")
+    assert "takes writes again" in run("copy", "sqlite:///b.db", "sqlite:///c.db", "--keep-source")
+    assert "copied and verified" in run("copy", "sqlite:///b.db", "sqlite:///d.db")
     assert json.loads(run("stats", "sqlite:///d.db", "--json"))["records"]["note"] == 24
-    assert "writing paused" in run("copy", "sqlite:///d.db", redis_url, "--follow", "--resume-source")
-    assert "writing paused" in run("copy", redis_url, "sqlite:///f.db")
-    assert "writing paused" in run("backup", redis_url, "redis.backup")
+    assert "takes writes again" in run("copy", "sqlite:///d.db", redis_url, "--keep-source")
+    assert "takes writes again" in run("copy", redis_url, "sqlite:///f.db", "--keep-source")
+    assert "written and checked" in run("backup", redis_url, "redis.backup")
     assert "restored and verified" in run("restore", "redis.backup", "sqlite:///g.db")
     assert json.loads(run("stats", "sqlite:///g.db", "--json"))["records"]["note"] == 24
     assert "error: The destination holds data" in run("copy", "sqlite:///c.db", "sqlite:///d.db", code=2)
     assert "error: 'b.backup' exists already" in run("backup", "sqlite:///c.db", "b.backup", code=2)
     assert "nothing is stored at this URL" in run("copy", "sqlite:///none.db", "sqlite:///e.db", code=2)
     assert "in memory" in run("copy", "sqlite:///c.db", "memory:", code=2)
-    assert "belongs to --follow" in run("copy", "sqlite:///c.db", "sqlite:///e.db", "--resume-source", code=2)

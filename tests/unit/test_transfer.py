@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keelbolt.errors import BadBackup, StorageFilling, StorageMoved, StoragePaused
-from keelbolt.storage.marks import Mark, MarkState
+from keelbolt.errors import BadBackup, CopyOutdated, StorageFilling, StorageMoved, StoragePaused
+from keelbolt.storage.marks import Mark, MarkState, changed_mark
 from keelbolt.storage.transfer.archive import ArchiveWriter, frames, pack, table_of, unpack
 from keelbolt.storage.transfer.digests import Digests
-from keelbolt.storage.transfer.places import Places
 from keelbolt.storage.transfer.rows import (
     ROW_TYPES,
     TABLES,
@@ -28,7 +27,6 @@ from keelbolt.storage.transfer.rows import (
     Row,
     StreamRow,
     Table,
-    Touched,
     item_row,
 )
 
@@ -124,40 +122,26 @@ def test_a_frame_that_was_moved_is_noticed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "now", "error", "follows"),
-    [
-        ("followed", 5, None, True),
-        ("followed", 10, None, False),
-        ("paused", 2, StoragePaused, True),
-        ("paused", 5, None, True),
-        ("paused", 10, None, False),
-    ],
+    ("state", "error"), [("copying", StoragePaused), ("moved", StorageMoved), ("filling", StorageFilling)]
 )
-def test_marks_that_end(state: MarkState, now: int, error: type[Exception] | None, follows: bool) -> None:
-    mark = Mark.load(Mark(state, "copy", 10, 3).dump())
+def test_marks_refuse_until_they_end(state: MarkState, error: type[Exception]) -> None:
+    mark = Mark.load(Mark(state, "copy", 10).dump())
     assert mark is not None
-    assert type(mark.refusal(now)) is (error or type(None))
-    assert mark.follows(now) is follows
-    assert mark.over(now) is (now >= 10)
-
-
-def test_marks_that_stay() -> None:
-    assert isinstance(Mark("moved", "copy").refusal(1 << 60), StorageMoved)
-    assert isinstance(Mark("filling", "copy").refusal(1 << 60), StorageFilling)
-    assert not Mark("moved", "copy").follows(0)
+    assert type(mark.refusal(9)) is error
+    assert mark.refusal(10) is None
+    assert mark.over(10)
+    assert type(Mark(state, "copy").refusal(1 << 60)) is error
     assert Mark.load(None) is None
 
 
-def test_what_was_touched_is_left_out() -> None:
-    places = Places()
-    places.add(
-        [
-            Touched(1, "record", "p", "c", "k", False),
-            Touched(2, "stream", "p", "l", "s", False),
-            Touched(3, "work", "p", "q", "k", False),
-            Touched(4, "blob", "p", "", "d", False),
-        ]
+def test_a_mark_is_replaced_by_its_copy_while_it_holds() -> None:
+    old = Mark("copying", "mine", 10)
+    new = changed_mark(old, "moved", "mine", now=9, seconds=None, if_held=True)
+    assert new == Mark("moved", "mine")
+    assert changed_mark(old, None, "mine", now=9, seconds=None, if_held=True) is None
+    assert changed_mark(None, "copying", "mine", now=9, seconds=1.0, if_held=False) == Mark(
+        "copying", "mine", 1_000_009
     )
-    assert places.without(SAMPLES) == []
-    elsewhere: list[Any] = [type(row)("other", *row[1:]) for row in SAMPLES if not isinstance(row, PartitionRow)]
-    assert places.without(elsewhere) == elsewhere
+    for mark, now in ((old, 10), (None, 9), (Mark("copying", "other", 10), 9)):
+        with pytest.raises(CopyOutdated):
+            changed_mark(mark, "moved", "mine", now=now, seconds=None, if_held=True)

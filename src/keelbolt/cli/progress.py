@@ -11,7 +11,7 @@ from keelbolt.storage.transfer.copy import Progress, Tell
 
 LINE_SECONDS = 2.0
 
-_WORDS = {"copy": "copying", "follow": "following", "verify": "verifying"}
+_WORDS = {"copy": "copying", "verify": "verifying"}
 
 
 @contextmanager

@@ -25,41 +25,35 @@ restart_option = click.option(
 @click.command()
 @click.argument("source")
 @click.argument("destination")
-@click.option("--follow", is_flag=True, help="Go on while the source is in use, and take its place at the end.")
-@click.option(
-    "--resume-source", is_flag=True, help="With --follow: let the source go on instead of marking it as moved."
-)
+@click.option("--keep-source", is_flag=True, help="Let the source take writes again, instead of marking it as moved.")
 @restart_option
 @as_json
-def copy(source: str, destination: str, *, follow: bool, resume_source: bool, restart: bool, json_output: bool) -> None:
-    """Copy a whole storage into an empty one, also of another engine.
+def copy(source: str, destination: str, *, keep_source: bool, restart: bool, json_output: bool) -> None:
+    """Move a whole storage into an empty one, also of another engine.
 
     Ids, versions, seqs, fences and what is left of every expiry are kept, so that cursors stay valid. Both sides are
     compared at the end; until then the destination can't be used. Interrupted, it goes on when it is run again.
 
-    Without --follow the source is copied as it is at one moment. With --follow what is written meanwhile is copied too;
-    at the end writing pauses for a moment, and then the source is marked as moved and refuses to be written.
+    Stop the programs that use the source first: it refuses to be written from now on. With --keep-source it takes
+    writes again afterwards, for a copy to test with.
 
     \b
     Example:
-      keelbolt storage copy sqlite:///agent.db postgresql://localhost/agents --follow
+      keelbolt storage copy sqlite:///agent.db postgresql://localhost/agents
     """
-    if resume_source and not follow:
-        raise click.UsageError("--resume-source belongs to --follow")
     _refuse_memory(destination)
-    copied = _run(lambda tell: _copy(source, destination, tell, follow=follow, resume=resume_source, restart=restart))
+    copied = _run(lambda tell: _copy(source, destination, tell, keep_source=keep_source, restart=restart))
     _print(copied, json_output, done="copied and verified")
-    if follow and not json_output:
-        end = "goes on" if resume_source else "is marked as moved"
-        echo(f"the source {end}")
+    if not json_output:
+        echo("the source takes writes again" if keep_source else "the source is marked as moved")
 
 
-async def _copy(source: str, destination: str, tell: Tell, *, follow: bool, resume: bool, restart: bool) -> Copied:
+async def _copy(source: str, destination: str, tell: Tell, *, keep_source: bool, restart: bool) -> Copied:
     from keelbolt.storage.copies import copy_storage
     from keelbolt.storage.urls import open_storage
 
     async with await existing(source) as one, open_storage(destination) as other:
-        return await copy_storage(one, other, follow=follow, resume_source=resume, restart=restart, tell=tell)
+        return await copy_storage(one, other, keep_source=keep_source, restart=restart, tell=tell)
 
 
 @click.command()
@@ -70,8 +64,8 @@ async def _copy(source: str, destination: str, tell: Tell, *, follow: bool, resu
 def backup(url: str, file: Path, *, portable: bool, json_output: bool) -> None:
     """Write a whole storage, as it is at one moment, into a new file.
 
-    Others may go on using the storage. A SQLite storage becomes a SQLite file; every other one a portable file with
-    checksums. What was written is read back and checked.
+    SQLite and PostgreSQL take writes meanwhile; Redis and Valkey refuse them until the backup is made. A SQLite storage
+    becomes a SQLite file; every other one a portable file with checksums. What was written is read back and checked.
 
     \b
     Example:
@@ -132,5 +126,3 @@ def _print(copied: Copied, json_output: bool, *, done: str) -> None:
     rate = copied.rows / copied.seconds if copied.seconds else 0.0
     again = ", going on with an earlier run" if copied.resumed else ""
     echo(f"{copied.rows:,} rows {done} in {copied.seconds:.1f} s ({rate:,.0f}/s){again}")
-    if copied.paused_seconds:
-        echo(f"writing paused for {copied.paused_seconds:.2f} s")

@@ -160,7 +160,7 @@
             ├── StorageClosed        closed, or never opened
             ├── StorageUnreachable   the server does not answer (retry)
             ├── StorageBusy          another process holds it too long (retry)
-            │   └── StoragePaused    a copy of it is being finished (retry)
+            │   └── StoragePaused    it is being copied or backed up (retry)
             ├── StorageMoved         another storage has taken its place
             ├── StorageFilling       a copy or a restore into it is not finished
             ├── StorageFull          no space left (retry when there is)

@@ -172,7 +172,7 @@ class DestinationInUse(TransferError):
 
 
 class CopyOutdated(TransferError):
-    """The source was changed while it was copied; copy it with --follow, or anew with --restart."""
+    """The source was changed while it was copied; copy anew with --restart."""
 
 
 class CopyMismatch(TransferError):
@@ -204,7 +204,7 @@ class StorageBusy(StorageUnavailable):
 
 
 class StoragePaused(StorageBusy):
-    """Writing pauses while a copy of this storage is being finished; nothing was written. Try again in a moment."""
+    """A copy or a backup of this storage is being made; nothing was written. Try again when it is done."""
 
 
 class StorageMoved(StorageUnavailable):

@@ -7,7 +7,6 @@ async with open_storage("sqlite:///agent.db") as source, open_storage("postgresq
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +26,7 @@ from keelbolt.storage.transfer.copy import (
     Progress,
     Tell,
     begin,
-    copy_once,
+    copy_store,
     copy_tables,
     digests_of,
     finish,
@@ -35,7 +34,6 @@ from keelbolt.storage.transfer.copy import (
     verify,
 )
 from keelbolt.storage.transfer.digests import Digests
-from keelbolt.storage.transfer.follow import BACKUP_FOLLOWED_SECONDS, copy_and_follow
 from keelbolt.storage.transfer.ports import Source, Transfer
 from keelbolt.storage.urls import open_storage
 
@@ -46,53 +44,47 @@ async def copy_storage(
     source: Kernel,
     destination: Kernel,
     *,
-    follow: bool = False,
-    resume_source: bool = False,
+    keep_source: bool = False,
     restart: bool = False,
     tell: Tell = say_nothing,
 ) -> Copied:
-    """Copy everything, with its versions, seqs and fences, and compare both sides.
+    """Move everything, with its versions, seqs and fences, compare both sides, and mark the source as moved.
 
-    Without ``follow`` the copy is of one moment, and what is written later is not in it.
+    Writing to the source is refused meanwhile (StoragePaused) and afterwards (StorageMoved). With ``keep_source`` it
+    takes writes again afterwards; SQLite, PostgreSQL and memory then take them during the copy too, which shows the
+    moment at which it began.
 
-    Called again after an interruption, it goes on. With ``follow`` the source may be written meanwhile; it is paused
-    for a moment at the end and then marked as moved, or goes on (``resume_source``). ``restart`` clears what an
-    unfinished copy has left in the destination.
+    Called again after an interruption, it goes on. ``restart`` clears what an unfinished copy has left in the
+    destination.
     """
     started = time.monotonic()
     one, other = _transfer_of(source), _transfer_of(destination)
     if one.place() == other.place():
         raise NotTransferable("source and destination are the same storage; choose another destination")
-    if follow:
-        copied = await copy_and_follow(one, other, restart=restart, resume_source=resume_source, tell=tell)
-    elif not await _stands_still(one):
-        copied = await copy_and_follow(one, other, restart=restart, move=False, tell=tell)
-    else:
-        copied = await copy_once(one, other, restart=restart, tell=tell)
+    copied = await copy_store(one, other, keep_source=keep_source, restart=restart, tell=tell)
     return replace(copied, seconds=time.monotonic() - started)
 
 
 async def backup_storage(
     kernel: Kernel, file: str | Path, *, portable: bool = False, tell: Tell = say_nothing
 ) -> Copied:
-    """Write the store, as it is at one moment, into a new file; others may go on writing.
+    """Write the store, as it is at one moment, into a new file.
 
-    A SQLite store becomes a SQLite file, unless ``portable`` is asked for; every other one a portable file, which can
-    be restored into any engine.
+    A SQLite store becomes a SQLite file, unless ``portable`` is set; every other one a portable file, which can be
+    restored into any engine. Redis and Valkey have no snapshots, so they refuse writing meanwhile (StoragePaused);
+    the other engines take writes.
     """
     started = time.monotonic()
     transfer = _transfer_of(kernel)
     if portable or not transfer.native:
         assert isinstance(kernel, Front)
-        async with _still(transfer, tell) as (still, paused):
-            copied = await write_backup(still, kernel.engine, Path(file), tell=tell)
-        copied = replace(copied, paused_seconds=paused)
+        copied = await write_backup(transfer, kernel.engine, Path(file), tell=tell)
     else:
         with new_file(Path(file)) as partial:
             await transfer.native_backup(partial, _pages(tell))
             async with _reading(partial) as reading:
                 digests = await digests_of(reading, tell=tell)  # every checksum in it is looked at
-        copied = Copied(new_id(), _rows(digests), _families(digests), resumed=False)
+        copied = Copied(new_id(), _rows(digests), digests.counts(), resumed=False)
     return replace(copied, seconds=time.monotonic() - started)
 
 
@@ -121,39 +113,14 @@ async def _restore_file(place: Path, kernel: Kernel, *, restart: bool, tell: Tel
         digests = await digests_of(reading, tell=tell)
         assert isinstance(kernel, Front)
         if await kernel.restore_native(place, _pages(tell)):
-            return Copied(new_id(), _rows(digests), _families(digests), resumed=False)
+            return Copied(new_id(), _rows(digests), digests.counts(), resumed=False)
         async with kernel:
             destination = kernel.transfer()
             note, resumed = await begin(destination, f"backup:{place}", restart=restart)
             await copy_tables(reading, destination, note, tell=tell)
             await verify(digests, destination, tell=tell, outdated=resumed)
             await finish(reading, destination)
-    return Copied(note.copy, note.rows, _families(digests), resumed)
-
-
-async def _stands_still(transfer: Transfer) -> bool:
-    """Whether what is read from it is of one moment: it shows one, or nobody writes to it."""
-    if transfer.moments:
-        return True
-    mark = await transfer.mark()
-    return mark is not None and mark.state in ("moved", "filling")
-
-
-@asynccontextmanager
-async def _still(transfer: Transfer, tell: Tell) -> AsyncIterator[tuple[Transfer, float]]:
-    """The store, or, where it has no moments, a copy of one, in a temporary file: a backup can't take changes back.
-
-    And for how many seconds writing paused.
-    """
-    if await _stands_still(transfer):
-        yield transfer, 0.0
-        return
-    with tempfile.TemporaryDirectory(prefix="keelbolt-backup-") as folder:
-        async with open_storage(f"sqlite:///{folder}/moment.db?durability=relaxed") as kernel:
-            still = _transfer_of(kernel)
-            followed = BACKUP_FOLLOWED_SECONDS
-            copied = await copy_and_follow(transfer, still, move=False, followed_seconds=followed, tell=tell)
-            yield still, copied.paused_seconds
+    return Copied(note.copy, note.rows, digests.counts(), resumed)
 
 
 @asynccontextmanager
@@ -173,10 +140,6 @@ def _pages(tell: Tell) -> Callable[[int, int], None]:
 
 def _rows(digests: Digests) -> int:
     return sum(count for count, _ in digests.families.values())
-
-
-def _families(digests: Digests) -> dict[str, int]:
-    return {name: count for name, (count, _) in digests.families.items()}
 
 
 def _transfer_of(kernel: Kernel) -> Transfer:

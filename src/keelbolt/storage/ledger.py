@@ -106,16 +106,6 @@ class Ledger:
         self.last_stream += 1
         return self.last_stream
 
-    def touched(self) -> list[tuple[str, str, str, str, bool]]:
-        """What this batch has changed, for a copy that follows: kind, place, and whether a stream was dropped."""
-        rows = [("record", *key, False) for key in self.changed_records]
-        for key, old in self.changed_streams.items():
-            new = self.streams[key]
-            rows.append(("stream", *key, old is not None and (new is None or new.id != old.id)))
-        rows += [("work", *key, False) for key in self.changed_work]
-        rows += [("blob", *blob, False) for blob in {(partition, "", digest) for partition, digest, _ in self.holdings}]
-        return rows
-
     def settle(self) -> None:
         """Forget the changes, after they were saved."""
         self.changed_records.clear()

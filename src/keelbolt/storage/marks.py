@@ -1,11 +1,10 @@
-"""A mark on a whole store: a copy is being made of it, into it, or has taken its place.
+"""A mark on a whole store refuses writing: while it is copied, until a copy into it is whole, and after a move.
 
-Every engine looks at it before it writes; a store without one, which is nearly every store, pays nothing for it.
+Every engine checks it before it writes. Reading is never refused, and leases can still be renewed.
 
 | state | commits and claims | ends |
 |---|---|---|
-| followed | pass, and note what they touch | by itself, when the copier stays away |
-| paused | are refused for a moment | by itself, soon: then the store is followed again |
+| copying | are refused, and may be retried | by itself, when the copier stops renewing it |
 | moved | are refused | never |
 | filling | are refused, except the copier's | when the copy is whole |
 """
@@ -16,47 +15,51 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from keelbolt.errors import StorageFilling, StorageMoved, StoragePaused, StorageUnavailable
+from keelbolt.errors import CopyOutdated, StorageFilling, StorageMoved, StoragePaused, StorageUnavailable
 
-MarkState = Literal["followed", "paused", "moved", "filling"]
+MarkState = Literal["copying", "moved", "filling"]
 MARK = "mark"  # its name among an engine's settings
+
+_REFUSALS: dict[str, type[StorageUnavailable]] = {
+    "copying": StoragePaused,
+    "moved": StorageMoved,
+    "filling": StorageFilling,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """``copy`` is the id of the copy that set it; the times are the engine's, at which the mark and the pause end."""
+    """``copy`` is the id of the copy that set it; ``until`` is the engine's time at which it ends (None: never)."""
 
     state: MarkState
     copy: str
     until: int | None = None
-    paused_until: int = 0
 
     def over(self, now: int) -> bool:
         return self.until is not None and now >= self.until
 
-    def follows(self, now: int) -> bool:
-        return self.state in ("followed", "paused") and not self.over(now)
-
     def refusal(self, now: int) -> StorageUnavailable | None:
-        """Why nothing may be written now, if that is so."""
-        match self.state:
-            case "followed":
-                return None
-            case "paused":
-                return StoragePaused() if now < self.paused_until else None
-            case "moved":
-                return StorageMoved()
-            case "filling":
-                return StorageFilling()
+        """The error for a write at this time; None if it may pass."""
+        return None if self.over(now) else _REFUSALS[self.state]()
 
     def dump(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
-    def until_later(cls, state: MarkState, copy: str, *, now: int, seconds: float | None, pause: float) -> Mark:
-        until = None if seconds is None else now + int(seconds * 1_000_000)
-        return cls(state, copy, until, now + int(pause * 1_000_000))
-
-    @classmethod
     def load(cls, text: str | None) -> Mark | None:
         return cls(**json.loads(text)) if text else None
+
+
+def changed_mark(
+    old: Mark | None, state: MarkState | None, copy: str, *, now: int, seconds: float | None, if_held: bool
+) -> Mark | None:
+    """The mark that replaces ``old``. With ``if_held``, raises CopyOutdated unless ``old`` is this copy's and holds."""
+    if if_held and (old is None or old.over(now) or old.copy != copy):
+        raise lapsed()
+    if state is None:
+        return None
+    return Mark(state, copy, None if seconds is None else now + int(seconds * 1_000_000))
+
+
+def lapsed() -> CopyOutdated:
+    return CopyOutdated("writing was possible for a while before the copy was whole; copy anew with --restart")

@@ -1,4 +1,4 @@
-"""What the memory engine holds, as its copier sees it: rows go in and out, and a mark says who may write."""
+"""What the memory engine holds, as its copier sees it: rows go in and out, and a mark refuses writing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
 
 from keelbolt.storage.blobs import Blob
 from keelbolt.storage.declared import Declared, Shape, load_fields
@@ -14,7 +13,6 @@ from keelbolt.storage.ledger import Ledger, RecordState, StreamState, WorkRow
 from keelbolt.storage.logs import Entry
 from keelbolt.storage.marks import Mark
 from keelbolt.storage.memory.indexes import Indexes
-from keelbolt.storage.transfer.ports import Place
 from keelbolt.storage.transfer.rows import (
     BlobRow,
     ChunkRow,
@@ -26,8 +24,6 @@ from keelbolt.storage.transfer.rows import (
     RecordRow,
     Row,
     StreamRow,
-    Table,
-    Touched,
 )
 
 
@@ -53,9 +49,7 @@ class Content:
     names: set[str] = field(default_factory=set)
     note: str | None = None
     mark: Mark | None = None
-    touched: dict[int, Touched] = field(default_factory=dict)
     upload_numbers: count[int] = field(default_factory=lambda: count(1))
-    _touched_numbers: count[int] = field(default_factory=lambda: count(1))
 
     # ------------------------------------------------------------------------------------------------------- mark
 
@@ -63,13 +57,6 @@ class Content:
         """Refuse to write when the mark says so."""
         if self.mark is not None and (refusal := self.mark.refusal(self.now())) is not None:
             raise refusal
-
-    def touch(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Note what was changed, for a copy that follows."""
-        if self.mark is not None and self.mark.follows(self.now()):
-            for row in rows:
-                number = next(self._touched_numbers)
-                self.touched[number] = Touched(number, *row)
 
     # ------------------------------------------------------------------------------------------------------- rows
 
@@ -106,14 +93,9 @@ class Content:
                 state = RecordState(version, load_fields(fields), expires_at, body)
                 ledger.put_record((partition, collection, key), state)
             case StreamRow(partition, log, stream, head, floor):
-                known = ledger.streams.get((partition, log, stream))
-                number = known.id if known is not None else ledger.next_stream()
+                number = ledger.next_stream()
                 ledger.streams[partition, log, stream] = StreamState(number, head, floor)
-                kept = [entry for entry in self.entries.get(number, ()) if entry.seq > floor]
-                self.entries[number] = kept
-                gone = [place for place, seq in ledger.dedupes.items() if place[0] == number and seq <= floor]
-                for place in gone:
-                    del ledger.dedupes[place]
+                self.entries[number] = []
             case EntryRow():
                 self._put_entry(row)
             case ItemRow(partition, queue, key, state_, lane, priority, ready_in, attempt, most, fence, reason):
@@ -126,10 +108,7 @@ class Content:
         stream = self.ledger.streams.get((row.partition, row.log, row.stream))
         if stream is None:
             return
-        entries = self.entries.setdefault(stream.id, [])
-        if entries:
-            del entries[row.seq - entries[0].seq :]
-        entries.append(Entry(row.seq, row.kind, row.data, row.at))
+        self.entries[stream.id].append(Entry(row.seq, row.kind, row.data, row.at))
         if row.dedupe is not None:
             self.ledger.dedupes[stream.id, row.dedupe] = row.seq
 
@@ -139,37 +118,14 @@ class Content:
             return
         match row:
             case BlobRow(partition, digest, size, grace):
-                expires_at = now + (grace or 0)
-                if place in self.blobs:
-                    self.uploads[self.blobs[place]].expires_at = expires_at
-                    return
                 number = next(self.upload_numbers)
-                self.uploads[number] = Upload(partition, expires_at, Blob(digest, size))
+                self.uploads[number] = Upload(partition, now + (grace or 0), Blob(digest, size))
                 self.blobs[place] = number
                 self.ledger.blobs[place] = True
-            case ChunkRow(_, _, number, data):
-                self.uploads[self.blobs[place]].chunks[number:] = [(data, hashlib.sha256(data).digest())]
+            case ChunkRow(_, _, _, data):
+                self.uploads[self.blobs[place]].chunks.append((data, hashlib.sha256(data).digest()))
             case HoldingRow(_, _, holder):
                 self.holders.setdefault(place, set()).add(holder)
-
-    def remove(self, table: Table, places: Sequence[Place]) -> None:
-        for place in places:
-            match table:
-                case "record":
-                    self.ledger.put_record(place, None)
-                case "stream":
-                    stream = self.ledger.streams.pop(place, None)
-                    if stream is not None:
-                        self.ledger.drops.append(stream.id)
-                case "work":
-                    self.ledger.put_work(place, None)
-                case "holding":
-                    self.holders.pop((place[0], place[2]), None)
-                case _:
-                    number = self.blobs.get((place[0], place[2]))
-                    if number is not None:
-                        self.forget(number)
-        self.save(self.now())
 
     def forget(self, upload: int) -> None:
         gone = self.uploads.pop(upload)
@@ -195,7 +151,6 @@ class Content:
             self.blobs,
             self.holders,
             self.names,
-            self.touched,
             self.declared.shapes,
         ):
             kept.clear()

@@ -109,9 +109,6 @@ class MemoryKernel(Front):
             and not (upload.blob and self._holders.get((upload.partition, upload.blob.digest)))
         ][:limit]
         for number in uploads:
-            blob = self._uploads[number].blob
-            if blob is not None:
-                self._content.touch([("blob", self._uploads[number].partition, "", blob.digest, False)])
             self._content.forget(number)
         workers = [
             worker
@@ -141,8 +138,6 @@ class MemoryKernel(Front):
 
     def _save(self, now: int) -> None:
         ledger = self._ledger
-        if self._content.mark is not None:
-            self._content.touch(ledger.touched())
         for key, old in ledger.changed_records.items():
             new = ledger.records[key]
             self._indexes.change(self.declared.shape(key[1]), key, old, new)
@@ -319,7 +314,6 @@ class MemoryKernel(Front):
     async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
         expires_at = self.clock.steady() + int(keep_seconds * MICROSECONDS)
         self._content.obey()
-        self._content.touch([("blob", partition, "", blob.digest, False)])
         known = self._blobs.get((partition, blob.digest))
         self._names.add(partition)
         if known is not None:

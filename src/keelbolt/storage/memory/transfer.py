@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
-from itertools import islice
 
 from keelbolt.storage.declared import dump_fields
-from keelbolt.storage.marks import Mark, MarkState
+from keelbolt.storage.marks import Mark, MarkState, changed_mark
 from keelbolt.storage.memory.content import Content
-from keelbolt.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, LiveSource, Page, Place, Transfer
+from keelbolt.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, Page, Source, Transfer
 from keelbolt.storage.transfer.rows import (
     TABLES,
     BlobRow,
@@ -22,12 +21,11 @@ from keelbolt.storage.transfer.rows import (
     Row,
     StreamRow,
     Table,
-    Touched,
     item_row,
 )
 
 
-class MemorySource(LiveSource):
+class MemorySource(Source):
     """What was there at one moment: states are replaced, never changed, so that lists of them are enough."""
 
     def __init__(self, content: Content) -> None:
@@ -101,27 +99,6 @@ class MemorySource(LiveSource):
             start += len(page)
             yield Page(page, [start])
 
-    async def find(self, table: Table, places: Sequence[Place]) -> Sequence[Row]:
-        wanted = set(places)
-        return [row for row in self._rows[table] if _place(row) in wanted]
-
-    async def entries(self, stream: StreamRow, after: int) -> AsyncIterator[Sequence[Row]]:
-        found = [row for row in self._rows["entry"] if row[:3] == stream[:3]]
-        for page in _pages([row for row in found if isinstance(row, EntryRow) and row.seq > after]):
-            yield page
-
-    async def chunks(self, partition: str, digest: str) -> AsyncIterator[Sequence[Row]]:
-        for page in _pages([row for row in self._rows["chunk"] if row[:2] == (partition, digest)]):
-            yield page
-
-    async def holders(self, partition: str, digest: str) -> Sequence[HoldingRow]:
-        rows = self._rows["holding"]
-        return [row for row in rows if isinstance(row, HoldingRow) and row[:2] == (partition, digest)]
-
-
-def _place(row: Row) -> Place:
-    return (row.partition, "", row.digest) if isinstance(row, BlobRow) else row[:3]  # type: ignore[return-value]
-
 
 def _pages(rows: Sequence[Row]) -> Iterator[list[Row]]:
     page: list[Row] = []
@@ -144,18 +121,15 @@ class MemoryTransfer(Transfer):
         return f"memory:{id(self._content):x}"
 
     @contextlib.asynccontextmanager
-    async def reading(self) -> AsyncIterator[LiveSource]:
+    async def reading(self) -> AsyncIterator[Source]:
         yield MemorySource(self._content)
 
     async def holds_data(self) -> bool:
         return self._content.holds_data()
 
-    async def put(self, table: Table, rows: Sequence[Row], note: str, *, replace: bool = False) -> None:  # noqa: ARG002
+    async def put(self, table: Table, rows: Sequence[Row], note: str) -> None:  # noqa: ARG002
         self._content.put(rows)
         self._content.note = note
-
-    async def remove(self, table: Table, places: Sequence[Place]) -> None:
-        self._content.remove(table, places)
 
     async def raise_fence(self, fence: int) -> None:
         self._content.ledger.last_fence = max(self._content.ledger.last_fence, fence)
@@ -174,23 +148,10 @@ class MemoryTransfer(Transfer):
         return mark if mark is not None and not mark.over(self._content.now()) else None
 
     async def set_mark(
-        self, state: MarkState | None, copy: str = "", *, seconds: float | None = None, pause: float = 0.0
+        self, state: MarkState | None, copy: str, *, seconds: float | None = None, if_held: bool = False
     ) -> None:
-        if state is None:
-            self._content.mark = None
-        else:
-            now = self._content.now()
-            self._content.mark = Mark.until_later(state, copy, now=now, seconds=seconds, pause=pause)
+        content = self._content
+        content.mark = changed_mark(content.mark, state, copy, now=content.now(), seconds=seconds, if_held=if_held)
 
     async def release(self) -> None:
         self._content.note = self._content.mark = None
-
-    async def touched(self, limit: int) -> Sequence[Touched]:
-        return list(islice(self._content.touched.values(), limit))
-
-    async def forget(self, touched: Sequence[Touched]) -> None:
-        for each in touched:
-            self._content.touched.pop(each.number, None)
-
-    async def forget_all(self) -> None:
-        self._content.touched.clear()

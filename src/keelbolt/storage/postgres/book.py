@@ -99,8 +99,6 @@ class Book:
     async def save(self, partitions: Iterable[str], *, now: int) -> None:
         """Write what the ledger has changed. Counters come last: they are the only rows that others may hold."""
         ledger = self.ledger
-        if self.mark is not None and self.mark.follows(now):
-            await self._many("touch", ledger.touched())
         totals: Counter[tuple[int, bytes]] = Counter()
         replaced = await self._save_records(totals) if ledger.changed_records else []
         if replaced or ledger.entries or ledger.changed_streams:

@@ -330,7 +330,7 @@ class PostgresKernel(Front):
             nonlocal claims
             async with self._readers.writing() as connection:
                 if claims and (held := await queues.still_held(connection, self._sql, worker, claims)):
-                    await queues.renew(connection, self._sql, worker, lease_seconds)
+                    await connection.execute(self._sql["renew_lease"], worker, int(lease_seconds * MICROSECONDS))
                     return held
                 claims = []
                 claims = await queues.claim(
@@ -389,8 +389,7 @@ class PostgresKernel(Front):
                     else:
                         await connection.execute(self._sql["name_blob"], upload, blob.digest, blob.size, keep)
                         await connection.execute(self._sql["insert_partitions"], [partition])
-                    if await queues.obey(connection, self._sql):
-                        await queues.touch(connection, self._sql, "blob", [(partition, "", blob.digest)])
+                    await queues.obey(connection, self._sql)
             except StorageError as error:
                 if isinstance(error.__cause__, UniqueViolationError):
                     continue  # another process has just named the same bytes

@@ -9,8 +9,8 @@ from typing import Any
 
 from keelbolt.errors import StorageCorrupt
 from keelbolt.storage.migrations import queries_of
-from keelbolt.storage.postgres.connection import ERRORS, Connection, short, translate
-from keelbolt.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, LiveSource, Page, Place
+from keelbolt.storage.postgres.connection import ERRORS, Connection, translate
+from keelbolt.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, Page, Source
 from keelbolt.storage.transfer.rows import (
     TABLES,
     BlobRow,
@@ -26,14 +26,12 @@ from keelbolt.storage.transfer.rows import (
     item_row,
 )
 
-# Its order is the index's, whatever the planner, who may know nothing of a fresh table, thinks of that.
+# Pages come in the order of an index, also while the planner has no statistics of a fresh table.
 SETTINGS = (
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = off; "
     "SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; "
     "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
 )
-
-CHUNKS = PAGE_BYTES // (256 * 1024)
 
 Read = tuple[Row, Cursor]
 
@@ -56,7 +54,7 @@ def transfer_statements(schema: str) -> dict[str, str]:
     return {name: sql.replace("{schema}", schema) for name, sql in queries.items()}
 
 
-class SchemaSource(LiveSource):
+class SchemaSource(Source):
     """Reads on a connection of its own, which is in a transaction. ``now`` is the database's time at its moment."""
 
     def __init__(self, connection: Connection, sql: dict[str, str], now: int) -> None:
@@ -88,27 +86,6 @@ class SchemaSource(LiveSource):
             found = [read(row, self._now) for row in rows]
             place = found[-1][1]
             yield Page([row for row, _ in found], place)
-
-    async def find(self, table: Table, places: Sequence[Place]) -> Sequence[Row]:
-        names = [(partition, family, short(name)) for partition, family, name in places]
-        rows = await self._fetch(f"find_{table}", *zip(*names, strict=True)) if names else []
-        return [_READ[table](row, self._now)[0] for row in rows]
-
-    async def entries(self, stream: StreamRow, after: int) -> AsyncIterator[Sequence[Row]]:
-        place = (stream.partition, stream.log, short(stream.stream))
-        while rows := await self._fetch("stream_entries", *place, after, PAGE_ROWS, PAGE_BYTES):
-            yield [_entry(row, self._now)[0] for row in rows]
-            after = rows[-1][1]
-
-    async def chunks(self, partition: str, digest: str) -> AsyncIterator[Sequence[Row]]:
-        number = -1
-        while rows := await self._fetch("blob_chunks", partition, digest, number, CHUNKS):
-            yield [_chunk(row, self._now)[0] for row in rows]
-            number = rows[-1][1]
-
-    async def holders(self, partition: str, digest: str) -> Sequence[HoldingRow]:
-        rows = await self._fetch("blob_holders", partition, digest)
-        return [HoldingRow(partition, digest, key or holder) for _, _, holder, key in rows]
 
 
 def _left(until: int | None, now: int) -> int | None:

@@ -9,11 +9,11 @@ from typing import Any
 
 from keelbolt.storage.catalog import Catalog
 from keelbolt.storage.declared import Shape, load_fields
+from keelbolt.storage.ledger import Key
 from keelbolt.storage.postgres.catalog import declare, load_catalog
 from keelbolt.storage.postgres.connection import Connection, long, short
 from keelbolt.storage.postgres.entries import entries_of, groups_of
 from keelbolt.storage.records import Fields
-from keelbolt.storage.transfer.ports import Place
 from keelbolt.storage.transfer.rows import (
     BlobRow,
     ChunkRow,
@@ -27,7 +27,6 @@ from keelbolt.storage.transfer.rows import (
     Table,
 )
 
-ENDLESS = 1 << 62
 KNOWN_STREAMS = 20_000
 
 
@@ -39,7 +38,7 @@ class Loader:
         self._schema = schema
         self._lock = lock
         self._catalog = Catalog()
-        self._streams: dict[Place, int] = {}
+        self._streams: dict[Key, int] = {}
         self._put: dict[Table, Callable[[Connection, Any], Awaitable[None]]] = {
             "collection": self._put_collections,
             "partition": self._put_partitions,
@@ -52,17 +51,11 @@ class Loader:
             "holding": self._put_holdings,
         }
 
-    async def put(self, connection: Connection, table: Table, rows: Sequence[Any], *, replace: bool) -> None:
-        if replace and table == "record":
-            await self._remove_records(connection, [row[:3] for row in rows])
-        elif replace and table == "entry":
-            places = await self._ids(connection, rows)
-            values = [(places[row[:3]], row.seq) for row in rows if row[:3] in places]
-            await self._many(connection, "delete_entries", values)
+    async def put(self, connection: Connection, table: Table, rows: Sequence[Any]) -> None:
         await self._put[table](connection, rows)
 
     def forget(self) -> None:
-        """After a rollback, a wipe or a drop: ids may be others now."""
+        """After a rollback or a wipe: ids may be others now."""
         self._streams.clear()
         self._catalog = Catalog()
 
@@ -113,7 +106,7 @@ class Loader:
         await connection.execute(self._sql["insert_partitions"], sorted({row.partition for row in rows}))
 
     async def _places(
-        self, connection: Connection, records: Iterable[tuple[Place, Fields]]
+        self, connection: Connection, records: Iterable[tuple[Key, Fields]]
     ) -> tuple[list[tuple[int, bytes, str]], Counter[tuple[int, bytes]]]:
         """The index entries and the counters' groups of these records."""
         self._catalog = await load_catalog(connection, self._sql, self._catalog)
@@ -128,17 +121,11 @@ class Loader:
                 totals.update([(base + at, group) for at, group in enumerate(groups_of(shape, partition, fields))])
         return indexed, totals
 
-    async def _count(self, connection: Connection, totals: Counter[tuple[int, bytes]], *, sign: int = 1) -> None:
-        changed = sorted((*place, sign * total) for place, total in totals.items())
+    async def _count(self, connection: Connection, totals: Counter[tuple[int, bytes]]) -> None:
+        changed = sorted((*place, total) for place, total in totals.items())
         if changed:
             numbers, groups, changes = zip(*changed, strict=True)
             await connection.execute(self._sql["add_to_counters"], numbers, groups, 0, changes)
-
-    async def _remove_records(self, connection: Connection, places: Sequence[Place]) -> None:
-        rows = await connection.fetch(self._sql["delete_records"], *zip(*_named(places), strict=True))
-        indexed, totals = await self._places(connection, [(row[:3], load_fields(row[3])) for row in rows])
-        await self._many(connection, "delete_index", [place[:2] for place in indexed])
-        await self._count(connection, totals, sign=-1)
 
     # ------------------------------------------------------------------------------------------------------- logs
 
@@ -148,10 +135,7 @@ class Loader:
             (first + at, row.partition, row.log, short(row.stream), long(row.stream), row.head, row.floor)
             for at, row in enumerate(rows)
         ]
-        floors = await connection.fetch(self._sql["put_streams"], *zip(*values, strict=True))
-        known = [(number, floor) for number, floor in floors if number < first]
-        for query in ("trim_entries", "trim_dedupes"):
-            await self._many(connection, query, known)
+        await self._many(connection, "put_streams", values)
         await connection.execute(self._sql["insert_partitions"], sorted({row.partition for row in rows}))
 
     async def _put_entries(self, connection: Connection, rows: Sequence[EntryRow]) -> None:
@@ -164,7 +148,7 @@ class Loader:
         ]
         await self._many(connection, "insert_dedupes", dedupes)
 
-    async def _ids(self, connection: Connection, rows: Sequence[EntryRow]) -> dict[Place, int]:
+    async def _ids(self, connection: Connection, rows: Sequence[EntryRow]) -> dict[Key, int]:
         """The ids of the streams of these entries."""
         if len(self._streams) > KNOWN_STREAMS:
             self._streams.clear()
@@ -203,29 +187,6 @@ class Loader:
         values = [(row.partition, row.digest, short(row.holder), long(row.holder)) for row in rows]
         await self._many(connection, "put_holdings", values)
 
-    # ----------------------------------------------------------------------------------------------------- remove
 
-    async def remove(self, connection: Connection, table: Table, places: Sequence[Place]) -> None:
-        match table:
-            case "record":
-                await self._remove_records(connection, places)
-            case "stream":
-                found = await connection.fetch(self._sql["stream_ids"], *zip(*_named(places), strict=True))
-                numbers = [row[3] for row in found]
-                await connection.execute(self._sql["delete_streams"], numbers)
-                for query in ("trim_entries", "trim_dedupes"):
-                    await self._many(connection, query, [(number, ENDLESS) for number in numbers])
-                self._streams.clear()
-            case "work":
-                await self._many(connection, "delete_work", _named(places))
-            case "holding":
-                await self._many(connection, "delete_holders", [(place[0], place[2]) for place in places])
-            case _:
-                blobs = [(partition, digest) for partition, _, digest in places]
-                ids = await connection.fetch(self._sql["blob_ids"], *zip(*blobs, strict=True))
-                await self._many(connection, "delete_holders", blobs)
-                await connection.execute(self._sql["delete_blob"], [row[0] for row in ids])
-
-
-def _named(places: Iterable[Place]) -> list[Place]:
+def _named(places: Iterable[Key]) -> list[Key]:
     return [(partition, family, short(name)) for partition, family, name in places]

@@ -24,12 +24,8 @@ JOIN {schema}.stream USING (partition, log, name)
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 
 -- get_mark
--- Asked for after the first write of a transaction, which waits for whoever sets the mark.
+-- Read after the first write of a transaction, which waits for a copier that sets the mark.
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, (SELECT value FROM {schema}.meta WHERE name = 'mark')
-
--- touch
-INSERT INTO {schema}.touched (kind, partition, family, name, reset)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::boolean[])
 
 -- load_bodies
 SELECT partition, collection, name, body

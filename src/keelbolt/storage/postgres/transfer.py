@@ -1,4 +1,4 @@
-"""The whole schema, for a copier: read at one moment, written page by page, followed and marked."""
+"""The whole schema, for a copier: read at one moment, written page by page, and marked."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 from urllib.parse import urlsplit
 
-from keelbolt.storage.marks import MARK, Mark, MarkState
-from keelbolt.storage.postgres.connection import ERRORS, Connection, close_quietly, translate
+from keelbolt.errors import CopyOutdated
+from keelbolt.storage.marks import MARK, Mark, MarkState, changed_mark
+from keelbolt.storage.postgres.connection import ERRORS, Connection, UniqueViolationError, close_quietly, translate
 from keelbolt.storage.postgres.export import SETTINGS, SchemaSource, transfer_statements
 from keelbolt.storage.postgres.load import Loader
 from keelbolt.storage.postgres.locks import catalog_lock
-from keelbolt.storage.transfer.ports import LiveSource, Place, Transfer
-from keelbolt.storage.transfer.rows import Row, Table, Touched
+from keelbolt.storage.transfer.ports import Source, Transfer
+from keelbolt.storage.transfer.rows import Row, Table
 
 NOTE = "copy"
 
@@ -49,7 +50,7 @@ class SchemaTransfer(Transfer):
         return f"postgresql://{named}{parts.path}?schema={self._schema}"
 
     @contextlib.asynccontextmanager
-    async def reading(self) -> AsyncIterator[LiveSource]:
+    async def reading(self) -> AsyncIterator[Source]:
         connection = None
         try:
             try:
@@ -72,20 +73,18 @@ class SchemaTransfer(Transfer):
     async def holds_data(self) -> bool:
         return bool((await self._rows("holds_data"))[0][0])
 
-    async def put(self, table: Table, rows: Sequence[Row], note: str, *, replace: bool = False) -> None:
+    async def put(self, table: Table, rows: Sequence[Row], note: str) -> None:
         try:
             async with self._writing() as connection:
-                await self._loader.put(connection, table, rows, replace=replace)
+                await self._loader.put(connection, table, rows)
                 await connection.execute(self._sql["set_meta"], NOTE, note)
-        except BaseException:
+        except BaseException as error:
             self._loader.forget()
+            if isinstance(error.__cause__, UniqueViolationError):
+                raise CopyOutdated from error
             raise
         if table == "collection":
             await self._learn()
-
-    async def remove(self, table: Table, places: Sequence[Place]) -> None:
-        async with self._writing() as connection:
-            await self._loader.remove(connection, table, places)
 
     async def raise_fence(self, fence: int) -> None:
         await self._rows("raise_ids", fence)
@@ -112,28 +111,17 @@ class SchemaTransfer(Transfer):
         return mark if mark is not None and not mark.over(now) else None
 
     async def set_mark(
-        self, state: MarkState | None, copy: str = "", *, seconds: float | None = None, pause: float = 0.0
+        self, state: MarkState | None, copy: str, *, seconds: float | None = None, if_held: bool = False
     ) -> None:
         async with self._writing() as connection:
             await connection.execute("SELECT pg_advisory_xact_lock($1)", self._lock)
             await connection.execute(self._sql["settle_marks"])
-            if state is None:
+            now, text = await connection.fetchrow(self._sql["get_meta"], MARK)
+            mark = changed_mark(Mark.load(text), state, copy, now=now, seconds=seconds, if_held=if_held)
+            if mark is None:
                 await connection.execute(self._sql["delete_meta"], [MARK])
-                return
-            now = await connection.fetchval(self._sql["now"])
-            mark = Mark.until_later(state, copy, now=now, seconds=seconds, pause=pause)
-            await connection.execute(self._sql["set_meta"], MARK, mark.dump())
+            else:
+                await connection.execute(self._sql["set_meta"], MARK, mark.dump())
 
     async def release(self) -> None:
         await self._rows("delete_meta", [NOTE, MARK])
-
-    # ---------------------------------------------------------------------------------------------------- follow
-
-    async def touched(self, limit: int) -> Sequence[Touched]:
-        return [Touched(*row) for row in await self._rows("list_touched", limit)]
-
-    async def forget(self, touched: Sequence[Touched]) -> None:
-        await self._rows("forget_touched", [each.number for each in touched])
-
-    async def forget_all(self) -> None:
-        await self._rows("forget_all")

@@ -58,40 +58,6 @@ SELECT last_value + 10000 FROM {schema}.ids
 -- raise_ids
 SELECT setval('{schema}.ids', greatest($1, (SELECT last_value FROM {schema}.ids)))
 
--- find_record
-SELECT partition, collection, name, key, version, fields, expires_at, body FROM {schema}.record
-WHERE (partition, collection, name) IN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))
-
--- find_stream
-SELECT id, partition, log, coalesce(key, name), head, floor FROM {schema}.stream
-WHERE (partition, log, name) IN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))
-
--- find_work
-SELECT partition, queue, name, key, state, lane, priority, ready_at, attempt, max_attempts, fence, again_at, reason
-FROM {schema}.work WHERE (partition, queue, name) IN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))
-
--- find_blob
-SELECT id, partition, digest, size, expires_at FROM {schema}.blob
-WHERE (partition, '', digest) IN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))
-
--- stream_entries
-SELECT e.stream, e.seq, s.partition, s.log, coalesce(s.key, s.name), e.at, e.kind, e.data, coalesce(d.key, d.name) FROM (
-    SELECT *, sum(octet_length(data)) OVER (ORDER BY seq) - octet_length(data) AS before
-    FROM (SELECT e.* FROM {schema}.entry AS e WHERE e.stream = (
-              SELECT id FROM {schema}.stream WHERE partition = $1 AND log = $2 AND name = $3) AND e.seq > $4
-          ORDER BY e.seq LIMIT $5) AS page) AS e
-JOIN {schema}.stream AS s ON s.id = e.stream
-LEFT JOIN {schema}.dedupe AS d ON d.stream = e.stream AND d.seq = e.seq
-WHERE e.before < $6 ORDER BY e.seq
-
--- blob_chunks
-SELECT c.blob, c.number, b.partition, b.digest, c.sha256, c.data
-FROM {schema}.blob AS b JOIN {schema}.blob_chunk AS c ON c.blob = b.id
-WHERE b.partition = $1 AND b.digest = $2 AND c.number > $3 ORDER BY c.number LIMIT $4
-
--- blob_holders
-SELECT partition, digest, holder, key FROM {schema}.holding WHERE partition = $1 AND digest = $2
-
 -- holds_data
 SELECT EXISTS (SELECT 1 FROM {schema}.partition) OR EXISTS (SELECT 1 FROM {schema}.record)
     OR EXISTS (SELECT 1 FROM {schema}.stream) OR EXISTS (SELECT 1 FROM {schema}.work) OR EXISTS (SELECT 1 FROM {schema}.blob)
@@ -105,7 +71,7 @@ DELETE FROM {schema}.meta WHERE name = ANY($1::text[])
 -- wipe
 TRUNCATE {schema}.record, {schema}.record_index, {schema}.counter, {schema}.stream, {schema}.entry, {schema}.dedupe,
     {schema}.work, {schema}.worker, {schema}.blob, {schema}.blob_chunk, {schema}.holding, {schema}.partition,
-    {schema}.collection, {schema}.touched
+    {schema}.collection
 
 -- wipe_meta
 DELETE FROM {schema}.meta WHERE name = 'copy' OR name LIKE 'lane/%'
@@ -123,52 +89,22 @@ SELECT nextval('{schema}.ids')
 -- put_streams
 INSERT INTO {schema}.stream (id, partition, log, name, key, head, floor)
 SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[])
-ON CONFLICT (partition, log, name) DO UPDATE SET head = excluded.head, floor = excluded.floor
-RETURNING id, floor
 
 -- stream_ids
 SELECT partition, log, name, id FROM {schema}.stream
 WHERE (partition, log, name) IN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))
 
--- delete_entries
-DELETE FROM {schema}.entry AS e USING unnest($1::bigint[], $2::bigint[]) AS n (stream, seq)
-WHERE e.stream = n.stream AND e.seq = n.seq
-
--- delete_records
-DELETE FROM {schema}.record AS r USING unnest($1::text[], $2::text[], $3::text[]) AS n (partition, collection, name)
-WHERE r.partition = n.partition AND r.collection = n.collection AND r.name = n.name
-RETURNING r.partition, r.collection, coalesce(r.key, r.name), r.fields
-
 -- put_blobs
 INSERT INTO {schema}.blob (partition, digest, size, expires_at)
 SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])
-ON CONFLICT (partition, digest) WHERE digest IS NOT NULL DO UPDATE SET expires_at = excluded.expires_at
 
 -- put_chunks
 INSERT INTO {schema}.blob_chunk (blob, number, sha256, data)
 SELECT b.id, n.number, n.sha256, n.data
 FROM unnest($1::text[], $2::text[], $3::integer[], $4::bytea[], $5::bytea[]) AS n (partition, digest, number, sha256, data)
 JOIN {schema}.blob AS b ON b.partition = n.partition AND b.digest = n.digest
-ON CONFLICT (blob, number) DO UPDATE SET sha256 = excluded.sha256, data = excluded.data
 
 -- put_holdings
 INSERT INTO {schema}.holding (partition, digest, holder, key)
 SELECT n.* FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS n (partition, digest, holder, key)
 JOIN {schema}.blob AS b ON b.partition = n.partition AND b.digest = n.digest
-ON CONFLICT DO NOTHING
-
--- delete_holders
-DELETE FROM {schema}.holding AS h USING unnest($1::text[], $2::text[]) AS n (partition, digest)
-WHERE h.partition = n.partition AND h.digest = n.digest
-
--- blob_ids
-SELECT id FROM {schema}.blob WHERE (partition, digest) IN (SELECT * FROM unnest($1::text[], $2::text[]))
-
--- list_touched
-SELECT number, kind, partition, family, name, reset FROM {schema}.touched ORDER BY number LIMIT $1
-
--- forget_touched
-DELETE FROM {schema}.touched WHERE number = ANY($1::bigint[])
-
--- forget_all
-DELETE FROM {schema}.touched

@@ -15,7 +15,7 @@ from keelbolt.storage.redis.journal import Journal
 from keelbolt.storage.redis.names import Kind, Name, Names
 from keelbolt.storage.redis.operations import checksum, damaged, entry_checksum
 from keelbolt.storage.redis.store import PARTITIONS, Store
-from keelbolt.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, LiveSource, Page, Place
+from keelbolt.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, Page, Source
 from keelbolt.storage.transfer.rows import (
     BlobRow,
     ChunkRow,
@@ -40,7 +40,7 @@ _DIGEST_BYTES = 32
 Found = tuple[Row, Cursor]
 
 
-class StoreSource(LiveSource):
+class StoreSource(Source):
     """What is stored now; a row that is changed while this reads is read before or after its change, never between."""
 
     def __init__(self, store: Store) -> None:
@@ -126,24 +126,6 @@ class StoreSource(LiveSource):
                     rows, size = [], 0
         if rows:
             yield Page(rows, cursor)
-
-    async def find(self, table: Table, places: Sequence[Place]) -> Sequence[Row]:
-        return await self._find(table, sorted(places))
-
-    async def entries(self, stream: StreamRow, after: int) -> AsyncIterator[Sequence[Row]]:
-        while after < stream.head and (rows := await self._log(stream[:3], after)):
-            yield rows
-            after = rows[-1].seq
-
-    async def chunks(self, partition: str, digest: str) -> AsyncIterator[Sequence[Row]]:
-        number = 0
-        while rows := await self._blob_chunks((partition, "", digest), number):
-            yield rows
-            number += len(rows)
-
-    async def holders(self, partition: str, digest: str) -> Sequence[HoldingRow]:
-        found = await self._store.command(partition, b"SMEMBERS", b"o/" + digest.encode())
-        return [HoldingRow(partition, digest, holder) for holder in sorted(holder.decode() for holder in found)]
 
     # ---------------------------------------------------------------------------------------- what has no long names
 
@@ -273,13 +255,17 @@ class StoreSource(LiveSource):
             return row, [row.partition, "", row.digest, row.holder]
 
         if after is not None:
-            rows = await self.holders(str(after[0]), str(after[2]))
+            rows = await self._holders(str(after[0]), str(after[2]))
             yield [found(row) for row in rows if row.holder > str(after[3])]
         async for page in (await self._known()).pages("blob", _name(after)):
             for place in range(0, len(page), TOGETHER):
                 some = page[place : place + TOGETHER]
-                for held in await asyncio.gather(*(self.holders(name[0], name[2]) for name in some)):
+                for held in await asyncio.gather(*(self._holders(name[0], name[2]) for name in some)):
                     yield [found(row) for row in held]
+
+    async def _holders(self, partition: str, digest: str) -> Sequence[HoldingRow]:
+        found = await self._store.command(partition, b"SMEMBERS", b"o/" + digest.encode())
+        return [HoldingRow(partition, digest, holder) for holder in sorted(holder.decode() for holder in found)]
 
 
 def _name(cursor: Cursor | None) -> Name:

@@ -39,7 +39,7 @@ class Layout:
         return _base(self.namespace, partition)
 
     def journal(self, slot: int) -> bytes:
-        """What whoever writes in this slot of a cluster has to look at."""
+        """Key prefix of the mark and the last fence of this slot of a cluster."""
         return b"%b:{%b}:" % (self.namespace.encode(), tags()[slot])
 
     @property

@@ -14,7 +14,6 @@ from keelbolt.storage.redis import tokens
 from keelbolt.storage.redis.catalog import Catalog
 from keelbolt.storage.redis.operations import checksum, entry_checksum, key_hash
 from keelbolt.storage.redis.store import Store
-from keelbolt.storage.transfer.ports import Place
 from keelbolt.storage.transfer.rows import (
     BlobRow,
     ChunkRow,
@@ -55,13 +54,6 @@ class Loader:
         for name in names:
             words += (name.encode(), self._catalog.entries[name].text)
         return words
-
-    async def remove(self, table: Table, places: Sequence[Place]) -> None:
-        calls = []
-        for partition, some in _parted(places):
-            for words in _cut([family.encode(), name.encode()] for _, family, name in some):
-                calls += [self._store.write("load_remove", partition, table.encode(), *words)]
-        await asyncio.gather(*calls)
 
 
 def _parted(rows: Sequence[Any]) -> Iterable[tuple[str, list[Any]]]:

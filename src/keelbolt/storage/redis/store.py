@@ -229,7 +229,7 @@ class Store:
         return self._router.single
 
     def journal(self, base: bytes) -> bytes:
-        """Where the mark lies that whoever writes there obeys, and where he notes what he touches."""
+        """Key prefix of the mark and the last fence that a write to this base uses."""
         return self.layout.registry if self._router.single else self.layout.journal(self._router.slot(base))
 
     def _journal_word(self, base: bytes) -> bytes:

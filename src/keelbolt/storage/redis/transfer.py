@@ -1,16 +1,9 @@
 """The whole store of a server or a cluster, for a copier.
 
-**A server has no moment.** Nothing there can be read as it was a while ago, so `reading` shows what is stored now, and
-whoever needs one moment follows the store: all writers note what they touch, the copier reads everything once while
-they go on, then what was touched, again and again until little is left, and pauses them for that little. So a plain
-copy and a backup are made here like a move, except that the source goes on afterwards: they hold the store as it was in
-that pause.
+**A server has no snapshots.** Nothing there can be read as it was a while ago, so `reading` shows what is stored now,
+and a copy or a backup refuses writing while it reads.
 
-Two other ways were left aside. To pause first and then copy would stop all writers for as long as the copy takes. To
-keep what writers replace until the copier has read it would give a moment without a pause; but what is kept would lie
-in the same memory, and a backup could fill it. What was touched is only a name, however often it was touched.
-
-**No transaction spans two slots.** Rows are written before the note that tells of them, and a row that is written again
+**No transaction spans two slots.** Rows are written before the note that counts them, and a row that is written again
 is the same row: a copier that was killed in between writes some of them twice.
 
 **Names** are listed by SCAN, once for each reading, and sorted on the copier's disk (`keelbolt.storage.redis.names`):
@@ -30,8 +23,8 @@ from keelbolt.storage.redis.export import StoreSource
 from keelbolt.storage.redis.journal import Journal
 from keelbolt.storage.redis.load import Loader
 from keelbolt.storage.redis.store import Store
-from keelbolt.storage.transfer.ports import LiveSource, Place, Transfer
-from keelbolt.storage.transfer.rows import CollectionRow, Row, Table, Touched
+from keelbolt.storage.transfer.ports import Source, Transfer
+from keelbolt.storage.transfer.rows import CollectionRow, Row, Table
 
 NOTE = b"copy"
 WIPED = 1000  # keys at once
@@ -39,7 +32,7 @@ _KEPT = (b"format", b"generation", b"mark", b"fence")  # of the registry and the
 
 
 class StoreTransfer(Transfer):
-    moments = False
+    snapshots = False
 
     def __init__(self, store: Store, catalog: Catalog, declared: Declared) -> None:
         self._store = store
@@ -52,7 +45,7 @@ class StoreTransfer(Transfer):
         return f"{self._store.place}?namespace={self._store.layout.namespace}"
 
     @contextlib.asynccontextmanager
-    async def reading(self) -> AsyncIterator[LiveSource]:
+    async def reading(self) -> AsyncIterator[Source]:
         source = StoreSource(self._store)
         try:
             yield source
@@ -70,7 +63,7 @@ class StoreTransfer(Transfer):
                 return True
         return False
 
-    async def put(self, table: Table, rows: Sequence[Row], note: str, *, replace: bool = False) -> None:  # noqa: ARG002
+    async def put(self, table: Table, rows: Sequence[Row], note: str) -> None:
         if table == "collection":
             for row in rows:
                 assert isinstance(row, CollectionRow)
@@ -82,9 +75,6 @@ class StoreTransfer(Transfer):
     async def _declare(self, shape: Shape) -> None:
         self._declared.shapes[shape.name] = shape
         await self._catalog.declare(shape)
-
-    async def remove(self, table: Table, places: Sequence[Place]) -> None:
-        await self._loader.remove(table, places)
 
     async def raise_fence(self, fence: int) -> None:
         await self._journal.raise_fence(fence)
@@ -122,9 +112,9 @@ class StoreTransfer(Transfer):
         return await self._journal.mark()
 
     async def set_mark(
-        self, state: MarkState | None, copy: str = "", *, seconds: float | None = None, pause: float = 0.0
+        self, state: MarkState | None, copy: str, *, seconds: float | None = None, if_held: bool = False
     ) -> None:
-        await self._journal.set_mark(state, copy, seconds=seconds, pause=pause)
+        await self._journal.set_mark(state, copy, seconds=seconds, if_held=if_held)
 
     async def release(self) -> None:
         """What this process has declared, and the copy has not, is declared again."""
@@ -132,14 +122,3 @@ class StoreTransfer(Transfer):
             if not self._catalog.has(name):
                 await self._catalog.declare(shape)
         await self._journal.release()
-
-    # ---------------------------------------------------------------------------------------------------- follow
-
-    async def touched(self, limit: int) -> Sequence[Touched]:
-        return await self._journal.touched(limit)
-
-    async def forget(self, touched: Sequence[Touched]) -> None:
-        await self._journal.forget(touched)
-
-    async def forget_all(self) -> None:
-        await self._journal.forget_all()

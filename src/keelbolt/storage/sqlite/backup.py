@@ -30,7 +30,6 @@ def backup_file(path: str, partial: Path, tell: Tell) -> None:
             _copy(source, target, tell)
             target.execute("PRAGMA journal_mode = DELETE").fetchone()  # one file, nothing beside it
             target.execute("DELETE FROM meta WHERE name IN ('mark', 'copy')")
-            target.execute("DELETE FROM touched")
             _check(target)
         except sqlite3.Error as error:
             raise translate(error) from error

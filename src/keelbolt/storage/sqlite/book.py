@@ -136,8 +136,6 @@ class Book:
     def save(self, partitions: Iterable[str], *, now: int) -> None:
         """Write what the ledger has changed."""
         ledger = self.ledger
-        if self.mark is not None and self.mark.follows(now):
-            self._many("touch", ledger.touched())
         new = set(partitions) - self._partitions
         if new:
             self.connection.executemany(SQL["insert_partition"], [(name,) for name in new])

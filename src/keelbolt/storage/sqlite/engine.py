@@ -410,7 +410,6 @@ class SQLiteKernel(Front):
                 turn.connection.execute(SQL["name_blob"], (blob.digest, blob.size, expires_at, upload))
                 turn.book.ledger.blobs[partition, blob.digest] = True
                 turn.connection.execute(SQL["insert_partition"], (partition,))
-            turn.touch("blob", (partition, "", blob.digest))
 
         await self._writer.run(done)
 

@@ -19,7 +19,7 @@ from keelbolt.storage.sqlite.checksums import (
     work_is_sound,
 )
 from keelbolt.storage.sqlite.connection import Connection, translate
-from keelbolt.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, LiveSource, Page, Place
+from keelbolt.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, Page, Source
 from keelbolt.storage.transfer.rows import (
     TABLES,
     BlobRow,
@@ -55,7 +55,7 @@ _START: dict[Table, Cursor] = {
 }
 
 
-class FileSource(LiveSource):
+class FileSource(Source):
     """Reads on a connection of its own, in a thread of its own. ``now`` is the engine's time at its moment."""
 
     def __init__(self, connection: Connection, now: int, pool: ThreadPoolExecutor) -> None:
@@ -92,38 +92,6 @@ class FileSource(LiveSource):
                 return
             yield page
             place = page.cursor
-
-    async def find(self, table: Table, places: Sequence[Place]) -> Sequence[Row]:
-        read = _READ[table]
-
-        def rows(connection: Connection) -> list[Row]:
-            found = (connection.execute(TRANSFER[f"find_{table}"], place).fetchone() for place in places)
-            return [read(row, self._now)[0] for row in found if row is not None]
-
-        return await self.run(rows)
-
-    async def entries(self, stream: StreamRow, after: int) -> AsyncIterator[Sequence[Row]]:
-        while True:
-            place: Cursor = [stream.partition, stream.log, stream.stream, after]
-            page = await self.run(lambda c, p=place: self._page(c, "stream_entries", p, _entry))  # type: ignore[misc]
-            if not page.rows:
-                return
-            yield page.rows
-            after = int(page.cursor[1])
-
-    async def chunks(self, partition: str, digest: str) -> AsyncIterator[Sequence[Row]]:
-        number = -1
-        while True:
-            place: Cursor = [partition, digest, number]
-            page = await self.run(lambda c, p=place: self._page(c, "blob_chunks", p, _chunk))  # type: ignore[misc]
-            if not page.rows:
-                return
-            yield page.rows
-            number = int(page.cursor[1])
-
-    async def holders(self, partition: str, digest: str) -> Sequence[HoldingRow]:
-        rows = await self.run(lambda c: c.execute(TRANSFER["blob_holders"], (partition, digest)).fetchall())
-        return [HoldingRow(*row) for row in rows]
 
     def _page(
         self, connection: Connection, query: str, after: Cursor, read: Callable[[Sequence[Any], int], Read]

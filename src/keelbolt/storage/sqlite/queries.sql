@@ -95,9 +95,6 @@ DELETE FROM work WHERE partition = ? AND queue = ? AND key = ?
 -- get_mark
 SELECT value FROM meta WHERE name = 'mark'
 
--- touch
-INSERT INTO touched (kind, partition, family, name, reset) VALUES (?, ?, ?, ?, ?)
-
 -- set_meta
 INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)
 

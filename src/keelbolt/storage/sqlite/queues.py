@@ -86,7 +86,6 @@ def _hold(turn: Turn, row: Sequence[Any], worker: str) -> Claim:
     held = replace(waiting, state="held", holder=worker, attempt=waiting.attempt + 1, fence=fence)
     turn.connection.execute(SQL["put_work"], work_values(key, held, now=turn.now))
     turn.book.ledger.work[key] = held
-    turn.touch("work", key)
     return claimed(key, held)
 
 
@@ -116,8 +115,6 @@ def sweep(turn: Turn, limit: int) -> Swept:
         connection.execute(SQL["delete_chunks"], (number,))
         connection.execute(SQL["delete_blob"], (number,))
         ledger.blobs[partition, digest] = False
-        if digest is not None:
-            turn.touch("blob", (partition, "", digest))
     workers = connection.execute(SQL["idle_workers"], (turn.now, limit)).fetchall()
     connection.executemany(SQL["delete_worker"], workers)
     if turn.book.locks is not None:

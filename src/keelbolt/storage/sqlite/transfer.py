@@ -1,4 +1,4 @@
-"""The whole file, for a copier: read at one moment, written page by page by the writer, followed and marked."""
+"""The whole file, for a copier: read at one moment, written page by page by the writer, and marked."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from keelbolt.errors import CopyOutdated
 from keelbolt.storage.declared import Declared, Shape, load_fields
-from keelbolt.storage.ledger import Key, NewEntry, RecordState, StreamState, WorkRow
-from keelbolt.storage.marks import MARK, Mark, MarkState
+from keelbolt.storage.ledger import NewEntry, RecordState, StreamState, WorkRow
+from keelbolt.storage.marks import MARK, Mark, MarkState, changed_mark
 from keelbolt.storage.sqlite.backup import backup_file
 from keelbolt.storage.sqlite.catalog import declare
 from keelbolt.storage.sqlite.connection import Connect, Connection, prepare, translate
 from keelbolt.storage.sqlite.export import TRANSFER, FileSource
 from keelbolt.storage.sqlite.readers import Readers
 from keelbolt.storage.sqlite.writer import Turn, Writer
-from keelbolt.storage.transfer.ports import LiveSource, Place, Transfer
+from keelbolt.storage.transfer.ports import Source, Transfer
 from keelbolt.storage.transfer.rows import (
     BlobRow,
     ChunkRow,
@@ -33,7 +34,6 @@ from keelbolt.storage.transfer.rows import (
     Row,
     StreamRow,
     Table,
-    Touched,
 )
 
 NOTE = "copy"
@@ -52,7 +52,6 @@ _EMPTIED = (
     "blob",
     "partition",
     "collection",
-    "touched",
 )
 
 T = TypeVar("T")
@@ -82,7 +81,7 @@ class FileTransfer(Transfer):
         return f"sqlite:{Path(self._path).resolve()}"
 
     @contextlib.asynccontextmanager
-    async def reading(self) -> AsyncIterator[LiveSource]:
+    async def reading(self) -> AsyncIterator[Source]:
         pool = ThreadPoolExecutor(1, thread_name_prefix="keelbolt-export")
         loop = asyncio.get_running_loop()
         connection = await loop.run_in_executor(pool, self._begin)
@@ -117,7 +116,7 @@ class FileTransfer(Transfer):
     async def holds_data(self) -> bool:
         return bool((await self._fetch("holds_data"))[0][0])
 
-    async def put(self, table: Table, rows: Sequence[Row], note: str, *, replace: bool = False) -> None:
+    async def put(self, table: Table, rows: Sequence[Row], note: str) -> None:
         def write(turn: Turn) -> None:
             if table == "collection":
                 for row in rows:
@@ -125,18 +124,16 @@ class FileTransfer(Transfer):
                     shape = Shape.load(row.name, row.declaration)
                     turn.book.catalog = declare(turn.connection, turn.book.catalog, shape)
             else:
-                if replace and table in _PREPARE:
-                    _PREPARE[table](turn, rows)
-                _PUT[table](turn, rows)
+                try:
+                    _PUT[table](turn, rows)
+                except sqlite3.IntegrityError as error:
+                    raise CopyOutdated from error
             turn.connection.execute(TRANSFER["set_meta"], (NOTE, note))
 
         await self._run(write)
         for row in rows:
             if isinstance(row, CollectionRow):
                 self._declared.shapes[row.name] = Shape.load(row.name, row.declaration)
-
-    async def remove(self, table: Table, places: Sequence[Place]) -> None:
-        await self._run(lambda turn: _remove(turn, table, places))
 
     async def raise_fence(self, fence: int) -> None:
         def write(turn: Turn) -> None:
@@ -182,65 +179,17 @@ class FileTransfer(Transfer):
         return mark if mark is not None and not mark.over(self._now()) else None
 
     async def set_mark(
-        self, state: MarkState | None, copy: str = "", *, seconds: float | None = None, pause: float = 0.0
+        self, state: MarkState | None, copy: str, *, seconds: float | None = None, if_held: bool = False
     ) -> None:
         def write(turn: Turn) -> None:
-            if state is None:
-                turn.book.mark = None
-                turn.connection.execute(TRANSFER["delete_meta"], (MARK,))
-                return
-            turn.book.mark = Mark.until_later(state, copy, now=turn.now, seconds=seconds, pause=pause)
-            turn.connection.execute(TRANSFER["set_meta"], (MARK, turn.book.mark.dump()))
+            book = turn.book
+            book.mark = changed_mark(book.mark, state, copy, now=turn.now, seconds=seconds, if_held=if_held)
+            turn.connection.execute(TRANSFER["delete_meta"], (MARK,))
+            if book.mark is not None:
+                turn.connection.execute(TRANSFER["set_meta"], (MARK, book.mark.dump()))
 
         await self._run(write)
 
-    # ---------------------------------------------------------------------------------------------------- follow
-
-    async def touched(self, limit: int) -> Sequence[Touched]:
-        rows = await self._fetch("list_touched", limit)
-        return [
-            Touched(number, kind, partition, family, name, bool(reset))
-            for number, kind, partition, family, name, reset in rows
-        ]
-
-    async def forget(self, touched: Sequence[Touched]) -> None:
-        numbers = [(each.number,) for each in touched]
-
-        def write(turn: Turn) -> None:
-            turn.connection.executemany(TRANSFER["forget_touched"], numbers)
-
-        await self._run(write)
-
-    async def forget_all(self) -> None:
-        def write(turn: Turn) -> None:
-            turn.connection.execute(TRANSFER["forget_all"])
-
-        await self._run(write)
-
-
-# ------------------------------------------------------------------------------- before rows are written over others
-
-
-def _know_records(turn: Turn, rows: Sequence[RecordRow]) -> None:
-    turn.book.load_keys([(row.partition, row.collection, row.key) for row in rows])
-
-
-def _know_streams(turn: Turn, rows: Sequence[StreamRow]) -> None:
-    turn.book.load_streams({row[:3]: None for row in rows})
-
-
-def _clear_entries(turn: Turn, rows: Sequence[EntryRow]) -> None:
-    turn.book.load_streams({row[:3]: None for row in rows})
-    streams = turn.book.ledger.streams
-    places = [(state.id, row.seq) for row in rows if (state := streams[row[:3]]) is not None]
-    turn.connection.executemany(TRANSFER["delete_entry"], places)
-
-
-_PREPARE: dict[Table, Callable[[Turn, Any], None]] = {
-    "record": _know_records,
-    "stream": _know_streams,
-    "entry": _clear_entries,
-}
 
 # ------------------------------------------------------------------------------------------------------- write rows
 
@@ -262,11 +211,7 @@ def _put_records(turn: Turn, rows: Sequence[RecordRow]) -> None:
 def _put_streams(turn: Turn, rows: Sequence[StreamRow]) -> None:
     ledger = turn.book.ledger
     for partition, log, stream, head, floor in rows:
-        known = ledger.streams.get((partition, log, stream))
-        number = known.id if known is not None else ledger.next_stream()
-        ledger.put_stream((partition, log, stream), StreamState(number, head, floor))
-        if known is not None:
-            ledger.trims.append((number, floor))
+        ledger.put_stream((partition, log, stream), StreamState(ledger.next_stream(), head, floor))
     turn.book.save({row.partition for row in rows}, now=turn.now)
 
 
@@ -314,31 +259,3 @@ _PUT: dict[Table, Callable[[Turn, Any], None]] = {
     "chunk": _put_chunks,
     "holding": _put_holdings,
 }
-
-
-def _remove(turn: Turn, table: Table, places: Sequence[Key]) -> None:
-    ledger = turn.book.ledger
-    match table:
-        case "record":
-            turn.book.load_keys(places)
-            for place in places:
-                ledger.put_record(place, None)
-        case "stream":
-            turn.book.load_streams(places)
-            for place in places:
-                state = ledger.streams[place]
-                if state is not None:
-                    ledger.put_stream(place, None)
-                    ledger.drops.append(state.id)
-        case "work":
-            for place in places:
-                ledger.put_work(place, None)
-        case "holding":
-            turn.connection.executemany(TRANSFER["delete_holders"], [(place[0], place[2]) for place in places])
-        case "blob":
-            blobs = [(partition, digest) for partition, _, digest in places]
-            for query in ("delete_chunks_of", "delete_holders", "delete_blob_of"):
-                turn.connection.executemany(TRANSFER[query], blobs)
-        case _:
-            raise AssertionError(table)
-    turn.book.save((), now=turn.now)

@@ -45,35 +45,6 @@ SELECT (SELECT count(*) FROM collection), (SELECT count(*) FROM partition), (SEL
 -- last_fence
 SELECT ifnull(max(value), 0) FROM meta WHERE name = 'last_fence'
 
--- find_record
-SELECT id, partition, collection, key, version, fields, expires_at, head_crc, body_crc, body
-FROM record WHERE partition = ? AND collection = ? AND key = ?
-
--- find_stream
-SELECT id, partition, log, name, head, floor FROM stream WHERE partition = ? AND log = ? AND name = ?
-
--- find_work
-SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason,
-    crc
-FROM work WHERE partition = ? AND queue = ? AND key = ?
-
--- find_blob
-SELECT id, partition, digest, size, expires_at FROM blob WHERE partition = ? AND ? = '' AND digest = ?
-
--- stream_entries
-SELECT e.stream, e.seq, s.partition, s.log, s.name, e.at, e.kind, e.data, d.name, e.crc
-FROM stream AS s CROSS JOIN entry AS e ON e.stream = s.id
-LEFT JOIN dedupe AS d ON d.stream = e.stream AND d.seq = e.seq
-WHERE s.partition = ? AND s.log = ? AND s.name = ? AND e.seq > ? ORDER BY e.seq LIMIT ?
-
--- blob_chunks
-SELECT c.blob, c.number, b.partition, b.digest, c.sha256, c.data
-FROM blob AS b CROSS JOIN blob_chunk AS c ON c.blob = b.id
-WHERE b.partition = ? AND b.digest = ? AND c.number > ? ORDER BY c.number LIMIT ?
-
--- blob_holders
-SELECT partition, digest, holder FROM holding WHERE partition = ? AND digest = ?
-
 -- holds_data
 SELECT EXISTS (SELECT 1 FROM partition) OR EXISTS (SELECT 1 FROM record) OR EXISTS (SELECT 1 FROM stream)
     OR EXISTS (SELECT 1 FROM work) OR EXISTS (SELECT 1 FROM blob)
@@ -92,33 +63,11 @@ DELETE FROM meta WHERE name IN ('last_fence', 'copy') OR name LIKE 'lane/%'
 
 -- put_blob
 INSERT INTO blob (partition, digest, size, expires_at) VALUES (?, ?, ?, ?)
-ON CONFLICT (partition, digest) WHERE digest IS NOT NULL DO UPDATE SET expires_at = excluded.expires_at
 
 -- put_chunk
-INSERT OR REPLACE INTO blob_chunk (blob, number, sha256, data)
+INSERT INTO blob_chunk (blob, number, sha256, data)
 SELECT id, ?, ?, ? FROM blob WHERE partition = ? AND digest = ?
 
 -- put_holding
-INSERT OR IGNORE INTO holding (partition, digest, holder)
+INSERT INTO holding (partition, digest, holder)
 SELECT partition, digest, ? FROM blob WHERE partition = ? AND digest = ?
-
--- delete_entry
-DELETE FROM entry WHERE stream = ? AND seq = ?
-
--- delete_holders
-DELETE FROM holding WHERE partition = ? AND digest = ?
-
--- delete_chunks_of
-DELETE FROM blob_chunk WHERE blob = (SELECT id FROM blob WHERE partition = ? AND digest = ?)
-
--- delete_blob_of
-DELETE FROM blob WHERE partition = ? AND digest = ?
-
--- list_touched
-SELECT number, kind, partition, family, name, reset FROM touched ORDER BY number LIMIT ?
-
--- forget_touched
-DELETE FROM touched WHERE number = ?
-
--- forget_all
-DELETE FROM touched

@@ -30,11 +30,10 @@ from keelbolt.storage.blobs import Detach
 from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.hints import Topic
 from keelbolt.storage.judge import judge
-from keelbolt.storage.ledger import Key
 from keelbolt.storage.logs import Append, Drop, Trim
 from keelbolt.storage.records import Delete, Insert, Put, Replace
 from keelbolt.storage.sqlite.book import Book
-from keelbolt.storage.sqlite.connection import SQL, WAL_PAGES, Connection, translate
+from keelbolt.storage.sqlite.connection import WAL_PAGES, Connection, translate
 from keelbolt.storage.sqlite.place import Reserve, WriteLock
 from keelbolt.storage.work import Bury, Complete, Release, Remove
 
@@ -92,12 +91,6 @@ class Turn:
     book: Book
     now: int  # the engine's time
     topics: set[Topic]
-
-    def touch(self, kind: str, place: Key) -> None:
-        """Note what a job has changed past the ledger, for a copy that follows."""
-        mark = self.book.mark
-        if mark is not None and mark.follows(self.now):
-            self.connection.execute(SQL["touch"], (kind, *place, False))
 
 
 Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]

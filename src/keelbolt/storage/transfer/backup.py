@@ -26,6 +26,7 @@ from keelbolt.storage.transfer.copy import (
     say_nothing,
     verify,
     weight,
+    writing_refused,
 )
 from keelbolt.storage.transfer.digests import Digests
 from keelbolt.storage.transfer.ports import Cursor, Page, Source, Transfer
@@ -65,15 +66,27 @@ async def write_backup(transfer: Transfer, engine: str, place: Path, *, tell: Te
     with new_file(place) as partial:
         file = await asyncio.to_thread(partial.open, "wb")
         with file:
-            async with transfer.reading() as reading:
+            async with _still(transfer), transfer.reading() as reading:
                 writer = ArchiveWriter(file)
                 writer.write_json(b"HEAD", head)
                 rows = await _write_tables(reading, writer, digests, tell)
                 fence = await reading.last_fence()
             writer.write_json(b"DONE", {"rows": rows, "last_fence": fence, "digests": digests.to_json()})
         await asyncio.to_thread(check_backup, partial)
-    families = {name: count for name, (count, _) in digests.families.items()}
-    return Copied(str(head["id"]), rows, families, resumed=False)
+    return Copied(str(head["id"]), rows, digests.counts(), resumed=False)
+
+
+@contextlib.asynccontextmanager
+async def _still(transfer: Transfer) -> AsyncIterator[None]:
+    """Refuse writing where the engine can't show one moment."""
+    mark = await transfer.mark()
+    if transfer.snapshots or (mark is not None and mark.state == "moved"):
+        yield
+        return
+    if mark is not None:
+        raise TransferError("this storage is being copied or filled; wait until that is finished")
+    async with writing_refused(transfer, new_id()):
+        yield
 
 
 async def _write_tables(reading: Source, writer: ArchiveWriter, digests: Digests, tell: Tell) -> int:
@@ -166,5 +179,4 @@ async def read_backup(place: Path, destination: Transfer, *, restart: bool, tell
         digests = Digests.of_json(done["digests"])
         await verify(digests, destination, tell=tell)
         await finish(source, destination)
-    families = {name: count for name, (count, _) in digests.families.items()}
-    return Copied(note.copy, note.rows, families, resumed)
+    return Copied(note.copy, note.rows, digests.counts(), resumed)

@@ -1,25 +1,38 @@
 """Copies a whole store into an empty one, page by page, so that an interrupted copy goes on where it was.
 
-The copier's note lies in the destination and is written with each page, in its transaction: whatever happens, it says
-exactly how far the copy is. Until the copy is whole and verified the destination is marked, and nobody can use it.
+The copier's note lies in the destination and is written with each page, in its transaction, so it says exactly how far
+the copy is. Both stores are marked: the source refuses writing while it is read, and after a move; the destination
+can't be used until the copy is whole and verified.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from keelbolt.errors import CopyMismatch, CopyOutdated, DestinationInUse, TransferError
+from keelbolt.errors import (
+    CopyMismatch,
+    CopyOutdated,
+    DestinationInUse,
+    StorageError,
+    StorageFilling,
+    StorageMoved,
+    TransferError,
+)
 from keelbolt.storage.ids import new_id
+from keelbolt.storage.marks import MarkState
 from keelbolt.storage.transfer.digests import Digests
-from keelbolt.storage.transfer.places import Places
 from keelbolt.storage.transfer.ports import Cursor, Page, Source, Transfer
 from keelbolt.storage.transfer.rows import TABLES, Row, Table
 
-Phase = Literal["copy", "follow", "verify"]
+MARK_SECONDS = 60.0  # how long writing is refused after a copier died
+
+Phase = Literal["copy", "verify"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +63,6 @@ class Note:
     cursor: Cursor | None = None
     rows: int = 0
     done: dict[str, int] = field(default_factory=dict)  # rows of each table
-    follow: bool = False
 
     def dump(self) -> str:
         return json.dumps(asdict(self))
@@ -69,13 +81,12 @@ class Copied:
     families: dict[str, int]
     resumed: bool
     seconds: float = 0.0
-    paused_seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-async def begin(destination: Transfer, source: str, *, restart: bool, follow: bool = False) -> tuple[Note, bool]:
+async def begin(destination: Transfer, source: str, *, restart: bool) -> tuple[Note, bool]:
     """The note of this copy, and whether it goes on with an earlier one. Refuses a destination with data of its own."""
     text = await destination.note()
     if text is not None:
@@ -86,20 +97,15 @@ async def begin(destination: Transfer, source: str, *, restart: bool, follow: bo
                     "the destination holds an unfinished copy of another storage; choose another one, or clear it with "
                     "--restart"
                 )
-            if note.follow != follow:
-                raise DestinationInUse(
-                    f"the unfinished copy in the destination was begun {'with' if note.follow else 'without'} --follow"
-                    "; go on the same way, or begin anew with --restart"
-                )
             return note, True
     else:
         mark = await destination.mark()
         if (mark is not None and mark.state != "filling") or await destination.holds_data():
             raise DestinationInUse
-    note = Note(new_id(), source, follow=follow)
+    note = Note(new_id(), source)
     await destination.set_mark("filling", note.copy)
-    if text is None and await destination.holds_data():  # somebody was quicker
-        await destination.set_mark(None)
+    if text is None and await destination.holds_data():  # another process wrote to it since
+        await destination.set_mark(None, note.copy)
         raise DestinationInUse
     await destination.wipe()
     await destination.set_note(note.dump())
@@ -153,14 +159,14 @@ def weight(rows: Sequence[Row]) -> int:
     )
 
 
-async def digests_of(source: Source, *, skip: Places | None = None, tell: Tell = say_nothing) -> Digests:
-    """Read everything and add it up, except what lies at the places to skip."""
+async def digests_of(source: Source, *, tell: Tell = say_nothing) -> Digests:
+    """Read everything and add it up."""
     totals = await source.totals()
     digests = Digests()
     for table in TABLES:
         done = 0
         async for page in ahead(source.pages(table)):
-            digests.add(page.rows if skip is None else skip.without(page.rows))
+            digests.add(page.rows)
             done += len(page.rows)
             tell(Progress("verify", table, done, totals[table]))
     return digests
@@ -169,23 +175,13 @@ async def digests_of(source: Source, *, skip: Places | None = None, tell: Tell =
 async def verify(source: Digests, destination: Transfer, *, tell: Tell = say_nothing, outdated: bool = False) -> None:
     """Compare what was read with what is there now. ``outdated``: the source may have changed since it was copied."""
     async with destination.reading() as written:
-        compare(source, await digests_of(written, tell=tell), outdated=outdated)
-
-
-def compare(source: Digests, destination: Digests, *, outdated: bool = False) -> None:
-    """Raise when both sides are not the same."""
-    if differing := source.differing(destination):
-        raise mismatch(differing, outdated=outdated)
-
-
-def mismatch(differing: Sequence[str], *, outdated: bool = False) -> TransferError:
-    """What to raise when these families differ."""
+        differing = source.differing(await digests_of(written, tell=tell))
+    if not differing:
+        return
     names = ", ".join(differing[:5]) + (", …" if len(differing) > 5 else "")
     if outdated:
-        return CopyOutdated(
-            f"the source was changed after this copy was begun ({names}); copy it with --follow, or anew with --restart"
-        )
-    return CopyMismatch(f"the copy is not what was copied ({names}); do not use it, and copy anew with --restart")
+        raise CopyOutdated(f"the source was changed after this copy was begun ({names}); copy anew with --restart")
+    raise CopyMismatch(f"the copy is not what was copied ({names}); do not use it, and copy anew with --restart")
 
 
 async def finish(source: Source, destination: Transfer) -> None:
@@ -194,16 +190,81 @@ async def finish(source: Source, destination: Transfer) -> None:
     await destination.release()
 
 
-async def copy_once(
-    source: Transfer, destination: Transfer, *, restart: bool = False, tell: Tell = say_nothing
+async def copy_store(
+    source: Transfer,
+    destination: Transfer,
+    *,
+    keep_source: bool = False,
+    restart: bool = False,
+    tell: Tell = say_nothing,
 ) -> Copied:
-    """Copy the store as it is at one moment; who writes to it meanwhile is not disturbed and not copied."""
+    """Copy the whole store, compare both sides, and leave the source marked as moved.
+
+    Writing to the source is refused meanwhile. With ``keep_source`` it goes on afterwards; an engine with snapshots
+    then takes writes during the copy too, and the copy shows the moment at which it began.
+    """
+    text = await destination.note()
+    copy = Note.load(text).copy if text is not None and not restart else None
+    stopped = await _stopped(source, copy, keep_source=keep_source, restart=restart)
     note, resumed = await begin(destination, source.place(), restart=restart)
-    async with source.reading() as reading:
+    guard: AbstractAsyncContextManager[None] = contextlib.nullcontext()
+    if not stopped and not (keep_source and source.snapshots):
+        guard = writing_refused(source, note.copy, then=None if keep_source else "moved")
+    async with guard, source.reading() as reading:
         digests = Digests()
         await copy_tables(reading, destination, note, tell=tell, digests=digests)
         if resumed:  # what an earlier run has copied may have changed since: read all of it again
             digests = await digests_of(reading, tell=tell)
         await verify(digests, destination, tell=tell, outdated=resumed)
-        await finish(reading, destination)
-    return Copied(note.copy, note.rows, {name: count for name, (count, _) in digests.families.items()}, resumed)
+        await destination.raise_fence(await reading.last_fence())
+    await destination.release()
+    return Copied(note.copy, note.rows, digests.counts(), resumed)
+
+
+async def _stopped(source: Transfer, copy: str | None, *, keep_source: bool, restart: bool) -> bool:
+    """Whether writing to the source is refused for good; raises when it can't be copied."""
+    mark = await source.mark()
+    if mark is None or mark.copy == copy:
+        return mark is not None and mark.state == "moved"
+    if mark.state == "filling":
+        raise StorageFilling
+    if mark.state == "moved":
+        if not keep_source:
+            raise StorageMoved
+        return True
+    if not restart:
+        raise TransferError(
+            "another copy or backup of this source is being made, or was killed within the last minute; wait for it, "
+            "or replace it with --restart"
+        )
+    return False
+
+
+@contextlib.asynccontextmanager
+async def writing_refused(source: Transfer, copy: str, *, then: MarkState | None = None) -> AsyncIterator[None]:
+    """Refuse writing to a store while it is read, and mark it with ``then`` at the end.
+
+    Raises CopyOutdated if writing was possible in between. The mark of a copier that died ends by itself.
+    """
+    await source.set_mark("copying", copy, seconds=MARK_SECONDS)
+    ended = asyncio.Event()
+    renewing = asyncio.ensure_future(_renew(source, copy, ended))
+    try:
+        yield
+        ended.set()
+        await renewing  # a renewal that is under way must not replace the next mark
+        await source.set_mark(then, copy, if_held=True)
+    except BaseException:
+        ended.set()
+        await asyncio.wait([renewing])
+        with contextlib.suppress(StorageError):  # an unreachable source takes writes again when the mark ends
+            await source.set_mark(None, copy, if_held=True)
+        raise
+
+
+async def _renew(source: Transfer, copy: str, ended: asyncio.Event) -> None:
+    while not ended.is_set():
+        with contextlib.suppress(StorageError):  # the last `set_mark` finds out whether the mark held all the time
+            await source.set_mark("copying", copy, seconds=MARK_SECONDS, if_held=True)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), MARK_SECONDS / 3)

@@ -1,4 +1,4 @@
-"""What two stores have in common, told by a number per family: the sum of the hashes of its rows, in any order.
+"""Compares two stores by a number per family: the sum of the hashes of its rows, in any order.
 
 Times are left out: both sides count what is left by their own clock. That something ends at all is in.
 """
@@ -47,6 +47,10 @@ class Digests:
         """The families that are not the same on both sides."""
         names = sorted(self.families.keys() | other.families.keys())
         return [name for name in names if self.families.get(name, (0, 0)) != other.families.get(name, (0, 0))]
+
+    def counts(self) -> dict[str, int]:
+        """How many rows each family has."""
+        return {name: count for name, (count, _) in self.families.items()}
 
     def to_json(self) -> dict[str, list[Any]]:
         return {name: [count, f"{total:032x}"] for name, (count, total) in sorted(self.families.items())}

@@ -1,4 +1,4 @@
-"""What an engine offers so that its whole store can be read, written and followed.
+"""What an engine offers so that its whole store can be read and written.
 
 A third-party engine that offers nothing of this works like any other; it only can't be copied.
 """
@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keelbolt.storage.marks import Mark, MarkState
-from keelbolt.storage.transfer.rows import HoldingRow, Row, StreamRow, Table, Touched
+from keelbolt.storage.transfer.rows import Row, Table
 
 PAGE_ROWS = 2000
 PAGE_BYTES = 4 * 1024 * 1024
 
 Cursor = list[str | int]
-Place = tuple[str, str, str]  # partition, family, name
 
 
 class Page(NamedTuple):
@@ -29,7 +28,7 @@ class Page(NamedTuple):
 
 
 class Source(ABC):
-    """A store as it was at one moment, or, of an engine without moments, as it is when a row is read."""
+    """A store as it was at one moment, or, of an engine without snapshots, as it is when a row is read."""
 
     @abstractmethod
     async def totals(self) -> dict[Table, int]:
@@ -44,25 +43,6 @@ class Source(ABC):
         """No fence that was ever given out is greater."""
 
 
-class LiveSource(Source):
-    """A source whose changed rows can be read one by one."""
-
-    @abstractmethod
-    async def find(self, table: Table, places: Sequence[Place]) -> Sequence[Row]:
-        """The records, streams, work items or blobs with these names; a blob's family is empty."""
-
-    @abstractmethod
-    def entries(self, stream: StreamRow, after: int) -> AsyncIterator[Sequence[Row]]:
-        """The entries of a stream after this seq, in pages."""
-
-    @abstractmethod
-    def chunks(self, partition: str, digest: str) -> AsyncIterator[Sequence[Row]]:
-        """The chunks of a blob, in pages."""
-
-    @abstractmethod
-    async def holders(self, partition: str, digest: str) -> Sequence[HoldingRow]: ...
-
-
 class Transfer(ABC):
     """The store of an engine, for a copier."""
 
@@ -71,14 +51,14 @@ class Transfer(ABC):
         """Names this store among all stores; no secret is in it."""
 
     @abstractmethod
-    def reading(self) -> AbstractAsyncContextManager[LiveSource]:
-        """The store as it is now, for as long as the context lasts, unless the engine has no moments."""
+    def reading(self) -> AbstractAsyncContextManager[Source]:
+        """The store as it is now, for as long as the context lasts, unless the engine has no snapshots."""
 
-    moments = True  # whether `reading` shows one moment; if not, a store in use must be followed to be copied
+    snapshots = True  # whether `reading` shows one moment; if not, writers are stopped while it is read
     native = False  # whether the engine has its own kind of backup
 
     async def native_backup(self, file: Path, tell: Callable[[int, int], None]) -> None:
-        """Write the engine's own kind of backup into a new file; ``tell`` is told how much of how much is done."""
+        """Write the engine's own kind of backup into a new file; calls ``tell`` with pages done and in all."""
         raise NotImplementedError
 
     # ---------------------------------------------------------------------------------------------------- writing
@@ -87,17 +67,13 @@ class Transfer(ABC):
     async def holds_data(self) -> bool: ...
 
     @abstractmethod
-    async def put(self, table: Table, rows: Sequence[Row], note: str, *, replace: bool = False) -> None:
-        """Write rows and the copier's note, which never tells more than what is there.
+    async def put(self, table: Table, rows: Sequence[Row], note: str) -> None:
+        """Write rows and the copier's note, which never says more than what is there.
 
-        Without ``replace`` none of them is there yet. Records of an unknown collection, entries without their stream,
-        chunks and holders without their blob are left out: what a store in use has got since, comes with its changes,
-        and everything else is missed when both sides are compared.
+        Records of an unknown collection, entries without their stream, chunks and holders without their blob are left
+        out: the source changed between two runs of the copier, which the comparison at the end reports. A row that is
+        there already shows the same, and is written over or raises CopyOutdated.
         """
-
-    @abstractmethod
-    async def remove(self, table: Table, places: Sequence[Place]) -> None:
-        """Remove records, whole streams, work items, blobs with their chunks and holders, or the holders of blobs."""
 
     @abstractmethod
     async def raise_fence(self, fence: int) -> None:
@@ -121,24 +97,13 @@ class Transfer(ABC):
 
     @abstractmethod
     async def set_mark(
-        self, state: MarkState | None, copy: str = "", *, seconds: float | None = None, pause: float = 0.0
+        self, state: MarkState | None, copy: str, *, seconds: float | None = None, if_held: bool = False
     ) -> None:
-        """Mark the store, or take the mark away. When this returns, everything that was written before is visible
-        and everything that is written later obeys the mark.
+        """Mark the store, or remove its mark. When this returns, everything that was written before is visible and
+        everything that is written later obeys the mark. With ``if_held``, the store is marked only if this copy's mark
+        has held until now; else CopyOutdated is raised.
         """
 
     @abstractmethod
     async def release(self) -> None:
         """Take the copier's note and the mark away, in one transaction."""
-
-    # ---------------------------------------------------------------------------------------------------- follow
-
-    @abstractmethod
-    async def touched(self, limit: int) -> Sequence[Touched]:
-        """Some of what commits noted while the store was followed; what is forgotten does not come back."""
-
-    @abstractmethod
-    async def forget(self, touched: Sequence[Touched]) -> None: ...
-
-    @abstractmethod
-    async def forget_all(self) -> None: ...

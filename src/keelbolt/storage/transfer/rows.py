@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 Table = Literal["collection", "partition", "record", "stream", "entry", "work", "blob", "chunk", "holding"]
-Kind = Literal["record", "stream", "work", "blob"]
 
 # In this order they are written: a record needs its collection, an entry its stream, a chunk its blob.
 TABLES: tuple[Table, ...] = (
@@ -66,7 +65,7 @@ class EntryRow(NamedTuple):
 
 
 class ItemRow(NamedTuple):
-    """A work item that waits or is dead: one that somebody holds travels as one that waits, its attempt uncounted."""
+    """A work item that waits or is dead: a held one travels as one that waits, its attempt uncounted."""
 
     partition: str
     queue: str
@@ -82,7 +81,7 @@ class ItemRow(NamedTuple):
 
 
 class BlobRow(NamedTuple):
-    """``grace`` is None while somebody holds it."""
+    """``grace`` is None while it has holders."""
 
     partition: str
     digest: str
@@ -118,17 +117,6 @@ ROW_TYPES: dict[Table, type[Row]] = {
 }
 
 
-class Touched(NamedTuple):
-    """Something that a commit changed while the store is followed. ``reset``: a stream was dropped on the way."""
-
-    number: int
-    kind: Kind
-    partition: str
-    family: str
-    name: str
-    reset: bool
-
-
 def item_row(
     place: tuple[str, str, str],
     state: str,
@@ -141,7 +129,7 @@ def item_row(
     again_in: int | None,
     reason: str | None,
 ) -> ItemRow:
-    """A stored item as it travels. Whoever holds it does not come along, so it is as if he had given it back."""
+    """A stored item as it travels. Its holder stays behind, so it travels as if it had been released."""
     if state == "held":
         ready_in = 0 if again_in is None else min(0, again_in)
         attempt -= 1

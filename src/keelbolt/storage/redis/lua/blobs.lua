@@ -13,7 +13,6 @@ local function expire_at(turn, digest, expires_at)
   local kept = tonumber(redis.call('HGET', turn.base .. 'b/' .. digest, 'e') or 0)
   expires_at = math.max(kept, expires_at)
   redis.call('HSET', turn.base .. 'b/' .. digest, 'e', Values.text(expires_at))
-  Marks.touch(turn, 'blob', '', digest)
   if redis.call('EXISTS', turn.base .. 'o/' .. digest) == 0 then
     redis.call('ZADD', turn.base .. 'expiring', expires_at, 'b/' .. digest)
     Turn.note(turn, 'expires', Values.text(expires_at))
@@ -22,7 +21,6 @@ end
 
 function Blobs.attach(turn, digest, holder)
   redis.call('SADD', turn.base .. 'o/' .. digest, holder)
-  Marks.touch(turn, 'blob', '', digest)
   redis.call('ZREM', turn.base .. 'expiring', 'b/' .. digest)
 end
 
@@ -79,16 +77,11 @@ function Blobs.sweep(turn, digest)
     redis.call('ZREM', turn.base .. 'expiring', 'b/' .. digest)
     return false
   end
-  Blobs.remove(turn, digest)
-  return true
-end
-
-function Blobs.remove(turn, digest)
   local upload = redis.call('HGET', turn.base .. 'b/' .. digest, 'u')
   if upload then
     Blobs.forget(turn, upload)
     redis.call('UNLINK', turn.base .. 'b/' .. digest, turn.base .. 'o/' .. digest)
     redis.call('ZREM', turn.base .. 'expiring', 'b/' .. digest)
-    Marks.touch(turn, 'blob', '', digest)
   end
+  return true
 end

@@ -52,11 +52,9 @@ writer('load_blob', Load.blobs)
 writer('load_chunk', Load.chunks)
 writer('load_holding', Load.holdings)
 writer('load_partition', Load.partitions)
-writer('load_remove', Load.remove, RELIEF)
 
 repeatable('mark', Marks.mark)
 repeatable('release', Marks.release)
-repeatable('forget', Marks.forget)
 repeatable('raise_fence', Marks.raise_fence)
 
 reader('records', Reads.records)

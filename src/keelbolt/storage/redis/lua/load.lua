@@ -1,5 +1,6 @@
 -- load: rows as a copier writes them, whatever the mark says. Each may be there already: a copier that was killed writes
--- some again. What belongs to something that is not there is left out; a copy of a store in use gets it with the changes.
+-- some again. What belongs to something that is not there is left out: the source changed between two runs of the copier,
+-- which the comparison at the end reports.
 
 local Load = {}
 
@@ -100,35 +101,5 @@ end
 
 function Load.partitions(turn)
   Turn.note(turn, 'partition')
-  return 1
-end
-
-local REMOVE = {
-  record = function(turn, collection, key)
-    Records.remove(turn, collection, key)
-  end,
-  stream = function(turn, log, stream)
-    Logs.drop(turn, Logs.load(turn, log, stream))
-  end,
-  work = function(turn, queue, key)
-    local item = Work.load(turn, queue, key)
-    if item then
-      Work.remove(turn, item)
-    end
-  end,
-  blob = function(turn, _, digest)
-    Blobs.remove(turn, digest)
-  end,
-  holding = function(turn, _, digest)
-    redis.call('UNLINK', turn.base .. 'o/' .. digest)
-  end,
-}
-
--- args: table, family and name of each.
-function Load.remove(turn)
-  local remove = REMOVE[Turn.next(turn)]
-  while turn.at <= #turn.args do
-    remove(turn, Turn.next(turn), Turn.next(turn))
-  end
   return 1
 end

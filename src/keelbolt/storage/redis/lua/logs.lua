@@ -9,7 +9,7 @@ function Logs.load(turn, log, stream)
   local state = turn.streams[name]
   if not state then
     local row = redis.call('HMGET', turn.base .. 's/' .. name, 'h', 'f')
-    state = {log = log, stream = stream, name = name, there = row[1] and true, head = tonumber(row[1] or 0), floor = tonumber(row[2] or 0)}
+    state = {name = name, there = row[1] and true, head = tonumber(row[1] or 0), floor = tonumber(row[2] or 0)}
     turn.streams[name] = state
   end
   return state
@@ -52,7 +52,6 @@ function Logs.append(turn, state, drafts)
   end
   if head > state.head then
     redis.call('HSET', base .. 's/' .. state.name, 'h', Values.text(head), 'f', Values.text(state.floor))
-    Marks.touch(turn, 'stream', state.log, state.stream)
   end
   return seqs
 end
@@ -99,7 +98,6 @@ function Logs.trim(turn, state, through)
     return
   end
   Logs.cut(turn, state, floor)
-  Marks.touch(turn, 'stream', state.log, state.stream)
   redis.call('HSET', turn.base .. 's/' .. state.name, 'f', Values.text(floor))
 end
 
@@ -107,7 +105,6 @@ function Logs.drop(turn, state)
   if state.there then
     local base = turn.base
     redis.call('UNLINK', base .. 's/' .. state.name, base .. 'l/' .. state.name, base .. 'd/' .. state.name)
-    Marks.touch(turn, 'stream', state.log, state.stream, true)
   end
 end
 

@@ -76,7 +76,6 @@ function Records.write(turn, collection, key, hash, version, fields, body, check
     redis.call('HDEL', place, 'e')
     redis.call('ZREM', turn.base .. 'expiring', expiry_member(collection, key))
   end
-  Marks.touch(turn, 'record', collection, key)
 end
 
 function Records.patch(turn, collection, key, names, tokens)
@@ -85,7 +84,6 @@ function Records.patch(turn, collection, key, names, tokens)
   local shape = reindex(turn, collection, key, state.hash, state, text)
   local version = state.version + 1
   redis.call('HSET', Records.key(turn.base, collection, key), 'v', version, 'f', text, 'x', shape.version)
-  Marks.touch(turn, 'record', collection, key)
   return version
 end
 
@@ -103,7 +101,6 @@ function Records.remove(turn, collection, key)
   if state.expires_at then
     redis.call('ZREM', turn.base .. 'expiring', expiry_member(collection, key))
   end
-  Marks.touch(turn, 'record', collection, key)
 end
 
 function Records.take(turn, collection, key)

@@ -11,7 +11,7 @@ function Turn.now()
 end
 
 -- args: session, number, mode (f: first of its batch here, a: asked again), registry ('' in a cluster), partition,
--- journal ('': the registry), … ``heeds``: a mark may forbid it, or want to know what it touches.
+-- journal ('': the registry), … ``heeds``: a mark may forbid it.
 function Turn.once(keys, args, act, heeds)
   local place = keys[1] .. 'x/' .. args[1]
   local number = args[2]
@@ -31,7 +31,6 @@ function Turn.once(keys, args, act, heeds)
     journal = Turn.journal(keys[1], args),
     at = 7,
     args = args,
-    touched = {},
     notes = {},
     records = {},
     streams = {},
@@ -44,7 +43,6 @@ function Turn.once(keys, args, act, heeds)
     return refusal
   end
   local answer = act(turn)
-  Marks.settle(turn)
   Registry.settle(turn)
   local result = {answer, turn.notes}
   redis.call('HSET', place, number, cmsgpack.pack(result))

@@ -114,7 +114,6 @@ function Work.save(turn, old, new)
     'g', new.again_at and Values.text(new.again_at) or '', 'x', new.reason
   )
   turn.work[queue .. '/' .. key] = new
-  Marks.touch(turn, 'work', queue, key)
 end
 
 function Work.remove(turn, item)
@@ -122,7 +121,6 @@ function Work.remove(turn, item)
   redis.call('ZREM', turn.base .. 'keys/' .. item.queue .. '/' .. LISTED[item.state], item.key)
   redis.call('UNLINK', turn.base .. 'w/' .. item.queue .. '/' .. item.key)
   turn.work[item.queue .. '/' .. item.key] = false
-  Marks.touch(turn, 'work', item.queue, item.key)
 end
 
 function Work.copy(item, changes)

@@ -1,0 +1,3 @@
+-- Copies no longer follow a store that is in use, so commits no longer note what they change.
+
+DROP TABLE touched;
