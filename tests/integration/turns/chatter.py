@@ -1,17 +1,17 @@
 """Agents made by `chat_executor` that can be killed at any await.
 
-python chatter.py    reads requests, one JSON object per line, and answers each with one line. It forks a process for each
-                     request, so that a run costs no imports; the process dies with a real SIGKILL
+python chatter.py    reads requests, one JSON object per line, and answers each with one line. It forks a process for
+                     each request, so that a run costs no imports; the process dies with a real SIGKILL
 
-A request has ``program``, ``url`` (the storage), ``folder`` (where payments are noted), ``name`` (of the conversation) and
-``step``: the step at which the process kills itself, -1 for never. A process that is begun again goes on with the
+A request has ``program``, ``url`` (the storage), ``folder`` (where payments are noted), ``name`` (of the conversation)
+and ``step``: the step at which the process kills itself, -1 for never. A process that is begun again goes on with the
 conversation. The answer has the ``code`` of the process, what it ``found`` at its end, and its ``error`` output.
 
 readme    the agent of the README's section *Turns*, word for word, called over A2A: one purchase
 crowd     an agent with the same tools on the task engine: three purchases at once on one thread
 
-A step is one resumption of any task of the event loop: every await of the agent, the turns, the tools, the engine and the
-client that suspends is followed by one.
+A step is one resumption of any task of the event loop: every await of the agent, the turns, the tools, the engine and
+the client that suspends is followed by one.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def child(request: dict[str, Any], answer: int) -> None:
                 lambda loop, coro, **more: asyncio.Task(Stepping(coro, last), loop=loop, **more)
             )
             found: dict[str, Any] = {"found": running.run(work(request))}
-    except BaseException:  # noqa: BLE001 - it is reported
+    except BaseException:
         found = {"error": traceback.format_exc()}
     with os.fdopen(answer, "w") as pipe:
         json.dump(found, pipe)

@@ -1,7 +1,7 @@
 """Agents of the chat executor that are killed at their awaits: each purchase is paid once.
 
-Every kill is a SIGKILL of a whole process; the next process goes on with the same storage. With ``--full`` the process is
-killed at every step of its event loop that it came to, on each engine; without it, at some of them.
+Every kill is a SIGKILL of a whole process; the next process goes on with the same storage. With ``--full`` the process
+is killed at every step of its event loop that it came to, on each engine; without it, at some of them.
 """
 
 from __future__ import annotations
