@@ -97,6 +97,7 @@ async def lane(program: str, url: str, folder: Path) -> AsyncIterator[Lane]:
         await process.wait()
 
 
+@pytest.mark.timeout(7200)  # with --full
 @pytest.mark.parametrize("engine", ["sqlite", "postgres", "redis"])
 @pytest.mark.parametrize("program", PURCHASES)
 async def test_killed_at_every_await_it_pays_once(
