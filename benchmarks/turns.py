@@ -104,6 +104,10 @@ async def _run(runner: TurnRunner, thread: str = "thread") -> None:
     assert result.ok, result.errors
 
 
+async def _at_once(runner: TurnRunner, threads: list[str]) -> None:
+    await asyncio.gather(*(_run(runner, thread) for thread in threads))
+
+
 async def _operations(folder: str) -> list[tuple[Operation, ...]]:
     """What the commits of one turn are made of, as the storage of turns makes them."""
     found: list[tuple[Operation, ...]] = []
@@ -148,9 +152,7 @@ async def _concurrent(report: Report, folder: str, rounds: int) -> None:
         for number in range(-1, rounds):
             for name, found in times.items():
                 threads = [f"{name}-{0 if name == 'one' else each}" for each in range(CONCURRENT)]
-                seconds = await _timed(
-                    lambda threads=threads: asyncio.gather(*(_run(runner, each) for each in threads))
-                )
+                seconds = await _timed(partial(_at_once, runner, threads))
                 if number >= 0:  # the first round finds empty threads
                     found.append(seconds)
     rate = {name: CONCURRENT / statistics.median(found) for name, found in times.items()}

@@ -54,7 +54,7 @@ async def what_was_deleted_stays_so(place: TurnPlace) -> None:
 
 @persistent_law
 async def a_repeat_after_a_crash_is_one(place: TurnPlace) -> None:
-    """What a turn stores again through an adapter that is made anew, with another time, is fetched once, where it was."""
+    """What a turn stores again, with another time, through an adapter that is made anew, is fetched once."""
     async with place.case() as case:
         first = case.turn(turn_id="interrupted")
         for kind, make in MAKE.items():
