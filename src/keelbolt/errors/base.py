@@ -21,3 +21,11 @@ class MissingExtra(KeelboltError):
         self.extra = extra
         self.module = module
         super().__init__(f"{module} is not installed. Install it with: pip install 'keelbolt[{extra}]'")
+
+
+class AddressNotAllowed(KeelboltError):
+    """The address is not allowed: it is private, local or reserved, or the URL does not begin with https://."""
+
+
+class DownloadFailed(KeelboltError):
+    """A file could not be downloaded from its URL."""
