@@ -16,7 +16,7 @@ from keelbolt.tasks.json import bounded, json_bytes
 from keelbolt.tasks.lifecycle import End
 from keelbolt.tasks.notes import Note, OtherNote
 from keelbolt.tasks.parts import data_part, encoded_part, plain, text_part
-from keelbolt.tasks.steps import Done, Policy, Probe
+from keelbolt.tasks.steps import QUESTION, Done, Policy, Probe
 from keelbolt.tasks.turn_output import TurnOutput
 
 if TYPE_CHECKING:
@@ -197,6 +197,16 @@ class TaskContext(TurnOutput):
         return await self._steps.step(
             name, function, args, kwargs, idempotent=idempotent, in_doubt=in_doubt, probe=probe
         )
+
+    async def ask(self, question: str | None = None, *, data: Any = None) -> Message:
+        """Ask the user in the middle of a turn, and return the answer.
+
+        No process waits meanwhile: the worker is left here. After the answer `handle` begins anew with the same
+        message, recorded steps return their results, and this call returns the answer.
+        """
+        self._check()
+        message = None if question is None and data is None else self._say(question, data)
+        return await self._steps.ask(self._steps.key(QUESTION), End(TaskState.input_required, message))
 
     async def relay(
         self,
