@@ -86,7 +86,7 @@ class JsonRpc:
         await self._streams.serve(
             receive,
             send,
-            self._dispatcher.events(request, caller, CODECS[version]),
+            self._dispatcher.events(request, caller, CODECS[version], self._dispatcher.cards.base(scope)),
             frame=lambda data: jsonrpc.result(call.id, data),
             failed=lambda error: jsonrpc.error(call.id, failed(explain(error))),
             headers=chain(echoed(scope, caller), shown_secrets(issuing())),

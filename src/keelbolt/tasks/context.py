@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, ParamSpec, TypeVar, TypeVarTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, TypeVarTuple, overload
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from keelbolt.errors import InvalidValue
-from keelbolt.protocol.types import Part, TaskState
+from keelbolt.protocol.types import Message, Metadata, Part, Task, TaskState
 from keelbolt.tasks.json import bounded, json_bytes
 from keelbolt.tasks.lifecycle import End
 from keelbolt.tasks.notes import Note, OtherNote
 from keelbolt.tasks.parts import data_part, encoded_part, plain, text_part
-from keelbolt.tasks.steps import Done, Policy, Probe
+from keelbolt.tasks.steps import QUESTION, Done, Policy, Probe
 from keelbolt.tasks.turn_output import TurnOutput
+
+if TYPE_CHECKING:
+    from keelbolt.client.client import A2AClient
+    from keelbolt.client.messages import Said
 
 _UNCHANGED: Any = object()
 
@@ -193,6 +197,50 @@ class TaskContext(TurnOutput):
         return await self._steps.step(
             name, function, args, kwargs, idempotent=idempotent, in_doubt=in_doubt, probe=probe
         )
+
+    async def ask(self, question: str | None = None, *, data: Any = None) -> Message:
+        """Ask the user in the middle of a turn, and return the answer.
+
+        No process waits meanwhile: the worker is left here. After the answer `handle` begins anew with the same
+        message, recorded steps return their results, and this call returns the answer.
+        """
+        self._check()
+        message = None if question is None and data is None else self._say(question, data)
+        return await self._steps.ask(self._steps.key(QUESTION), End(TaskState.input_required, message))
+
+    async def relay(
+        self,
+        client: A2AClient,
+        message: Said,
+        *,
+        name: str = "relay",
+        stream: bool = True,
+        seconds: float | None = None,
+        in_doubt: Literal["retry", "ask"] | None = None,
+        context_id: str | None = None,
+        metadata: Metadata | None = None,
+        skill: str | None = None,
+        accepted_output_modes: Sequence[str] = (),
+    ) -> Task | Message:
+        """Send a message to another agent, follow its task, and return its answer: a durable step.
+
+        With ``stream``, its artifacts and reports become ours while it works; an answer without artifacts becomes the
+        artifact ``answer``. Its questions are put to our own user, whose answers go back to it; meanwhile no process is
+        held. A cancel of our task cancels the other agent's task. A run that follows a lost one continues with the same
+        task, after the last event that was passed on.
+
+        Raises RelayFailed when the other agent fails, rejects or cancels its task, and TimeoutError when it works
+        longer than ``seconds`` (its task is canceled then). The time in which the user is asked does not count.
+
+        ``in_doubt`` is what happens when the process died before it was known whether the message arrived: ``retry``
+        (the default for an agent that knows repeated messages, as Keelbolt agents do) or ``ask`` (the default
+        otherwise). A turn that relays several messages gives each a ``name``.
+        """
+        from keelbolt.tasks.relay import Relay, RelayOptions  # noqa: PLC0415 - loads the client
+
+        self._check()
+        options = RelayOptions(name, stream, seconds, in_doubt, context_id, metadata, skill, accepted_output_modes)
+        return await Relay(self, client, message, options).run()
 
     async def run_sync(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a blocking function in a thread, and return its result.

@@ -39,12 +39,19 @@ const STEP = {
   started: "began",
   done: "done",
   failed: "failed",
-  asked: "in doubt: the user is asked",
+  asked: "the user is asked",
+  answered: "the user answered",
   retry: "to be done again",
   refused: "answered as failed",
 };
 
-export const stepName = (name) => (name.startsWith("~sleep") ? "Sleep" : name);
+// ~sleep, ~ask, ~relay NAME, and details of a relay: ~.at …, ~.ask …, ~.artifact …
+export const stepName = (name) =>
+  name.startsWith("~sleep")
+    ? "Sleep"
+    : name.startsWith("~ask")
+      ? "Question"
+      : name.replace(/^~(\.\w+ ~)?relay /, "Relay ");
 
 export function summary(entry) {
   const { kind, data } = entry;
