@@ -86,7 +86,7 @@ class Ear:
         """Stop a worker whose task was ended, erased or taken over by others: it may not write for long."""
         run, claim = self._run, self._run.journal.claim
         item = await run.store.kernel.work(run.partition, QUEUE, claim.key)
-        if not (run.ended or run.ending) and (item is None or item.fence != claim.fence):
+        if not (run.ended or run.ending) and (item is None or item.holder is None or item.fence != claim.fence):
             run.stop("lost")
 
     async def drained(self) -> None:

@@ -19,7 +19,7 @@ from keelbolt.errors import (
 )
 from keelbolt.protocol.requests import TaskPage
 from keelbolt.protocol.types import Message, TaskState, timestamp
-from keelbolt.storage import Enqueue, Entry, FieldIn, Head, Remove
+from keelbolt.storage import Enqueue, Entry, FieldIn, Head, Operation, Release, Remove, WorkItem
 from keelbolt.tasks.dead import drop, owner_of, second_try
 from keelbolt.tasks.envelope import Envelope, Sent
 from keelbolt.tasks.events import Followed, Snapshot
@@ -30,7 +30,7 @@ from keelbolt.tasks.intake import RETRIES, RUNNING, Intake, checked_message
 from keelbolt.tasks.json import json_bytes
 from keelbolt.tasks.lifecycle import Cancel, PassOnCancel, apply
 from keelbolt.tasks.listing import list_tasks, newest_record
-from keelbolt.tasks.notes import Note, append_notes
+from keelbolt.tasks.notes import Note, OtherNote, append_notes
 from keelbolt.tasks.pushes import nudges
 from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.sends import Send, named
@@ -117,6 +117,7 @@ class TaskManager(Intake):
         when the task ended otherwise before.
         """
         partition = principal.partition
+        body = {"source": source or principal.owner, "reason": reason, "metadata": dict(metadata or {}), "words": words}
         for _ in range(RETRIES):
             task = await self.store.load(partition, task_id)
             if task.view.state.terminal:
@@ -131,7 +132,7 @@ class TaskManager(Intake):
                 if task.view.state.paused and (task.record.turn.asked or "").startswith(RELAYED):
                     await self._pass_on_cancel(task, body)
                     break
-                return await self._cancel_idle(task, source or principal.owner, reason, words)
+                return await self._cancel_here(task, item, words, body)
             except CommitRefused:
                 continue
         else:
@@ -153,8 +154,8 @@ class TaskManager(Intake):
             if ended.view.cancel is not None or ended.view.state.terminal:
                 return await self.settled(sent, seconds=seconds - grace)  # its worker noted the cancel, and ends it
             try:
-                # Its process hangs, or died. Without its work item, all that it may still write is refused.
-                return await self._cancel_idle(ended, "", "", words)
+                # Its process hangs, or died. It loses the work item, so all that it may still write is refused.
+                return await self._cancel_here(ended, await self.kernel.work(partition, QUEUE, task_id), words)
             except CommitRefused:
                 ended = await self.store.load(partition, task_id)
         return ended
@@ -166,7 +167,7 @@ class TaskManager(Intake):
         decision = apply(record.task_id, view.state, PassOnCancel(), now=timestamp(now))
         record.stand(decision, now, view.metadata)
         record.turn.asked = None
-        notes: list[Note] = [cancelled(view.inbox, **body), *decision.notes]
+        notes: list[Note] = [cancelled(view.inbox, body), *decision.notes]
         await self.kernel.commit(
             task.partition,
             Head(EVENTS, record.task_id, view.head),
@@ -176,21 +177,31 @@ class TaskManager(Intake):
             *nudges(task.partition, record, notes),
         )
 
-    async def _cancel_idle(self, task: StoredTask, source: str, reason: str, words: str) -> StoredTask:
-        """No process works on it: end it here."""
+    async def _cancel_here(
+        self, task: StoredTask, item: WorkItem | None, words: str, body: dict[str, Any] | None = None
+    ) -> StoredTask:
+        """End a task that no process works on, or whose process does not react.
+
+        If a worker began the turn, the work item outlives the task: the next process that claims it calls the worker
+        once more, to clean up. ``body`` is what came with the cancel, unless it is in the inbox.
+        """
         record, view = task.record, task.view
         now = self.store.clock.wall()
         said = record.message(words) if words else None
         decision = apply(record.task_id, view.state, Cancel(said), now=timestamp(now))
         record.stand(decision, now, view.metadata)
         notes: list[Note] = [*decision.notes]
-        if source or reason:
-            notes.insert(0, cancelled(view.inbox, source=source, reason=reason))
+        if body is not None:
+            notes.insert(0, cancelled(view.inbox, body))
+        over: Operation = Remove(QUEUE, record.task_id)
+        if view.state is TaskState.working and item is not None and item.state != "dead":
+            notes.insert(0, OtherNote("cleanup", {"due": True}))
+            over = _left_for_cleanup(item)
         await self.kernel.commit(
             task.partition,
             Head(EVENTS, record.task_id, view.head),
             record.replace(),
-            Remove(QUEUE, record.task_id),
+            over,
             append_notes(record.task_id, notes),
             *nudges(task.partition, record, notes),
         )
@@ -260,6 +271,13 @@ class TaskManager(Intake):
             await self._post(task, kind, body, FieldIn(TASKS, task_id, "state", RUNNING))
         except CommitRefused:
             raise TaskNotAcceptingMessagesError(task_id) from None
+
+
+def _left_for_cleanup(item: WorkItem) -> Operation:
+    """What takes the work item from its holder, if it has one, and makes it ready."""
+    if item.holder is not None:
+        return Release(QUEUE, item.key, item.fence)
+    return Enqueue(QUEUE, item.key, lane=item.lane, priority=item.priority, max_attempts=item.max_attempts)
 
 
 def _state_of(event: Entry) -> TaskState | None:

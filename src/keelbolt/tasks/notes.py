@@ -9,6 +9,7 @@
     step       a durable step began, or reported
     steer      something came through the inbox
     state      {"value": …}: the state of the task, which the worker committed with the end of its turn
+    cleanup    {"due": …}: whether the worker of a canceled task must still be called to clean up
     touch      nothing but a new version
 
 Status, said and artifact are what a client streams; their bytes go to the wire as they are stored.
@@ -27,8 +28,10 @@ from keelbolt.storage import Append, Draft, Entry
 from keelbolt.tasks.families import EVENTS
 
 WIRE_KINDS = frozenset({"status", "said", "artifact"})
+CLEANUP_KINDS = frozenset({"attempt", "step", "steer", "cleanup"})
+"""What is written after the end of a task, while its worker cleans up: no client sees any of it."""
 
-OtherKind = Literal["metadata", "attempt", "step", "steer", "state", "touch"]
+OtherKind = Literal["metadata", "attempt", "step", "steer", "state", "cleanup", "touch"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageUnavailable, TaskTerminalStateError
 from keelbolt.protocol.types import Message, TaskState
@@ -48,7 +48,7 @@ class Run:
         self.partition = journal.task.partition
         self.journal = journal
         self.ended = False
-        self.cancel_requested = journal.task.view.cancel is not None
+        self.cancel_requested = journal.task.view.cancel is not None or journal.task.view.cleanup
         self._over = False
         self._waiting: list[asyncio.Future[StoredTask | None]] = []
         self._next: Turn | None = None
@@ -56,6 +56,7 @@ class Run:
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None  # of a worker that was stopped, or will be
         self._cancelled_at = 0.0
+        self._cancelling: asyncio.Handle | None = None
         self._shields = 0  # how many shielded blocks the worker is in
         self._shield_seconds = 0.0  # of the outermost
         self._shield_used = False  # one block extends the grace of a cancel
@@ -76,6 +77,9 @@ class Run:
     def check_cancel(self) -> None:
         """Raise CancelledError in a worker whose task was canceled, outside of shielded blocks."""
         if self.cancel_requested and not self.shielded and not self.ended:
+            if self._cancelling is not None:  # one error is enough: another one would cut the worker's cleanup short
+                self._cancelling.cancel()
+                self._stop = "cancel"
             raise asyncio.CancelledError("the task was canceled")
 
     @property
@@ -119,7 +123,7 @@ class Run:
             if self.cancel_requested and self.journal.task.view.run == 1:  # no worker began this turn
                 await self._end_quietly(self._canceled())
                 return
-            await self._turn(message or await self._message())
+            await self._turn(message or await self.store.turn_message(self.journal.task))
             message = None
             if self._next is None or self._over:
                 return
@@ -162,11 +166,15 @@ class Run:
     def _clean_up(self) -> None:
         """Cancel the worker that is called once more to clean up, after the steps that were recorded."""
         self._cancelled_at = asyncio.get_running_loop().time()
+        self._alarm(self.settings.cancel_seconds, self._overrule)
         if self.steps.replaying:
-            self._alarm(self.settings.cancel_seconds, self._overrule)
-            self.steps.after_replay = lambda: self.stop("cancel")
+            self.steps.after_replay = self._cancel_soon
         else:
-            self.stop("cancel")
+            self._cancel_soon()
+
+    def _cancel_soon(self) -> None:
+        """Cancel the worker, in whose task this is called, at its next await or call of ``ctx``."""
+        self._cancelling = asyncio.get_running_loop().call_soon(self.stop, "cancel")
 
     async def _raised(self, error: BaseException) -> None:
         if self.journal.broken is not None:  # nothing can be written any more, whatever the worker made of that
@@ -237,17 +245,6 @@ class Run:
             if artifact.turn == task.view.turn and artifact.run < task.view.run
         }
 
-    async def _message(self) -> Message:
-        """The message of this turn, from the history."""
-        task = self.journal.task
-        wanted = task.record.turn.message_id
-        for texts in (task.view.history.tail, [await self.store.history_json(task, None)]):
-            for text in reversed(texts):
-                for body in reversed(from_json(b"[%b]" % text)):
-                    if body["messageId"] == wanted:
-                        return Message.model_validate(body)
-        raise KeelboltError(f"the message of turn {task.record.turn.number} is not in the history")
-
     # ---------------------------------------------------------------------------------------------------- endings
 
     async def end(
@@ -263,6 +260,10 @@ class Run:
             record.turn.asked = asked
 
         claim = self.journal.claim
+        if self.journal.task.view.cleanup:  # the task ended before: the worker has cleaned up
+            await self.journal.cleaned(claim.complete())
+            self.ended, self._outcome = True, self.journal.task
+            return
         while True:
             view = self.journal.task.view
             if self.cancel_requested and command.state.paused:  # nobody will answer
@@ -352,7 +353,8 @@ class Run:
         # After a write that failed or was interrupted, the view may tell of an end that is not stored: given back, the
         # task is read again.
         certain = self.journal.broken is None or isinstance(self.journal.broken, TaskTerminalStateError)
-        terminal = certain and not self.journal.unsure and self.journal.task.view.state.terminal
+        view = self.journal.task.view
+        terminal = certain and not self.journal.unsure and view.state.terminal and not view.cleanup
         try:
             over = claim.complete() if terminal else claim.release(ready_in=ready_in)
             await self.store.kernel.commit(self.partition, over)

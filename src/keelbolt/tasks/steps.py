@@ -59,13 +59,12 @@ class Steps:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._names: Counter[str] = Counter()
-        recorded = run.journal.task.view.steps.items()
+        # The steps of a worker that cleaned up before are not ahead of the cancel: they follow it.
         self._ahead = {
             key
-            for key, step in recorded
-            if (step.state == "done" or key.startswith("~")) and not key.startswith(DETAIL)
+            for key, step in run.journal.task.view.steps.items()
+            if (step.state == "done" or key.startswith("~")) and not step.after_cancel and not key.startswith(DETAIL)
         }
-
         self.after_replay: Callable[[], None] | None = None  # called once, when no recorded step lies ahead
 
     @property

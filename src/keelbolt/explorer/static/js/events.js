@@ -16,6 +16,7 @@ export const KINDS = {
   steer: { label: "Steering", tone: "violet" },
   metadata: { label: "Metadata", tone: "still" },
   state: { label: "State", tone: "still" },
+  cleanup: { label: "Cleanup", tone: "still" },
   touch: { label: "Touch", tone: "still" },
 };
 
@@ -83,6 +84,8 @@ export function summary(entry) {
       return Object.keys(data).join(", ");
     case "state":
       return JSON.stringify(masked(data.value));
+    case "cleanup":
+      return data.due ? "The worker must still clean up" : "The worker's cleanup is over";
     default:
       return shorten(JSON.stringify(masked(data)) ?? "", 200);
   }
