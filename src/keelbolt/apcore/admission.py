@@ -42,6 +42,11 @@ class SkillAdmission:
         if default_skill is not None and catalog.get(default_skill) is None:
             logger.warning("the default skill %s is not there (yet): messages must name theirs", default_skill)
 
+    @property
+    def rewrites_input(self) -> bool:
+        """Whether only apcore can check an input, because a middleware may change it first."""
+        return self._access.rewrites_input
+
     async def admit(self, request: SendMessageRequest, caller: Caller, tasks: TaskManager) -> Admitted:
         message = request.message
         chosen = chosen_skill(message, request.metadata)
@@ -101,7 +106,7 @@ class SkillAdmission:
             raise SkillNotFoundError(skill_id)
         if wrong is not None:
             raise wrong
-        if not self._access.rewrites_input:
+        if not self.rewrites_input:
             check_input(inputs, module)
         return module
 

@@ -34,7 +34,8 @@ class Pending:
     """An approval that a task waits for. ``messages`` are the ids of those that held the input, in their order.
 
     ``module_id`` is what the approval is for: the skill, or a module that it calls. ``approved`` are the approvals that
-    this call was given before.
+    this call was given before. ``by_module``: a module asked, not the approval gate, so that the answer is input.
+    ``token`` is then the approval that the gate had for the call.
     """
 
     skill_id: str
@@ -44,6 +45,8 @@ class Pending:
     approval_id: str | None = None
     module_id: str | None = None
     approved: tuple[str, ...] = ()
+    by_module: bool = False
+    token: str | None = None
 
     def json(self, reason: str | None = None) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -55,6 +58,8 @@ class Pending:
         found |= {"approvalId": self.approval_id} if self.approval_id else {}
         found |= {"moduleId": self.module_id} if self.module_id else {}
         found |= {"approved": list(self.approved)} if self.approved else {}
+        found |= {"byModule": True} if self.by_module else {}
+        found |= {"token": self.token} if self.token else {}
         found |= {"reason": reason} if reason else {}
         return {APPROVAL: found}
 
@@ -66,7 +71,9 @@ class Pending:
         if self.approval_id:
             text += f" (approval id {self.approval_id})"
         text += f": {reason}" if reason else ""
-        return f"{text}. Send a message to this task once it is decided."
+        stop = "" if text.endswith((".", "?", "!")) else "."
+        wanted = "with the answer" if self.by_module else "once it is decided"
+        return f"{text}{stop} Send a message to this task {wanted}."
 
 
 def pending_in(parts: Iterable[Any]) -> Pending | None:
@@ -83,6 +90,8 @@ def pending_in(parts: Iterable[Any]) -> Pending | None:
                 found.get("approvalId"),
                 found.get("moduleId"),
                 tuple(found.get("approved", ())),
+                found.get("byModule", False),
+                found.get("token"),
             )
     return None
 

@@ -57,6 +57,36 @@ def parts_to_input(parts: Sequence[Part], module: Module) -> Input:
     return fitted
 
 
+def with_answer(inputs: Input, parts: Sequence[Part], module: Module) -> Input:
+    """Return the input with what an answer adds: its objects, its JSON text, and plain text where none was given."""
+    found: Input = {}
+    text: list[str] = []
+    for part in parts:
+        if isinstance(part.data, dict):
+            found |= part.data
+        elif part.text is not None:
+            text.append(part.text)
+    said = "\n".join(text)
+    name = text_property(module.input_schema)
+    if (value := _json_object(said)) is not None:
+        found |= value
+    elif said and name is not None and name not in inputs and name not in found:
+        found[name] = said
+    found.pop(RESERVED, None)
+    fitted: Input = _fitted(inputs | found, module.input_schema)
+    return fitted
+
+
+def _json_object(text: str) -> Input | None:
+    if text.lstrip()[:1] != "{":
+        return None
+    try:
+        value = strict_json.read(text.encode("utf-8", "surrogatepass"))
+    except (ParseError, RequestTooLargeError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def check_input(given: Input, module: Module) -> None:
     """Raise SkillInputError if apcore would refuse this input; the same check, without building schemas anew."""
     model = module.model

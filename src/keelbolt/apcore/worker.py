@@ -8,6 +8,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -40,6 +41,7 @@ from keelbolt.apcore.library import (
     TraceContext,
 )
 from keelbolt.apcore.once import FailedBefore, call_once
+from keelbolt.apcore.origins import GATE, origin_of
 from keelbolt.apcore.outputs import output_to_parts
 from keelbolt.apcore.running import Running, running_var
 from keelbolt.apcore.views import look_through_views
@@ -48,6 +50,7 @@ from keelbolt.errors import (
     InvalidParamsError,
     KeelboltError,
     ProtocolError,
+    SkillInputError,
     SkillNotFoundError,
     StepFailed,
 )
@@ -123,6 +126,9 @@ class ApcoreWorker(Worker):
         except ProtocolError as error:
             await self._refuse(ctx, error)
             return
+        if call.wrong is not None and call.pending is not None:
+            await self._ask_again(ctx, call.pending, call.wrong)
+            return
         if self._gate is not None and not self._gate.refuses and call.module.requires_approval:
             await ctx.reject(f"Approval denied: {NOBODY}", data={"type": "ApprovalDeniedError"})
             return
@@ -159,10 +165,12 @@ class ApcoreWorker(Worker):
         context = self._context(ctx)
         inputs = dict(call.inputs)
         answer = None
-        if call.approval_id is not None:
-            inputs[RESERVED] = call.approval_id
-            before = call.pending.approved if call.pending is not None else ()
-            answer = Answer(call.approval_id, read_answer(ctx.message), ctx.principal.owner, before)
+        pending = call.pending
+        if call.token is not None:
+            inputs[RESERVED] = call.token
+        if pending is not None and pending.approval_id is not None:
+            decided = None if pending.by_module else read_answer(ctx.message)
+            answer = Answer(pending.approval_id, decided, ctx.principal.owner, pending.approved)
         answer_var.set(answer)
         refuses_var.set(self._gate is not None)
         running_var.set(running := Running())
@@ -218,7 +226,8 @@ class ApcoreWorker(Worker):
 
     async def _wait(self, ctx: TaskContext, call: Call, error: ApprovalPendingError) -> None:
         """Ask for the approval, and remember what it is for."""
-        approval_id = error.approval_id or call.approval_id
+        origin = origin_of(error)
+        by_module = origin is None or origin.step != GATE
         about = (error.details or {}).get("module_id")
         answer = answer_var.get()
         pending = Pending(
@@ -226,12 +235,20 @@ class ApcoreWorker(Worker):
             call.messages,
             ctx.turn,
             digest_of(call.inputs),
-            approval_id,
+            error.approval_id or (None if by_module else call.token),
             about if isinstance(about, str) else None,
             answer.given if answer is not None else (),
+            by_module,
+            call.token if by_module else None,
         )
         reason = sanitized(reason_of(error) or "") or None
         await ctx.request_input(pending.question(reason), data=pending.json(reason))
+
+    async def _ask_again(self, ctx: TaskContext, pending: Pending, wrong: SkillInputError) -> None:
+        """Keep waiting: the answer does not fit the module's input."""
+        errors = (describe(wrong).data or {}).get("errors", [])
+        data = {**replace(pending, turn=ctx.turn).json(), "errors": errors}
+        await ctx.request_input(f"The answer does not fit the input of {pending.skill_id}. Send another one.", data=data)
 
     async def _fail(self, ctx: TaskContext, call: Call, error: Exception) -> None:
         self._errors.log(error, call.module.id, ctx.task_id)
