@@ -66,6 +66,7 @@ class ApcoreServer(A2AServer):
         default_skill: str | None = None,
         approval_handler: object | None = None,
         allow_unapproved: bool = False,
+        public_errors: bool = False,
         allow_anonymous: bool | None = None,
         watch: str | os.PathLike[str] | None = None,
         retention: RetentionPolicy | None = None,
@@ -92,6 +93,7 @@ class ApcoreServer(A2AServer):
             execution_timeout=execution_timeout,
             default_skill=default_skill,
             allow_unapproved=allow_unapproved,
+            public_errors=public_errors,
             files_at=lambda: self.settings.url or self.address,
         )
         self.builder = AgentCardBuilder(

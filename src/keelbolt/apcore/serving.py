@@ -40,6 +40,7 @@ def serve(
     default_skill: str | None = None,
     approval_handler: object | None = None,
     allow_unapproved: bool = False,
+    public_errors: bool = False,
     allow_anonymous: bool | None = None,
 ) -> None:
     """Serve modules as an A2A agent, until SIGTERM or SIGINT.
@@ -62,6 +63,8 @@ def serve(
     - ``approval_handler``: who approves calls of modules that require it, in the place of whom the executor has;
       `CallerApproves` asks the caller. Without anybody such calls are refused.
     - ``allow_unapproved``: run modules that require approval though no approval handler is there.
+    - ``public_errors``: callers see the messages of errors that a module declares public, with
+      ``metadata = {"public_errors": True}`` or a list of codes. Without it they see "Internal error".
     - ``allow_anonymous``: listen where other machines reach the agent though it has no ``auth``.
     """
     if log_level is not None:
@@ -88,6 +91,7 @@ def serve(
         default_skill=default_skill,
         approval_handler=approval_handler,
         allow_unapproved=allow_unapproved,
+        public_errors=public_errors,
         allow_anonymous=allow_anonymous,
     ).run(host=host, port=port)
 
@@ -113,6 +117,7 @@ async def async_serve(
     default_skill: str | None = None,
     approval_handler: object | None = None,
     allow_unapproved: bool = False,
+    public_errors: bool = False,
 ) -> Starlette:
     """The same agent as an ASGI application, for any ASGI server, or to be mounted in another application.
 
@@ -141,6 +146,7 @@ async def async_serve(
         default_skill=default_skill,
         approval_handler=approval_handler,
         allow_unapproved=allow_unapproved,
+        public_errors=public_errors,
     )
     app = Starlette(lifespan=server.lifespan, routes=[Mount("/", app=server.app)])
     app.state.server = server

@@ -99,6 +99,7 @@ class ApcoreWorker(Worker):
         default_skill: str | None = None,
         allow_unapproved: bool = False,
         files_at: Callable[[], str] | None = None,
+        public_errors: bool = False,
     ) -> None:
         self.catalog = catalog
         self.executor = executor
@@ -106,7 +107,7 @@ class ApcoreWorker(Worker):
         self.admission = SkillAdmission(catalog, self.access, default_skill=default_skill)
         self._calls = Calls(catalog, self.admission)
         self._timeout = execution_timeout
-        self._errors = ErrorMapper()
+        self._errors = ErrorMapper(public=public_errors)
         self._files_at = files_at
         self._gate = None if allow_unapproved else Gate(executor)
         self._undo_views = look_through_views(executor)
@@ -177,7 +178,7 @@ class ApcoreWorker(Worker):
         try:
             output = partial(self._output, ctx, call.module, inputs, context)
             if call.module.only_once:
-                return await call_once(ctx, call.module.id, output, partial(self._parts, ctx), self._errors)
+                return await call_once(ctx, call.module, output, partial(self._parts, ctx), self._errors)
             return await output()
         except BaseException:
             context.cancel_token.cancel()  # a module that goes on nevertheless is told that nobody waits for it
@@ -255,7 +256,7 @@ class ApcoreWorker(Worker):
         if hides(error, call.module.id):  # that changed since the message was let in: it is told as it would be now
             await self._refuse(ctx, SkillNotFoundError(call.module.id))
             return
-        mapped = self._errors.map(error)
+        mapped = self._errors.map(error, call.module)
         if isinstance(error, ApprovalDeniedError):
             await ctx.reject(mapped.message, data=mapped.json())
         else:
