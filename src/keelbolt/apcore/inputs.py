@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from keelbolt.apcore.catalog import Module
 from keelbolt.apcore.errors_map import validation_errors
 from keelbolt.apcore.library import SchemaValidationError
+from keelbolt.apcore.numbers import fitted
 from keelbolt.apcore.schemas import Schema, alternatives, is_file, properties_of, text_property, types_of
 from keelbolt.errors import ParseError, RequestTooLargeError, SkillInputError
 from keelbolt.protocol import strict_json
@@ -30,7 +31,6 @@ RESERVED = "_approval_token"
 MAX_ERRORS = 20
 MAX_ERROR_CHARACTERS = 300
 MAX_POINTER_CHARACTERS = 500
-EXACT = 2**53
 
 Input = dict[str, Any]
 
@@ -53,8 +53,7 @@ def parts_to_input(parts: Sequence[Part], module: Module) -> Input:
         _files(found, files, schema)
     if RESERVED in found:
         raise SkillInputError(f"Invalid input: {RESERVED} can't be sent")
-    fitted: Input = _fitted(found, schema)
-    return fitted
+    return _fitted(found, module)
 
 
 def with_answer(inputs: Input, parts: Sequence[Part], module: Module) -> Input:
@@ -73,8 +72,16 @@ def with_answer(inputs: Input, parts: Sequence[Part], module: Module) -> Input:
     elif said and name is not None and name not in inputs and name not in found:
         found[name] = said
     found.pop(RESERVED, None)
-    fitted: Input = _fitted(inputs | found, module.input_schema)
-    return fitted
+    return _fitted(inputs | found, module)
+
+
+def _fitted(found: Input, module: Module) -> Input:
+    """The input with whole numbers as integers. The descriptor's schema has all definitions; the inlined one is cut
+    where a definition contains itself.
+    """
+    schema = getattr(module.descriptor, "input_schema", None)
+    whole: Input = fitted(found, schema if isinstance(schema, Mapping) else module.input_schema)
+    return whole
 
 
 def _json_object(text: str) -> Input | None:
@@ -215,28 +222,3 @@ def _described(part: Part, properties: Mapping[str, Any]) -> Input:
     else:
         told["bytes"] = base64.b64encode(part.raw or b"").decode()
     return {key: value for key, value in told.items() if value is not None and (not properties or key in properties)}
-
-
-# ----------------------------------------------------------------------------------------------------------- numbers
-
-
-def _fitted(value: Any, schema: Mapping[str, Any]) -> Any:
-    """The value with 3.0 as 3 where an integer is wanted: some wires have no integers, and apcore takes no 3.0."""
-    if isinstance(value, float):
-        wanted = types_of(schema)
-        whole = "integer" in wanted and "number" not in wanted and value.is_integer() and abs(value) <= EXACT
-        return int(value) if whole else value
-    if isinstance(value, dict):
-        properties = _inner(schema, "properties")
-        return {key: _fitted(item, properties[key]) if key in properties else item for key, item in value.items()}
-    if isinstance(value, list):
-        items = _inner(schema, "items")
-        return [_fitted(item, items) for item in value] if items else value
-    return value
-
-
-def _inner(schema: Mapping[str, Any], word: str) -> Mapping[str, Any]:
-    for choice in alternatives(schema):
-        if isinstance(found := choice.get(word), Mapping):
-            return found
-    return {}

@@ -69,7 +69,8 @@ async def test_a_module_that_would_end_the_process_fails_its_task(kind: Any, err
 async def test_a_stream_that_breaks_keeps_what_was_said() -> None:
     async with serving(registry_of(half=Chunks({"n": 1}, {"n": 2}, RuntimeError("at /srv/app/x.py")))) as app:
         task = await task_of(app, {}, skill="half")
-        assert (state(task), told(task)) == ("failed", INTERNAL)
+        data = {"type": "ModuleExecuteError", "code": "MODULE_EXECUTE_ERROR"}
+        assert (state(task), told(task)) == ("failed", {**INTERNAL, "data": data})
         [artifact] = task["artifacts"]
         assert [part["data"] for part in artifact["parts"]] == [{"n": 1}, {"n": 2}]
 

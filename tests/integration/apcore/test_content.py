@@ -17,6 +17,7 @@ from tests.integration.apcore.modules import Anything, Giving, Total, agent_of, 
 from tests.integration.apcore.test_execution import ADAM, EVE, Names
 from tests.integration.grpc.speaking import PB, Talk
 from tests.integration.server.asgi import ask, call
+from tests.unit.apcore.test_numbers import Tree
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
 BIG = 9007199254740993
@@ -52,6 +53,31 @@ async def test_where_an_integer_is_wanted_a_whole_number_is_one(totals: Any) -> 
         assert (await error_of(server.app, {"numbers": [2.5]}))["code"] == -32602
 
 
+class Deep(BaseModel):
+    scores: dict[str, int]
+    pair: tuple[int, str]
+    several: list[int | str]
+    tree: Tree
+
+
+class Integers(Giving):
+    """Returns its input."""
+
+    input_schema: Any = Deep
+
+
+@pytest.mark.parametrize("schema", [Deep, Deep.model_json_schema()], ids=["pydantic", "dict"])
+async def test_whole_numbers_fit_wherever_they_are(schema: Any) -> None:
+    """As the official SDK sends them."""
+    module = Integers(lambda inputs: inputs)
+    module.input_schema = schema
+    async with agent_of(executor_of(registry_of(deep=module))) as server:
+        tree = {"weight": 1.0, "children": [{"weight": 2.0, "children": [{"weight": 3.0}]}]}
+        given = {"scores": {"a": 3.0}, "pair": [1.0, "x"], "several": [2.0, "y"], "tree": tree}
+        found = output(await task_of(server.app, given))
+        assert json.dumps(found, sort_keys=True) == json.dumps(given, sort_keys=True).replace(".0", "")
+
+
 async def test_nothing_is_an_empty_object() -> None:
     """apcore makes it one."""
     async with agent_of(executor_of(registry_of(none=Giving()))) as server:
@@ -63,7 +89,8 @@ async def test_an_output_that_is_no_object_is_the_modules_fault(given: Any) -> N
     """apcore takes objects alone."""
     async with agent_of(executor_of(registry_of(odd=Giving(given)))) as server:
         task = await task_of(server.app, {})
-        assert told(task) == {"code": -32603, "message": "Internal error", "data": {"type": "ModuleExecuteError"}}
+        data = {"type": "ModuleExecuteError", "code": "MODULE_EXECUTE_ERROR"}
+        assert told(task) == {"code": -32603, "message": "Internal error", "data": data}
 
 
 async def test_what_is_no_json_fails_and_says_so_in_the_log_alone(caplog: pytest.LogCaptureFixture) -> None:

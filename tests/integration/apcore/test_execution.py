@@ -252,7 +252,8 @@ async def test_what_a_module_raises_is_cleaned_and_logged(caplog: pytest.LogCapt
     async with agent_of(executor_of(registry_of(bad=secret))) as server:
         task = await task_of(server.app, {})
         assert (state(task), said(task)) == ("failed", "Internal error")
-        assert told(task) == {"code": -32603, "message": "Internal error", "data": {"type": "ModuleExecuteError"}}
+        data = {"type": "ModuleExecuteError", "code": "MODULE_EXECUTE_ERROR"}
+        assert told(task) == {"code": -32603, "message": "Internal error", "data": data}
     assert "hunter2" in caplog.text
     record = next(record for record in caplog.records if record.name == "keelbolt.apcore" and record.exc_info)
     assert record.levelno == logging.ERROR

@@ -173,5 +173,6 @@ async def test_a_failure_of_what_must_not_be_done_twice_is_not_tried_again(
             while state(task) != "failed":
                 await asyncio.sleep(0.01)
                 task = (await call(server.app, "GetTask", {"id": task["id"]})).json["result"]
-        assert told(task) == {"code": -32603, "message": "Internal error", "data": {"type": "ModuleExecuteError"}}
+        data = {"type": "ModuleExecuteError", "code": "MODULE_EXECUTE_ERROR"}
+        assert told(task) == {"code": -32603, "message": "Internal error", "data": data}
     assert (first.calls, second.calls) == (1, 0)
