@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from keelbolt.apcore.access import Access
+from keelbolt.apcore.access import Access, is_system
 from keelbolt.apcore.approvals import pending_in
 from keelbolt.apcore.catalog import Catalog, Module
 from keelbolt.apcore.errors_map import loggable
@@ -64,8 +64,8 @@ class SkillAdmission:
         """The skill of a message that names none: the declared one, or the only one."""
         if self._default is not None:
             return self._default
-        modules = self._catalog.modules
-        return next(iter(modules)) if len(modules) == 1 else None
+        modules = [module_id for module_id in self._catalog.modules if not is_system(module_id)]
+        return modules[0] if len(modules) == 1 else None
 
     async def _go_on(
         self, message: Message, task_id: str, chosen: str | None, principal: Principal, tasks: TaskManager

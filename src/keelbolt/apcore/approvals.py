@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from keelbolt.apcore.access import is_system
 from keelbolt.apcore.library import ApprovalPendingError, ApprovalRequest, ApprovalResult, BuiltinApprovalGate
 from keelbolt.protocol.types import Message, Role
 
@@ -23,6 +24,7 @@ logger = logging.getLogger("keelbolt.apcore")
 APPROVAL = "approval"
 ID_CHARACTERS = 32  # of an approval that we ask for ourselves
 HOW = "answer 'approved' or 'denied'"
+OWNER = "the agent's owner must approve calls of system modules, and the caller can't"
 NOBODY = "this skill needs an approval, and this agent has nobody who could give it"
 
 _APPROVING = frozenset({"approved", "approve", "yes", "y", "ok", "allow", "allowed", "confirm", "confirmed"})
@@ -213,15 +215,20 @@ def read_answer(message: Message) -> bool | None:
 
 
 class CallerApproves:
-    """An approval handler that asks whoever sent the message: an answer of "approved" or "denied" decides.
+    """An approval handler that asks the caller: an answer of "approved" or "denied" decides.
 
     Executor(registry, approval_handler=CallerApproves())
+
+    It refuses calls of apcore's system modules: they change the agent for all callers, so its owner must approve them,
+    with another handler.
     """
 
     async def request_approval(self, request: ApprovalRequest) -> ApprovalResult:
         """A call is known by its module and its arguments: a module that another one calls is asked for again, when
         that one is called again with the approval.
         """
+        if is_system(request.module_id):
+            return ApprovalResult(status="rejected", reason=OWNER)
         told = (getattr(request.context, "data", None) or {}).get("a2a") or {}
         approval_id = digest_of([told.get("taskId"), request.module_id, request.arguments])[:ID_CHARACTERS]
         description = (request.description or "").rstrip(".")

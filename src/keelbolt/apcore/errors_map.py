@@ -122,6 +122,21 @@ class ErrorMapper:
             logger.error("task %s: module %s failed: %s", task_id, module_id, loggable(str(error)), exc_info=error)
 
 
+def without_error_texts(output: Any) -> Any:
+    """Return the output of a system module with the errors in it ({"code", "message", …}) as callers may see them."""
+    if isinstance(output, list):
+        return [without_error_texts(item) for item in output]
+    if not isinstance(output, Mapping):
+        return output
+    found = {key: without_error_texts(value) for key, value in output.items()}
+    code, message = found.get("code"), found.get("message")
+    if isinstance(code, str) and isinstance(message, str):
+        row = ERROR_MAP.get(code, _UNKNOWN)
+        found["message"] = sanitized(message) if row is _INPUT else (row.message or "Internal error")
+        found |= {key: sanitized(found[key]) for key in _GUIDANCE if isinstance(found.get(key), str)}
+    return found
+
+
 def _is_the_agents(error: ModuleError, module: Module | None) -> bool:
     """Whether the agent caused an error about a value: an output, a chunk, or the input of a module that it called."""
     details = error.details if isinstance(error.details, Mapping) else {}

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from keelbolt.apcore.access import SYSTEM_ROLES
 from keelbolt.apcore.card import AgentCardBuilder
 from keelbolt.apcore.catalog import Catalog
 from keelbolt.apcore.errors_map import sanitized
@@ -67,6 +68,7 @@ class ApcoreServer(A2AServer):
         approval_handler: object | None = None,
         allow_unapproved: bool = False,
         public_errors: bool = False,
+        system_roles: Sequence[str] = SYSTEM_ROLES,
         allow_anonymous: bool | None = None,
         watch: str | os.PathLike[str] | None = None,
         retention: RetentionPolicy | None = None,
@@ -94,6 +96,7 @@ class ApcoreServer(A2AServer):
             default_skill=default_skill,
             allow_unapproved=allow_unapproved,
             public_errors=public_errors,
+            system_roles=_roles(system_roles),
             files_at=lambda: self.settings.url or self.address,
         )
         self.builder = AgentCardBuilder(
@@ -177,6 +180,12 @@ def _storage(task_store: object, storage: str | Storage[Any] | Kernel | None) ->
     check_methods(task_store, "TaskStore", METHODS)
     store: Any = task_store
     return TaskStoreStorage(store)
+
+
+def _roles(given: Sequence[str]) -> Sequence[str]:
+    if isinstance(given, str):
+        raise TypeError("system_roles are several names of roles, not one string")
+    return given
 
 
 def _ended_after(seconds: float) -> RetentionPolicy:

@@ -8,6 +8,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from keelbolt.apcore.access import SYSTEM_ROLES
 from keelbolt.apcore.server import ApcoreServer
 from keelbolt.apcore.task_store import TaskStore
 from keelbolt.auth import Authenticator
@@ -41,6 +42,7 @@ def serve(
     approval_handler: object | None = None,
     allow_unapproved: bool = False,
     public_errors: bool = False,
+    system_roles: Sequence[str] = SYSTEM_ROLES,
     allow_anonymous: bool | None = None,
 ) -> None:
     """Serve modules as an A2A agent, until SIGTERM or SIGINT.
@@ -65,6 +67,8 @@ def serve(
     - ``allow_unapproved``: run modules that require approval though no approval handler is there.
     - ``public_errors``: callers see the messages of errors that a module declares public, with
       ``metadata = {"public_errors": True}`` or a list of codes. Without it they see "Internal error".
+    - ``system_roles``: an authenticated caller with one of these roles may call apcore's ``system.*`` modules; for all
+      other callers they do not exist.
     - ``allow_anonymous``: listen where other machines reach the agent though it has no ``auth``.
     """
     if log_level is not None:
@@ -92,6 +96,7 @@ def serve(
         approval_handler=approval_handler,
         allow_unapproved=allow_unapproved,
         public_errors=public_errors,
+        system_roles=system_roles,
         allow_anonymous=allow_anonymous,
     ).run(host=host, port=port)
 
@@ -118,6 +123,7 @@ async def async_serve(
     approval_handler: object | None = None,
     allow_unapproved: bool = False,
     public_errors: bool = False,
+    system_roles: Sequence[str] = SYSTEM_ROLES,
 ) -> Starlette:
     """The same agent as an ASGI application, for any ASGI server, or to be mounted in another application.
 
@@ -147,6 +153,7 @@ async def async_serve(
         approval_handler=approval_handler,
         allow_unapproved=allow_unapproved,
         public_errors=public_errors,
+        system_roles=system_roles,
     )
     app = Starlette(lifespan=server.lifespan, routes=[Mount("/", app=server.app)])
     app.state.server = server

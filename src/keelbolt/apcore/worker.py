@@ -7,12 +7,12 @@ import contextlib
 import inspect
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from keelbolt.apcore.access import Access, identity_of
+from keelbolt.apcore.access import SYSTEM_ROLES, Access, identity_of, is_system
 from keelbolt.apcore.admission import SkillAdmission
 from keelbolt.apcore.approvals import (
     NOBODY,
@@ -29,7 +29,7 @@ from keelbolt.apcore.approvals import (
 from keelbolt.apcore.calls import Call, Calls
 from keelbolt.apcore.catalog import Catalog, Module
 from keelbolt.apcore.delegation import TASK, Delegator
-from keelbolt.apcore.errors_map import ErrorMapper, MappedError, hides, sanitized
+from keelbolt.apcore.errors_map import ErrorMapper, MappedError, hides, sanitized, without_error_texts
 from keelbolt.apcore.inputs import RESERVED, Input
 from keelbolt.apcore.library import (
     ApprovalDeniedError,
@@ -100,10 +100,11 @@ class ApcoreWorker(Worker):
         allow_unapproved: bool = False,
         files_at: Callable[[], str] | None = None,
         public_errors: bool = False,
+        system_roles: Iterable[str] = SYSTEM_ROLES,
     ) -> None:
         self.catalog = catalog
         self.executor = executor
-        self.access = Access(executor)
+        self.access = Access(executor, system_roles=system_roles)
         self.admission = SkillAdmission(catalog, self.access, default_skill=default_skill)
         self._calls = Calls(catalog, self.admission)
         self._timeout = execution_timeout
@@ -124,6 +125,8 @@ class ApcoreWorker(Worker):
     async def handle(self, ctx: TaskContext) -> None:
         try:
             call = self._calls.of(ctx)
+            if not self.access.has_role(ctx.principal, call.module.id):
+                raise SkillNotFoundError(call.module.id)
         except ProtocolError as error:
             await self._refuse(ctx, error)
             return
@@ -188,7 +191,8 @@ class ApcoreWorker(Worker):
     async def _output(self, ctx: TaskContext, module: Module, inputs: Input, context: Context[Any]) -> list[Part]:
         """Call the module; the chunks of one that streams are artifacts already."""
         if not module.streams or self._stream is None:
-            return await self._parts(ctx, await self._call(module.id, inputs, context))
+            found = await self._call(module.id, inputs, context)
+            return await self._parts(ctx, without_error_texts(found) if is_system(module.id) else found)
         name = artifact_of(ctx)
         async with contextlib.aclosing(self._stream(module.id, inputs, context)) as chunks:
             async for chunk in chunks:
