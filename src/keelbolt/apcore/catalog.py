@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from keelbolt.apcore.library import StreamingModule
-from keelbolt.apcore.schemas import Schema
+from keelbolt.apcore.schemas import Schema, is_text
 from keelbolt.apcore.skills import SkillMapper
 from keelbolt.protocol.card import SkillConfig
 
@@ -31,6 +31,7 @@ class Module:
     streams: bool = False
     requires_approval: bool = False
     only_once: bool = False  # destructive and not idempotent: when nobody knows whether it was done, its user is asked
+    gives_text: bool = False  # its output schema is a string
     public_errors: bool | frozenset[str] = False  # codes of its errors whose messages callers may see; True: all
 
     def publishes(self, code: str) -> bool:
@@ -119,6 +120,7 @@ class Catalog:
             isinstance(module, StreamingModule),
             _flag(descriptor, "requires_approval", default=False),
             _flag(descriptor, "destructive", default=False) and not _flag(descriptor, "idempotent", default=False),
+            is_text(told.get("outputSchema", {})),
             _public_errors(descriptor),
         )
 

@@ -4,13 +4,15 @@
     text         JSON of an object: the input; other text: the property that takes plain text, if there is one
     file         the property that takes files; without one, the input is {uri or bytes, name, mimeType}
 
-Whatever does not fit is said before a task exists, with JSON pointers into the input.
+The input of a module whose schema is a string is {"text": …} on its way through apcore, which takes objects alone; the
+module gets the text. Whatever does not fit is said before a task exists, with JSON pointers into the input.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +22,16 @@ from keelbolt.apcore.catalog import Module
 from keelbolt.apcore.errors_map import validation_errors
 from keelbolt.apcore.library import SchemaValidationError
 from keelbolt.apcore.numbers import fitted
-from keelbolt.apcore.schemas import Schema, alternatives, is_file, properties_of, text_property, types_of
+from keelbolt.apcore.schemas import (
+    TEXT,
+    Schema,
+    alternatives,
+    is_file,
+    is_text,
+    properties_of,
+    text_property,
+    types_of,
+)
 from keelbolt.errors import ParseError, RequestTooLargeError, SkillInputError
 from keelbolt.protocol import strict_json
 from keelbolt.protocol.types import Part
@@ -40,6 +51,8 @@ def parts_to_input(parts: Sequence[Part], module: Module) -> Input:
     if not parts:
         raise SkillInputError("Message must contain at least one Part")
     schema = module.input_schema
+    if is_text(schema):
+        return {TEXT: _plain_text(parts)}
     found: Input = {}
     texts: list[str] = []
     for part in parts:
@@ -50,14 +63,28 @@ def parts_to_input(parts: Sequence[Part], module: Module) -> Input:
     if texts:
         _text(found, "\n".join(texts), schema)
     if files := [part for part in parts if part.kind in ("raw", "url")]:
-        _files(found, files, schema)
+        _Files(found, schema, raw=hasattr(module.model, "model_validate_json")).add(files)
     if RESERVED in found:
         raise SkillInputError(f"Invalid input: {RESERVED} can't be sent")
     return _fitted(found, module)
 
 
+def _plain_text(parts: Sequence[Part]) -> str:
+    texts = [part.data if isinstance(part.data, str) else part.text for part in parts]
+    text = "\n".join([text for text in texts if text is not None])
+    if not text or len(texts) > sum(text is not None for text in texts):
+        raise SkillInputError("Invalid input: the input of this skill is text")
+    return text
+
+
 def with_answer(inputs: Input, parts: Sequence[Part], module: Module) -> Input:
-    """Return the input with what an answer adds: its objects, its JSON text, and plain text where none was given."""
+    """Return the input with what an answer adds: its objects, its JSON text, and plain text where none was given.
+
+    Where the input is text, the answer's text replaces it.
+    """
+    if is_text(module.input_schema):
+        said = "\n".join([part.text for part in parts if part.text])
+        return {TEXT: said} if said else inputs
     found: Input = {}
     text: list[str] = []
     for part in parts:
@@ -65,12 +92,12 @@ def with_answer(inputs: Input, parts: Sequence[Part], module: Module) -> Input:
             found |= part.data
         elif part.text is not None:
             text.append(part.text)
-    said = "\n".join(text)
+    joined = "\n".join(text)
     name = text_property(module.input_schema)
-    if (value := _json_object(said)) is not None:
+    if (value := _json_object(joined)) is not None:
         found |= value
-    elif said and name is not None and name not in inputs and name not in found:
-        found[name] = said
+    elif joined and name is not None and name not in inputs and name not in found:
+        found[name] = joined
     found.pop(RESERVED, None)
     return _fitted(inputs | found, module)
 
@@ -99,19 +126,32 @@ def check_input(given: Input, module: Module) -> None:
     model = module.model
     if not hasattr(model, "model_validate"):
         return
+    value = given[TEXT] if is_text(module.input_schema) else given
     try:
-        if hasattr(model, "model_validate_json") and (text := _json(given)) is not None:
+        if hasattr(model, "model_validate_json") and (text := _json(value)) is not None:
             model.model_validate_json(text, strict=True)
         else:  # bytes, or a plain JSON schema, which apcore has wrapped
-            model.model_validate(given, strict=True)
+            model.model_validate(value, strict=True)
     except ValidationError as error:
         raise SkillInputError("Invalid params", list(_errors(error)), kind="SchemaValidationError") from None
     except SchemaValidationError as error:
-        found = validation_errors(error.details or {})
+        found = [_without_value(item) for item in validation_errors(error.details or {})]
         raise SkillInputError("Invalid params", found, kind="SchemaValidationError") from None
 
 
-def _json(given: Input) -> str | None:
+def _without_value(item: Mapping[str, str]) -> dict[str, str]:
+    """An error of a JSON Schema as pydantic has it: the missing field in the path, and no value in the message."""
+    keyword, path = item["keyword"], item["path"]
+    missing = _MISSING.match(item["message"]) if keyword == "required" else None
+    if missing is not None:
+        return {"path": path + _pointer(missing[2]), "message": "Field required", "keyword": "missing"}
+    return {"path": path, "message": f"Input does not satisfy {keyword or 'the schema'}", "keyword": keyword}
+
+
+_MISSING = re.compile(r"^(['\"])(.*)\1 is a required property")
+
+
+def _json(given: Any) -> str | None:
     try:
         return json.dumps(given)
     except (TypeError, ValueError):
@@ -173,23 +213,43 @@ def _meant(value: Input, schema: Schema) -> bool:
 # ------------------------------------------------------------------------------------------------------------- files
 
 
-def _files(found: Input, files: Sequence[Part], schema: Schema) -> None:
-    properties = properties_of(schema)
-    wanted = {name: about for name, about in properties.items() if name not in found and (_one(about) or _list(about))}
-    for part in files:
-        name = (part.metadata or {}).get("property")
-        if not isinstance(name, str) or name not in properties:
-            name = next(iter(wanted), None)
-        if name is None:
-            if len(files) > 1 or not ({"uri", "bytes"} & properties.keys() or not properties):
-                raise SkillInputError("Invalid input: this skill takes no such file")
-            _join(found, _described(part, properties))
-        elif _list(properties[name]):
-            value = _value(part, properties[name]["items"])
-            found.setdefault(name, []).append(value)
-        else:
-            _join(found, {name: _value(part, properties[name])})
-            wanted.pop(name, None)
+class _Files:
+    """Puts files into the properties that take them. ``raw``: the module's model takes bytes; JSON Schemas don't."""
+
+    def __init__(self, found: Input, schema: Schema, *, raw: bool) -> None:
+        self._found = found
+        self._properties = properties_of(schema)
+        self._raw = raw
+
+    def add(self, files: Sequence[Part]) -> None:
+        properties = self._properties
+        free = [name for name, about in properties.items() if name not in self._found and (_one(about) or _list(about))]
+        for part in files:
+            name = (part.metadata or {}).get("property")
+            if not isinstance(name, str) or name not in properties:
+                name = next(iter(free), None)
+            if name is None:
+                if len(files) > 1 or not ({"uri", "bytes"} & properties.keys() or not properties):
+                    raise SkillInputError("Invalid input: this skill takes no such file")
+                _join(self._found, _described(part, properties))
+            elif _list(properties[name]):
+                self._found.setdefault(name, []).append(self._value(part, properties[name]["items"]))
+            else:
+                _join(self._found, {name: self._value(part, properties[name])})
+                free = [each for each in free if each != name]
+
+    def _value(self, part: Part, schema: Mapping[str, Any]) -> Any:
+        """A file as its property wants it: bytes, base64, a URI, or an object that describes it."""
+        for choice in alternatives(schema):
+            if "object" in types_of(choice):
+                return _described(part, properties_of(choice))
+            if part.url is not None and choice.get("format") == "uri":
+                return part.url
+            if part.raw is not None and choice.get("format") == "binary" and self._raw:
+                return part.raw
+            if part.raw is not None and "string" in types_of(choice) and choice.get("format") != "uri":
+                return base64.b64encode(part.raw).decode()
+        raise SkillInputError("Invalid input: send this file by its bytes, not by a URL, or the other way round")
 
 
 def _one(schema: Schema) -> bool:
@@ -199,20 +259,6 @@ def _one(schema: Schema) -> bool:
 def _list(schema: Mapping[str, Any]) -> bool:
     items = schema.get("items")
     return isinstance(items, Mapping) and _one(dict(items))
-
-
-def _value(part: Part, schema: Mapping[str, Any]) -> Any:
-    """A file as its property wants it: bytes, base64, a URI, or an object that tells all of it."""
-    for choice in alternatives(schema):
-        if "object" in types_of(choice):
-            return _described(part, properties_of(choice))
-        if part.url is not None and choice.get("format") == "uri":
-            return part.url
-        if part.raw is not None and choice.get("format") == "binary":
-            return part.raw
-        if part.raw is not None and "string" in types_of(choice) and choice.get("format") != "uri":
-            return base64.b64encode(part.raw).decode()
-    raise SkillInputError("Invalid input: send this file by its bytes, not by a URL, or the other way round")
 
 
 def _described(part: Part, properties: Mapping[str, Any]) -> Input:

@@ -4,6 +4,8 @@
   pydantic makes them anew each time: four fifths of what a call of apcore costs.
 - A module that raises SystemExit fails its task, and does not end the agent.
 - A coroutine that goes on after its turn is over is cancelled, once it had time to heed its cancel token.
+- A module whose input or output schema is a string takes or returns text. apcore's steps take objects alone, so they see
+  {"text": …}.
 - `def execute` runs in a thread of its own, at once. In the loop's pool, which has a few threads, it would wait for
   others, be called after its task was cancelled or timed out, and hold up the end of the process.
 
@@ -22,6 +24,7 @@ from pydantic import BaseModel
 
 from keelbolt.apcore.library import BuiltinModuleLookup, ModuleError, StreamingModule
 from keelbolt.apcore.running import running_var
+from keelbolt.apcore.schemas import TEXT, is_text
 from keelbolt.tasks.threads import in_thread
 
 LOOKS_AT = "_registry"  # apcore has no public name for where its step looks modules up
@@ -52,12 +55,26 @@ class ModelView:
         return known
 
 
+class TextSchema:
+    """The schema of a text, for apcore, which takes objects alone."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def model_json_schema(self) -> dict[str, Any]:
+        return {"type": "object", "properties": {TEXT: self.model.model_json_schema()}, "required": [TEXT]}
+
+    def model_validate(self, data: Any, *, strict: bool | None = None) -> Any:
+        return self.model.model_validate(data.get(TEXT), strict=strict)
+
+
 class ModuleView:
     """A module, kept in its bounds."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
         self._models: dict[str, Any] = {}
+        self._texts = {name for name in ("input_schema", "output_schema") if _is_text(getattr(module, name, None))}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.module, name)
@@ -73,10 +90,13 @@ class ModuleView:
     @property
     def execute(self) -> Callable[[Any, Any], Awaitable[Any]]:
         execute = self.module.execute
-        return _contained(execute) if inspect.iscoroutinefunction(execute) else _threaded(execute)
+        found = _contained(execute) if inspect.iscoroutinefunction(execute) else _threaded(execute)
+        return _with_text(found, self._texts) if self._texts else found
 
     def _model(self, name: str) -> Any:
         model = getattr(self.module, name)
+        if name in self._texts:
+            return TextSchema(model)
         if not _makes_plain_schemas(model):
             return model
         view = self._models.get(name)
@@ -89,7 +109,7 @@ class StreamingView(ModuleView):
     """A module that streams; apcore knows it by this method."""
 
     async def stream(self, inputs: Any, context: Any) -> AsyncIterator[Any]:
-        chunks = self.module.stream(inputs, context)
+        chunks = self.module.stream(inputs[TEXT] if "input_schema" in self._texts else inputs, context)
         try:
             async for chunk in chunks:
                 yield chunk
@@ -140,6 +160,19 @@ def look_through_views(executor: Any) -> Callable[[], None]:
             setattr(step, LOOKS_AT, view.registry)
 
     return undo
+
+
+def _with_text(execute: Callable[[Any, Any], Awaitable[Any]], texts: set[str]) -> Callable[[Any, Any], Awaitable[Any]]:
+    async def with_text(inputs: Any, context: Any) -> Any:
+        output = await execute(inputs[TEXT] if "input_schema" in texts else inputs, context)
+        return {TEXT: output} if "output_schema" in texts else output
+
+    return with_text
+
+
+def _is_text(model: Any) -> bool:
+    schema = getattr(model, "model_json_schema", None)
+    return callable(schema) and is_text(schema())
 
 
 def _contained(execute: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:

@@ -44,6 +44,7 @@ from keelbolt.apcore.once import FailedBefore, call_once
 from keelbolt.apcore.origins import GATE, origin_of
 from keelbolt.apcore.outputs import output_to_parts
 from keelbolt.apcore.running import Running, running_var
+from keelbolt.apcore.schemas import TEXT
 from keelbolt.apcore.views import look_through_views
 from keelbolt.errors import (
     InvalidAgentResponseError,
@@ -192,7 +193,11 @@ class ApcoreWorker(Worker):
         """Call the module; the chunks of one that streams are artifacts already."""
         if not module.streams or self._stream is None:
             found = await self._call(module.id, inputs, context)
-            return await self._parts(ctx, without_error_texts(found) if is_system(module.id) else found)
+            if is_system(module.id):
+                found = without_error_texts(found)
+            elif module.gives_text and isinstance(found, dict) and found.keys() == {TEXT}:
+                found = found[TEXT]
+            return await self._parts(ctx, found)
         name = artifact_of(ctx)
         async with contextlib.aclosing(self._stream(module.id, inputs, context)) as chunks:
             async for chunk in chunks:

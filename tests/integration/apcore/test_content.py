@@ -9,11 +9,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from pydantic import BaseModel
+from apcore import ModuleAnnotations
+from pydantic import BaseModel, RootModel
 
 from keelbolt.grpc.library import aio
 from tests.integration.apcore.calling import error_of, message, output, task_of, told
 from tests.integration.apcore.modules import Anything, Giving, Total, agent_of, executor_of, registry_of
+from tests.integration.apcore.test_approvals import Desk
 from tests.integration.apcore.test_execution import ADAM, EVE, Names
 from tests.integration.grpc.speaking import PB, Talk
 from tests.integration.server.asgi import ask, call
@@ -76,6 +78,70 @@ async def test_whole_numbers_fit_wherever_they_are(schema: Any) -> None:
         given = {"scores": {"a": 3.0}, "pair": [1.0, "x"], "several": [2.0, "y"], "tree": tree}
         found = output(await task_of(server.app, given))
         assert json.dumps(found, sort_keys=True) == json.dumps(given, sort_keys=True).replace(".0", "")
+
+
+class Shout:
+    """Takes and returns text."""
+
+    input_schema: Any = {"type": "string", "maxLength": 9}
+    output_schema: Any = {"type": "string"}
+    description = "Shouts"
+
+    async def execute(self, inputs: str, context: Any) -> str:
+        assert isinstance(inputs, str)
+        return inputs.upper()
+
+
+class Roots(Shout):
+    input_schema = RootModel[str]
+    output_schema = RootModel[str]
+
+
+class Guarded(Shout):
+    annotations = ModuleAnnotations(requires_approval=True)
+
+    def execute(self, inputs: str, context: Any) -> str:  # type: ignore[override]
+        return inputs.upper()
+
+
+@pytest.mark.parametrize("module", [Shout(), Roots(), Guarded()], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("part", ["{text", {"data": "{text"}], ids=["text", "data"])
+async def test_section_4_3_5_text_for_a_schema_that_is_a_string(module: Any, part: Any) -> None:
+    desk = Desk()
+    desk.status = "approved"
+    async with agent_of(executor_of(registry_of(shout=module), approval_handler=desk)) as server:
+        task = await task_of(server.app, part)
+        if isinstance(module, Guarded):
+            assert desk.asked == [{"text": "{text"}]
+            task = await task_of(server.app, "go on", taskId=task["id"])
+        assert task["artifacts"][0]["parts"] == [{"text": "{TEXT"}]
+        [skill] = server.agent_card.skills
+        assert (skill.input_modes, skill.output_modes) == (("application/json", "text/plain"), ("text/plain",))
+        for wrong in ({"data": {"text": "x"}}, "", {"raw": "eA=="}):
+            assert (await error_of(server.app, wrong))["code"] == -32602
+        if not isinstance(module, Roots):
+            error = await error_of(server.app, "much too long")
+            assert error["data"][1]["fieldViolations"] == [
+                {"field": "", "description": "Input does not satisfy maxLength"}
+            ]
+
+
+class File(Giving):
+    input_schema: Any = {
+        "type": "object",
+        "properties": {"file": {"type": "string", "format": "binary"}, "size": {"type": "integer", "maximum": 9}},
+        "required": ["file"],
+    }
+
+
+async def test_a_plain_json_schema_is_admitted_as_a_model_is() -> None:
+    """Files fit it, and errors name the field and not its value."""
+    async with agent_of(executor_of(registry_of(read=File(lambda inputs: inputs)))) as server:
+        found = output(await task_of(server.app, {"raw": "eHl6"}, {"size": 3.0}))
+        assert found == {"file": "eHl6", "size": 3}
+        error = await error_of(server.app, {"size": 123456})
+        assert {each["field"] for each in error["data"][1]["fieldViolations"]} == {"/file", "/size"}
+        assert "123456" not in str(error)
 
 
 async def test_nothing_is_an_empty_object() -> None:
