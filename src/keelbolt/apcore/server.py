@@ -97,7 +97,6 @@ class ApcoreServer(A2AServer):
             allow_unapproved=allow_unapproved,
             public_errors=public_errors,
             system_roles=_roles(system_roles),
-            files_at=lambda: self.settings.url or self.address,
         )
         self.builder = AgentCardBuilder(
             self.catalog,

@@ -86,7 +86,7 @@ class ApcoreWorker(Worker):
     catalog.on_change(lambda: server.replace_card(builder.build))
 
     ``default_skill`` is called by messages that choose none. What needs an approval is refused when the executor has
-    nobody to ask, unless ``allow_unapproved``. ``files_at`` says where clients reach the server, for links to files.
+    nobody to ask, unless ``allow_unapproved``.
 
     While a worker is open, its executor sees the modules through views; `close` leaves the executor as it was.
     """
@@ -99,7 +99,6 @@ class ApcoreWorker(Worker):
         execution_timeout: float = 300.0,
         default_skill: str | None = None,
         allow_unapproved: bool = False,
-        files_at: Callable[[], str] | None = None,
         public_errors: bool = False,
         system_roles: Iterable[str] = SYSTEM_ROLES,
     ) -> None:
@@ -110,7 +109,6 @@ class ApcoreWorker(Worker):
         self._calls = Calls(catalog, self.admission)
         self._timeout = execution_timeout
         self._errors = ErrorMapper(public=public_errors)
-        self._files_at = files_at
         self._gate = None if allow_unapproved else Gate(executor)
         self._undo_views = look_through_views(executor)
         self._call = _with_context(executor.call_async)
@@ -190,8 +188,8 @@ class ApcoreWorker(Worker):
             raise
 
     async def _output(self, ctx: TaskContext, module: Module, inputs: Input, context: Context[Any]) -> list[Part]:
-        """Call the module; the chunks of one that streams are artifacts already."""
-        if not module.streams or self._stream is None:
+        """Call the module. For a client that streams, a module that streams writes its chunks as artifacts."""
+        if not module.streams or self._stream is None or not ctx.is_streamed:
             found = await self._call(module.id, inputs, context)
             if is_system(module.id):
                 found = without_error_texts(found)
@@ -213,7 +211,7 @@ class ApcoreWorker(Worker):
     async def _parts(self, ctx: TaskContext, output: Any) -> list[Part]:
         async def keep(content: bytes, media_type: str, filename: str) -> str:
             file = await ctx.keep_file(content, media_type=media_type, filename=filename)
-            return (self._files_at().rstrip("/") if self._files_at is not None else "") + file.path
+            return file.path
 
         return await output_to_parts(output, keep)
 

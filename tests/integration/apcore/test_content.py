@@ -12,13 +12,17 @@ import pytest
 from apcore import ModuleAnnotations
 from pydantic import BaseModel, RootModel
 
+from keelbolt.apcore import ApcoreServer
+from keelbolt.client import A2AClient
 from keelbolt.grpc.library import aio
+from keelbolt.protocol.types import Part, Task
 from tests.integration.apcore.calling import error_of, message, output, task_of, told
 from tests.integration.apcore.modules import Anything, Giving, Total, agent_of, executor_of, registry_of
 from tests.integration.apcore.test_approvals import Desk
 from tests.integration.apcore.test_execution import ADAM, EVE, Names
 from tests.integration.grpc.speaking import PB, Talk
 from tests.integration.server.asgi import ask, call
+from tests.integration.server.serving import served
 from tests.unit.apcore.test_numbers import Tree
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
@@ -212,10 +216,28 @@ async def test_a_large_file_is_kept_for_its_owner(engine: str, tmp_path: Any) ->
 
 async def test_a_very_large_output_is_kept_as_a_file() -> None:
     async with agent_of(executor_of(registry_of(much=Giving({"words": "x" * 9_000_000})))) as server:
-        [part] = (await task_of(server.app, {}))["artifacts"][0]["parts"]
+        [part, preview] = (await task_of(server.app, {}))["artifacts"][0]["parts"]
         assert (part["mediaType"], part["filename"]) == ("application/json", "output.json")
-        reply = await ask(server.app, "GET", part["url"])
+        reply = await ask(server.app, "GET", urlsplit(part["url"]).path)
         assert len(reply.json["words"]) == 9_000_000
+        assert preview["metadata"] == {"preview": {"filename": "output.json", "bytes": 9_000_012}}
+        assert '\n{"words":"xxx' in preview["text"]
+        assert len(preview["text"]) < 2200
+
+
+async def test_our_client_gets_all_of_a_very_large_output() -> None:
+    server = ApcoreServer(registry_of(much=Giving({"words": "ä" * 2_000_000}), log=Giving({"log": b"line\n" * 400_000})))
+    async with served(server) as url, A2AClient(url) as client:
+        task = await client.send_message([Part(data={})], skill="much")
+        assert isinstance(task, Task)
+        [link, preview] = task.artifacts[0].parts
+        assert json.loads(await client.download(link)) == {"words": "ä" * 2_000_000}
+        assert "ääää" in (preview.text or "")
+        task = await client.send_message([Part(data={})], skill="log")
+        assert isinstance(task, Task)
+        [_, link, preview] = task.artifacts[0].parts
+        assert await client.download(link) == b"line\n" * 400_000
+        assert "line\nline" in (preview.text or "")
 
 
 class Image(BaseModel):

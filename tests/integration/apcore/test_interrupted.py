@@ -113,9 +113,11 @@ async def test_a_stream_begins_anew_without_what_the_old_process_said(tmp_path: 
             await asyncio.sleep(60)
 
     async with agent_of(executor_of(registry_of(count=Stuck())), storage=storage, task_settings=QUICK) as server:
-        params = {"message": message({"to": 3}, messageId="m"), "configuration": {"returnImmediately": True}}
-        await call(server.app, "SendMessage", params, headers=[("idempotency-key", "m")])
+        params = {"message": message({"to": 3}, messageId="m")}
+        headers = [("idempotency-key", "m")]
+        sending = asyncio.create_task(call(server.app, "SendStreamingMessage", params, headers=headers))
         await said_some.wait()
+    await sending
     async with agent_of(executor_of(registry_of(count=Count())), storage=storage) as server:
         task = await task_of(server.app, {"to": 3}, messageId="m")
         assert [part["data"]["number"] for part in task["artifacts"][0]["parts"]] == [1, 2, 3]
