@@ -2,7 +2,8 @@
 
 - The JSON schemas of a module's pydantic models are made once. apcore asks for them three times in each call, and
   pydantic makes them anew each time: four fifths of what a call of apcore costs.
-- A module that raises SystemExit fails its task, and does not end the agent.
+- A module that raises SystemExit, KeyboardInterrupt or GeneratorExit fails its task. The first two would end the agent;
+  after the third the task would never end.
 - A coroutine that goes on after its turn is over is cancelled, once it had time to heed its cancel token.
 - A module whose input or output schema is a string takes or returns text. apcore's steps take objects alone, so they see
   {"text": …}.
@@ -27,6 +28,7 @@ from keelbolt.apcore.running import running_var
 from keelbolt.apcore.schemas import TEXT, is_text
 from keelbolt.tasks.threads import in_thread
 
+ENDING = (SystemExit, KeyboardInterrupt, GeneratorExit)
 LOOKS_AT = "_registry"  # apcore has no public name for where its step looks modules up
 
 
@@ -110,11 +112,16 @@ class StreamingView(ModuleView):
 
     async def stream(self, inputs: Any, context: Any) -> AsyncIterator[Any]:
         chunks = self.module.stream(inputs[TEXT] if "input_schema" in self._texts else inputs, context)
+        iterator = aiter(chunks)
         try:
-            async for chunk in chunks:
-                yield chunk
-        except (SystemExit, KeyboardInterrupt) as error:
-            raise _ended(error) from error
+            while True:
+                try:
+                    chunk = await anext(iterator)
+                except StopAsyncIteration:
+                    return
+                except ENDING as error:
+                    raise _ended(error) from error
+                yield chunk  # a GeneratorExit that is raised here is not the module's: the stream was left
         finally:
             if hasattr(chunks, "aclose"):  # a stream that is left ends now, and not when it is collected
                 await chunks.aclose()
@@ -181,7 +188,7 @@ def _contained(execute: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, 
             running.note()
         try:
             return await execute(inputs, context)
-        except (SystemExit, KeyboardInterrupt) as error:  # asyncio would end the loop by them
+        except ENDING as error:
             raise _ended(error) from error
 
     return contained
@@ -191,7 +198,7 @@ def _threaded(execute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Awaita
     async def threaded(inputs: Any, context: Any) -> Any:
         try:
             return await in_thread(execute, inputs, context)
-        except (SystemExit, KeyboardInterrupt) as error:
+        except ENDING as error:
             raise _ended(error) from error
 
     return threaded
