@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Sequence
@@ -9,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from starlette.types import Receive, Scope, Send
 
 from keelbolt.apcore.access import SYSTEM_ROLES
 from keelbolt.apcore.card import AgentCardBuilder
@@ -134,9 +137,12 @@ class ApcoreServer(A2AServer):
             ),
             grpc_port=grpc_port,
         )
+        self._entered = False
+        self._starting = asyncio.Lock()
         self._watch = ExtensionsWatch(Path(watch), resolved.registry) if watch is not None else None
 
     async def __aenter__(self) -> Self:
+        self._entered = True
         await super().__aenter__()
         self.routes.health.facts = self._facts
         if self.routes.metrics is not None:
@@ -156,6 +162,25 @@ class ApcoreServer(A2AServer):
             await super().__aexit__(kind, error, at)
         finally:
             self.modules.close()
+
+    async def serve_mounted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve as `app` does, and start the agent on the first request unless a lifespan has started it.
+
+        An application that mounts this one may pass on no lifespan. The agent then runs until the process ends.
+        """
+        if scope["type"] == "http" and not self._entered:
+            async with self._starting:
+                if not self._entered:
+                    await self._start_late()
+        await self.app(scope, receive, send)
+
+    async def _start_late(self) -> None:
+        logger.info("no lifespan has started the agent: it starts with this request, and runs until the process ends")
+        try:
+            await self.__aenter__()
+        except BaseException:
+            self._entered = False  # the next request tries again
+            raise
 
     def _card_changed(self) -> None:
         logger.info("modules have changed: there are %d skills now", len(self.catalog))

@@ -129,8 +129,10 @@ async def async_serve(
 
     app = await async_serve(registry)
 
-    The agent starts and stops with the application's lifespan. Where it is mounted, the outer application must pass
-    its own on: ``Starlette(lifespan=app.state.server.lifespan, routes=[Mount("/agent", app)])``.
+    The agent starts and stops with the application's lifespan. Where it is mounted and the outer application passes on
+    none, it starts with the first request and runs until the process ends; tasks that run then are taken up by the next
+    process, as after a crash. To stop it in order, pass the lifespan on:
+    ``Starlette(lifespan=app.state.server.lifespan, routes=[Mount("/agent", app)])``.
     """
     server = ApcoreServer(
         registry_or_executor,
@@ -155,6 +157,6 @@ async def async_serve(
         public_errors=public_errors,
         system_roles=system_roles,
     )
-    app = Starlette(lifespan=server.lifespan, routes=[Mount("/", app=server.app)])
+    app = Starlette(lifespan=server.lifespan, routes=[Mount("/", app=server.serve_mounted)])
     app.state.server = server
     return app
