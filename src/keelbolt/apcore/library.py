@@ -19,6 +19,7 @@ try:
         ModuleTimeoutError,
         SchemaValidationError,
     )
+    from apcore.pipeline import BaseStep
     from apcore.registry import load_metadata, resolve_entry_point, scan_extensions, validate_module
     from apcore.streaming import StreamingModule
     from apcore.trace_context import TraceContext, TraceParent
@@ -32,6 +33,7 @@ __all__ = [
     "ApprovalRequest",
     "ApprovalResult",
     "ApprovalTimeoutError",
+    "BaseStep",
     "BuiltinApprovalGate",
     "BuiltinModuleLookup",
     "CancelToken",

@@ -8,6 +8,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from keelbolt.apcore.access import SYSTEM_ROLES
 from keelbolt.apcore.server import ApcoreServer
 from keelbolt.apcore.task_store import TaskStore
 from keelbolt.auth import Authenticator
@@ -40,6 +41,8 @@ def serve(
     default_skill: str | None = None,
     approval_handler: object | None = None,
     allow_unapproved: bool = False,
+    public_errors: bool = False,
+    system_roles: Sequence[str] = SYSTEM_ROLES,
     allow_anonymous: bool | None = None,
 ) -> None:
     """Serve modules as an A2A agent, until SIGTERM or SIGINT.
@@ -62,6 +65,10 @@ def serve(
     - ``approval_handler``: who approves calls of modules that require it, in the place of whom the executor has;
       `CallerApproves` asks the caller. Without anybody such calls are refused.
     - ``allow_unapproved``: run modules that require approval though no approval handler is there.
+    - ``public_errors``: callers see the messages of errors that a module declares public, with
+      ``metadata = {"public_errors": True}`` or a list of codes. Without it they see "Internal error".
+    - ``system_roles``: an authenticated caller with one of these roles may call apcore's ``system.*`` modules; for all
+      other callers they do not exist.
     - ``allow_anonymous``: listen where other machines reach the agent though it has no ``auth``.
     """
     if log_level is not None:
@@ -88,6 +95,8 @@ def serve(
         default_skill=default_skill,
         approval_handler=approval_handler,
         allow_unapproved=allow_unapproved,
+        public_errors=public_errors,
+        system_roles=system_roles,
         allow_anonymous=allow_anonymous,
     ).run(host=host, port=port)
 
@@ -113,13 +122,17 @@ async def async_serve(
     default_skill: str | None = None,
     approval_handler: object | None = None,
     allow_unapproved: bool = False,
+    public_errors: bool = False,
+    system_roles: Sequence[str] = SYSTEM_ROLES,
 ) -> Starlette:
     """The same agent as an ASGI application, for any ASGI server, or to be mounted in another application.
 
     app = await async_serve(registry)
 
-    The agent starts and stops with the application's lifespan. Where it is mounted, the outer application must pass
-    its own on: ``Starlette(lifespan=app.state.server.lifespan, routes=[Mount("/agent", app)])``.
+    The agent starts and stops with the application's lifespan. Where it is mounted and the outer application passes on
+    none, it starts with the first request and runs until the process ends; tasks that run then are taken up by the next
+    process, as after a crash. To stop it in order, pass the lifespan on:
+    ``Starlette(lifespan=app.state.server.lifespan, routes=[Mount("/agent", app)])``.
     """
     server = ApcoreServer(
         registry_or_executor,
@@ -141,7 +154,9 @@ async def async_serve(
         default_skill=default_skill,
         approval_handler=approval_handler,
         allow_unapproved=allow_unapproved,
+        public_errors=public_errors,
+        system_roles=system_roles,
     )
-    app = Starlette(lifespan=server.lifespan, routes=[Mount("/", app=server.app)])
+    app = Starlette(lifespan=server.lifespan, routes=[Mount("/", app=server.serve_mounted)])
     app.state.server = server
     return app
