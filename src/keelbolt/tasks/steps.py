@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -55,7 +54,7 @@ class Steps:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._names: Counter[str] = Counter()
+        self._names: dict[str, int] = {}
         recorded = run.journal.task.view.steps.items()
         self._ahead = {key for key, step in recorded if step.state == "done" or key.startswith("~")}
 
@@ -68,8 +67,7 @@ class Steps:
 
     def _key(self, name: str) -> str:
         """A name that is used again in one turn is another step: its number tells them apart."""
-        self._names[name] += 1
-        count = self._names[name]
+        count = self._names[name] = self._names.get(name, 0) + 1
         key = name if count == 1 else f"{name}#{count}"
         if key in self._ahead:
             self._ahead.remove(key)
