@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic_core import from_json, to_json
 
 from keelbolt.errors import (
@@ -57,16 +58,14 @@ RESUME_EXTENSION = extensions.RESUME
 MAX_METADATA_BYTES = 256 * 1024  # of a request: they are written anew whenever the task's status changes
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True, gc=False):
     """A task or a message, as its JSON in 1.0."""
 
     json: bytes
     message: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True, gc=False):
     """An event of a stream: a task (JSON in 1.0), a stored status or artifact, or nothing yet."""
 
     kind: str  # task, status, artifact, opened

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
@@ -36,6 +35,7 @@ from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.sends import Send, named
 from keelbolt.tasks.steps import RELAYED
 from keelbolt.tasks.store import StoredTask
+from keelbolt.timers import within
 
 ANSWER_SECONDS = 2.8  # the official SDK clients give up after 5 s
 HEARD_SECONDS = 0.5  # until a process that runs the task has noted a cancel and written the end
@@ -76,9 +76,8 @@ class TaskManager(Intake):
         """The task when its turn is over (terminal or paused), or as it is after so many seconds."""
         if seconds is None:
             return await self._settled(sent)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                return await self._settled(sent)
+        with contextlib.suppress(TimeoutError), within(seconds):
+            return await self._settled(sent)
         return await self.store.load(sent.task.partition, sent.task.record.task_id)
 
     async def _settled(self, sent: Sent) -> StoredTask:

@@ -63,7 +63,7 @@ class Run:
         self.shielded = False
         self._outcome: StoredTask | None = None
         self.steps: Steps  # of the turn that runs
-        self.ear = Ear(self)
+        self._ear: Ear | None = None
         self._begun = False
         self._rerun = journal.task.view.run > 1  # the turn is run again, and the worker is not called yet
         self.ending = 0  # more than 0: an end of the turn is being written
@@ -73,6 +73,17 @@ class Run:
     @property
     def key(self) -> tuple[str, str]:
         return self.partition, self.journal.claim.key
+
+    @property
+    def ear(self) -> Ear:
+        """The inbox of this run; most runs are over before anything needs it."""
+        if self._ear is None:
+            self._ear = Ear(self)
+        return self._ear
+
+    def _wake_listeners(self) -> None:
+        if self._ear is not None:
+            self._ear.wake()
 
     def check_cancel(self) -> None:
         """Raise CancelledError in a worker whose task was canceled, outside of shielded blocks."""
@@ -251,8 +262,11 @@ class Run:
         self, command: End, *, before: Sequence[Note] = (), direct: bool = False, asked: str | None = None
     ) -> None:
         """End the turn; if a message waits, it gets a turn of its own instead of the end."""
-        with self._uninterrupted():
+        self.ending += 1
+        try:
             await self._end(command, before, asked, direct=direct)
+        finally:
+            self._ended_ending()
 
     async def _end(self, command: End, before: Sequence[Note], asked: str | None, *, direct: bool) -> None:
         def edit(record: TaskRecord) -> None:
@@ -278,7 +292,7 @@ class Run:
                 await self.ear.drain()
                 continue
             self.ended, self._outcome = True, self.journal.task
-            self.ear.wake()
+            self._wake_listeners()
             self.runner.told(self.journal.task)
             return
 
@@ -332,7 +346,7 @@ class Run:
         with self._uninterrupted():
             await self.journal.move(report, before=notes, edit=edit)
             self._next, self.ended = turn, True
-        self.ear.wake()
+        self._wake_listeners()
 
     @contextlib.contextmanager
     def _uninterrupted(self) -> Iterator[None]:
@@ -341,10 +355,13 @@ class Run:
         try:
             yield
         finally:
-            self.ending -= 1
-            if self._stop_after is not None and self.ending == 0:
-                why, self._stop_after = self._stop_after, None
-                self.stop(why)
+            self._ended_ending()
+
+    def _ended_ending(self) -> None:
+        self.ending -= 1
+        if self._stop_after is not None and self.ending == 0:
+            why, self._stop_after = self._stop_after, None
+            self.stop(why)
 
     async def _let_go(self, *, ready_in: float = 0.0) -> None:
         """Give the task back, for another process; if the store does not answer, the lease ends by itself."""
@@ -367,7 +384,8 @@ class Run:
     def _close(self) -> None:
         self._calm()
         self.ended = True
-        self.ear.close()
+        if self._ear is not None:
+            self._ear.close()
         self.runner.finished(self)
         self._settle()
 

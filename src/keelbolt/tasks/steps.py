@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -58,7 +57,7 @@ class Steps:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._names: Counter[str] = Counter()
+        self._names: dict[str, int] = {}
         # The steps of a worker that cleaned up before are not ahead of the cancel: they follow it.
         self._ahead = {
             key
@@ -74,8 +73,7 @@ class Steps:
 
     def key(self, name: str) -> str:
         """A name that is used again in one turn is another step: its number tells them apart."""
-        self._names[name] += 1
-        count = self._names[name]
+        count = self._names[name] = self._names.get(name, 0) + 1
         key = name if count == 1 else f"{name}#{count}"
         if key in self._ahead:
             self._ahead.remove(key)

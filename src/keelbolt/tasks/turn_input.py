@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
@@ -64,7 +65,10 @@ class TurnInput:
         self._rewind = dict(rewind or {})
         self._touched: set[str] = set()
         self._steps = run.steps = Steps(run)
-        self._conversation = Conversation(run.store.kernel, run.partition, self.context_id, run.fence)
+
+    @cached_property
+    def _conversation(self) -> Conversation:
+        return Conversation(self._run.store.kernel, self._run.partition, self.context_id, self._run.fence)
 
     # ------------------------------------------------------------------------------------------------ the message
 
