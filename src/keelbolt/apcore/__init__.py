@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from keelbolt.apcore.catalog import Catalog
     from keelbolt.apcore.delegation import agent
     from keelbolt.apcore.discovery import load_extensions
+    from keelbolt.apcore.elicitation import ElicitResult, elicit, report_progress
     from keelbolt.apcore.errors_map import ErrorMapper
     from keelbolt.apcore.memory_task_store import InMemoryTaskStore
     from keelbolt.apcore.schemas import SchemaConverter
@@ -36,6 +37,7 @@ __all__ = [
     "ApcoreWorker",
     "CallerApproves",
     "Catalog",
+    "ElicitResult",
     "ErrorMapper",
     "InMemoryTaskStore",
     "SchemaConverter",
@@ -44,7 +46,9 @@ __all__ = [
     "TaskStoreStorage",
     "agent",
     "async_serve",
+    "elicit",
     "load_extensions",
+    "report_progress",
     "serve",
 ]
 
@@ -54,6 +58,7 @@ _NAMES = {
     "keelbolt.apcore.catalog": ("Catalog",),
     "keelbolt.apcore.delegation": ("agent",),
     "keelbolt.apcore.discovery": ("load_extensions",),
+    "keelbolt.apcore.elicitation": ("ElicitResult", "elicit", "report_progress"),
     "keelbolt.apcore.errors_map": ("ErrorMapper",),
     "keelbolt.apcore.memory_task_store": ("InMemoryTaskStore",),
     "keelbolt.apcore.schemas": ("SchemaConverter",),

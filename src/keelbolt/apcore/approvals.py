@@ -25,8 +25,8 @@ ID_CHARACTERS = 32  # of an approval that we ask for ourselves
 HOW = "answer 'approved' or 'denied'"
 NOBODY = "this skill needs an approval, and this agent has nobody who could give it"
 
-_APPROVING = frozenset({"approved", "approve", "yes", "y", "ok", "allow", "allowed", "confirm", "confirmed"})
-_DENYING = frozenset({"denied", "deny", "no", "n", "rejected", "reject", "refused", "refuse", "disallow"})
+APPROVING = frozenset({"approved", "approve", "yes", "y", "ok", "allow", "allowed", "confirm", "confirmed"})
+DENYING = frozenset({"denied", "deny", "no", "n", "rejected", "reject", "refused", "refuse", "disallow"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +198,9 @@ def read_answer(message: Message) -> bool | None:
         if isinstance(part.data, Mapping) and isinstance(part.data.get("approved"), bool):
             return bool(part.data["approved"])
     word = message.text.strip().strip(".!").lower()
-    if word in _APPROVING:
+    if word in APPROVING:
         return True
-    return False if word in _DENYING else None
+    return False if word in DENYING else None
 
 
 class CallerApproves:

@@ -28,6 +28,7 @@ from keelbolt.apcore.approvals import (
 from keelbolt.apcore.calls import Call, Calls
 from keelbolt.apcore.catalog import Catalog, Module
 from keelbolt.apcore.delegation import TASK, Delegator
+from keelbolt.apcore.elicitation import conversing
 from keelbolt.apcore.errors_map import ErrorMapper, MappedError, hides, sanitized
 from keelbolt.apcore.inputs import RESERVED, Input
 from keelbolt.apcore.library import (
@@ -211,6 +212,7 @@ class ApcoreWorker(Worker):
             data={"a2a": {"taskId": ctx.task_id, "contextId": ctx.context_id, "turn": ctx.turn, "text": ctx.user_text}},
         )
         context.data[TASK] = Delegator(ctx, context)
+        context.data.update(conversing(ctx))
         context.data[SERVED] = self._gate is not None
         return context
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from hashlib import sha256
 from typing import Any, ParamSpec, TypeVar, TypeVarTuple, overload
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from keelbolt.errors import InvalidValue
-from keelbolt.protocol.types import Part, TaskState
+from keelbolt.protocol.types import Message, Part, TaskState
 from keelbolt.tasks.json import bounded, json_bytes
 from keelbolt.tasks.lifecycle import End
 from keelbolt.tasks.notes import Note, OtherNote
@@ -20,6 +21,7 @@ from keelbolt.tasks.steps import Done, Policy, Probe
 from keelbolt.tasks.turn_output import TurnOutput
 
 _UNCHANGED: Any = object()
+QUESTION_CHARACTERS = 16  # of the digest that identifies a question within its turn
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -87,6 +89,19 @@ class TaskContext(TurnOutput):
         wanted = {"schemes": list(schemes or ()), "credentialsHint": credentials_hint, "authUrl": auth_url}
         data = {name: value for name, value in wanted.items() if value}
         await self._end(TaskState.auth_required, details, data=data or None, keep=state)
+
+    async def ask(self, question: str, *, data: Any = None) -> Message:
+        """Ask the user in the middle of a turn, and return the message that answers.
+
+        The task waits as ``input_required`` without holding a process, for any time. With the answer `handle` begins
+        anew and comes back to here: recorded steps are not repeated, other code is. A question that has changed by
+        then is asked again, since the answer was given to another one.
+        """
+        self._check()
+        said = self._say(question, data)
+        name = sha256(json_bytes([plain(question), data], "the question")).hexdigest()[:QUESTION_CHARACTERS]
+        answer = await self._steps.ask(name, said)
+        return next(message for message in reversed(self.history) if message.message_id == answer)
 
     async def _end(
         self,

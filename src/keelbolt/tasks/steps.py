@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 
 Policy = Literal["retry", "verify", "ask"]
 ANSWERS = ("retry", "done", "failed")
+QUESTION = "~ask "
+"""Prefix of the steps whose result is the user's next message; see `Steps.ask`."""
+
+_enclosing: ContextVar[tuple[str, ...]] = ContextVar("keelbolt_enclosing_steps", default=())
+"""Keys of the steps that the current code runs in, outermost first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +120,33 @@ class Steps:
                 case _:  # failed, or to be retried: it is done now
                     pass
         await self._begin(key, barrier=policy != "retry")
+        inside = _enclosing.set((*_enclosing.get(), key))
         try:
             with step_span(self._run.runner.tracing, key):
                 result = await _called(call)
         except Exception as error:
             await self._note(key, "failed", error=type(error).__name__)
             raise
+        finally:
+            _enclosing.reset(inside)
         return await self._done(key, result)
+
+    async def ask(self, name: str, question: bytes) -> str:
+        """End the run with a question; return the id of the message that answers it once the turn runs again.
+
+        The steps that the question is asked in are run again then: their functions ask the same question, and continue
+        with its answer. Steps that run beside it stay begun, and are in doubt.
+        """
+        key = self._key(f"{QUESTION}{plain(name)}")
+        known = self._run.journal.task.view.steps.get(key)
+        self._passed()
+        if known is not None and known.state == "done":
+            return str((await self._result(key, known))["messageId"])
+        self._run.check_cancel()
+        notes = [OtherNote("step", {"step": each, "state": "retry"}) for each in _enclosing.get()]
+        notes.append(OtherNote("step", {"step": key, "state": "asked"}))
+        await self._run.end(End(TaskState.input_required, question), before=notes, asked=key)
+        raise Unwind
 
     async def _result(self, key: str, known: StepView) -> Any:
         if known.result is None and known.stored:
