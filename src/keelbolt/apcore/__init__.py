@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from keelbolt.apcore.elicitation import ElicitResult, elicit, report_progress
     from keelbolt.apcore.errors_map import ErrorMapper
     from keelbolt.apcore.memory_task_store import InMemoryTaskStore
+    from keelbolt.apcore.openapi import openapi_backend
     from keelbolt.apcore.schemas import SchemaConverter
     from keelbolt.apcore.server import ApcoreServer
     from keelbolt.apcore.serving import async_serve, serve
@@ -48,6 +49,7 @@ __all__ = [
     "async_serve",
     "elicit",
     "load_extensions",
+    "openapi_backend",
     "report_progress",
     "serve",
 ]
@@ -61,6 +63,7 @@ _NAMES = {
     "keelbolt.apcore.elicitation": ("ElicitResult", "elicit", "report_progress"),
     "keelbolt.apcore.errors_map": ("ErrorMapper",),
     "keelbolt.apcore.memory_task_store": ("InMemoryTaskStore",),
+    "keelbolt.apcore.openapi": ("openapi_backend",),
     "keelbolt.apcore.schemas": ("SchemaConverter",),
     "keelbolt.apcore.serving": ("async_serve", "serve"),
     "keelbolt.apcore.server": ("ApcoreServer",),

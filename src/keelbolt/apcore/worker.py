@@ -7,7 +7,7 @@ import contextlib
 import inspect
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -107,9 +107,15 @@ class ApcoreWorker(Worker):
         self._errors = ErrorMapper()
         self._files_at = files_at
         self._gate = None if allow_unapproved else Gate(executor)
-        self._undo_views = look_through_views(executor)
+        self._view, self._undo_views = look_through_views(executor)
         self._call = _with_context(executor.call_async)
         self._stream = _with_context(stream) if callable(stream := getattr(executor, "stream", None)) else None
+
+    @contextlib.contextmanager
+    def keeping(self, module_id: str) -> Iterator[None]:
+        """Serve the module as it is now while the registry replaces it: no call and no card misses it."""
+        with self.catalog.keeping(module_id), self._view.keeping(module_id) if self._view else contextlib.nullcontext():
+            yield
 
     def close(self) -> None:
         """Leave the executor as it was; once."""
