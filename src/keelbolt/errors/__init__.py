@@ -63,7 +63,8 @@
     │   ├── TurnEnded                the worker has ended its turn already
     │   ├── LeaseLost                another process has the task; nothing that this one writes is taken
     │   └── StepError
-    │       └── StepFailed           the step was answered as failed
+    │       ├── StepFailed           the step was answered as failed
+    │       └── RelayFailed          the other agent failed, rejected or canceled its task
     ├── TurnError                    in a turn; each has a code (E_…), a status, and says whether it is fatal
     │   ├── TurnAborted              the turn was aborted
     │   ├── InvalidTurnRunnerConfig  a turn runner was given a wrong configuration; ``problems`` lists all

@@ -6,19 +6,23 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from hashlib import sha256
-from typing import Any, ParamSpec, TypeVar, TypeVarTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, TypeVarTuple, overload
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from keelbolt.errors import InvalidValue
-from keelbolt.protocol.types import Message, Part, TaskState
+from keelbolt.protocol.types import Message, Metadata, Part, Task, TaskState
 from keelbolt.tasks.json import bounded, json_bytes
 from keelbolt.tasks.lifecycle import End
 from keelbolt.tasks.notes import Note, OtherNote
 from keelbolt.tasks.parts import data_part, encoded_part, plain, text_part
 from keelbolt.tasks.steps import Done, Policy, Probe
 from keelbolt.tasks.turn_output import TurnOutput
+
+if TYPE_CHECKING:
+    from keelbolt.client.client import A2AClient
+    from keelbolt.client.messages import Said
 
 _UNCHANGED: Any = object()
 QUESTION_CHARACTERS = 16  # of the digest that identifies a question within its turn
@@ -100,8 +104,14 @@ class TaskContext(TurnOutput):
         self._check()
         said = self._say(question, data)
         name = sha256(json_bytes([plain(question), data], "the question")).hexdigest()[:QUESTION_CHARACTERS]
-        answer = await self._steps.ask(name, said)
-        return next(message for message in reversed(self.history) if message.message_id == answer)
+        key = self._steps.key(f"~ask {name}")
+        answer = await self._steps.ask(
+            key,
+            End(TaskState.input_required, said),
+            before=[OtherNote("step", {"step": key, "state": "started"})],  # what comes before it is not reported twice
+        )
+        self._steps.passed()
+        return answer
 
     async def _end(
         self,
@@ -208,6 +218,40 @@ class TaskContext(TurnOutput):
         return await self._steps.step(
             name, function, args, kwargs, idempotent=idempotent, in_doubt=in_doubt, probe=probe
         )
+
+    async def relay(
+        self,
+        client: A2AClient,
+        message: Said,
+        *,
+        name: str = "relay",
+        stream: bool = True,
+        seconds: float | None = None,
+        in_doubt: Literal["retry", "ask"] | None = None,
+        context_id: str | None = None,
+        metadata: Metadata | None = None,
+        skill: str | None = None,
+        accepted_output_modes: Sequence[str] = (),
+    ) -> Task | Message:
+        """Send a message to another agent, follow its task, and return its answer: a durable step.
+
+        With ``stream``, its artifacts and reports become ours while it works; an answer without artifacts becomes the
+        artifact ``answer``. Its questions are put to our own user, whose answers go back to it; meanwhile no process is
+        held. A cancel of our task cancels the other agent's task. A run that follows a lost one continues with the same
+        task, after the last event that was passed on.
+
+        Raises RelayFailed when the other agent fails, rejects or cancels its task, and TimeoutError when it works
+        longer than ``seconds`` (its task is canceled then). The time in which the user is asked does not count.
+
+        ``in_doubt`` is what happens when the process died before it was known whether the message arrived: ``retry``
+        (the default for an agent that knows repeated messages, as Keelbolt agents do) or ``ask`` (the default
+        otherwise). A turn that relays several messages gives each a ``name``.
+        """
+        from keelbolt.tasks.relay import Relay, RelayOptions  # noqa: PLC0415 - loads the client
+
+        self._check()
+        options = RelayOptions(name, stream, seconds, in_doubt, context_id, metadata, skill, accepted_output_modes)
+        return await Relay(self, client, message, options).run()
 
     async def run_sync(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a blocking function in a thread, and return its result.

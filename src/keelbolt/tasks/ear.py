@@ -120,6 +120,13 @@ class Ear:
         if self._news is not None:
             self._news.set()
 
+    async def cancelled(self) -> None:
+        """Return when the client cancels the task, or the turn is over."""
+        self._news = self._news or asyncio.Event()
+        while not (self._run.cancel_requested or self._run.ended):
+            self._news.clear()
+            await self._news.wait()
+
     async def steering(self) -> AsyncIterator[Steering]:
         """What comes, until the turn ends."""
         self._news = self._news or asyncio.Event()

@@ -45,10 +45,10 @@ def noted(entry: Entry) -> OtherNote:
     return OtherNote("steer", {**from_json(entry.data), "inbox": entry.seq, "kind": entry.kind})
 
 
-def cancelled(seq: int, source: str, reason: str) -> OtherNote:
-    """How it is noted that a task was cancelled that nobody ran. ``seq`` is the last entry of its inbox."""
-    body = {"inbox": seq, "kind": "cancel", "source": source, "reason": reason}
-    return OtherNote("steer", {name: value for name, value in body.items() if value != ""})
+def cancelled(seq: int, **given: Any) -> OtherNote:
+    """How it is noted that a task was cancelled that no process ran. ``seq`` is the last entry of its inbox."""
+    body = {name: value for name, value in given.items() if value}
+    return OtherNote("steer", {"inbox": seq, "kind": "cancel", **body})
 
 
 def steering(note: OtherNote) -> Steering:

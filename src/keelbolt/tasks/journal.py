@@ -60,8 +60,14 @@ class Journal:
 
     async def note(self, note: Note, size: int) -> None:
         """Write this soon, in order; waits only while too much is buffered already."""
+        await self.notes((note,), size)
+
+    async def notes(self, notes: Sequence[Note], size: int, *, instead_of: Note | None = None) -> None:
+        """Write these soon, in one commit. ``instead_of``: a note that is not needed unless it was written already."""
         self._check()
-        self._buffer.append(note)
+        if instead_of is not None and self._buffer and self._buffer[-1] is instead_of:
+            self._buffer.pop()
+        self._buffer += notes
         self._buffered += size
         if self._flight is None:
             self._flight = asyncio.create_task(self._fly(), name=f"journal of {self.task.record.task_id}")

@@ -83,7 +83,12 @@ class Cancel:
     message: bytes | None = None
 
 
-Command = Start | Report | End | Answer | Cancel
+@dataclass(frozen=True, slots=True)
+class PassOnCancel:
+    """The client cancels a task that waits with a question of another agent: its worker cancels that one first."""
+
+
+Command = Start | Report | End | Answer | Cancel | PassOnCancel
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,9 @@ def apply(task_id: str, state: TaskState, command: Command, *, now: str) -> Deci
             return Decision(
                 TaskState.submitted, (MessageNote(command.message), StatusNote.of(TaskState.submitted, now))
             )
+        case PassOnCancel():
+            check_transition(task_id, state, TaskState.submitted)
+            return Decision(TaskState.submitted, (StatusNote.of(TaskState.submitted, now),))
         case Cancel():
             if state in TERMINAL:
                 raise TaskNotCancelableError(task_id, state)

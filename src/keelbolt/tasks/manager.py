@@ -19,22 +19,22 @@ from keelbolt.errors import (
 )
 from keelbolt.protocol.requests import TaskPage
 from keelbolt.protocol.types import Message, TaskState, timestamp
-from keelbolt.storage import Entry, FieldIn, Head, Remove
+from keelbolt.storage import Enqueue, Entry, FieldIn, Head, Remove
 from keelbolt.tasks.dead import drop, owner_of, second_try
 from keelbolt.tasks.envelope import Envelope, Sent
 from keelbolt.tasks.events import Followed, Snapshot
-from keelbolt.tasks.families import EVENTS, QUEUE, TASKS
+from keelbolt.tasks.families import EVENTS, QUEUE, TASKS, lane_of
 from keelbolt.tasks.fork import forked
 from keelbolt.tasks.inbox import STEERING, SteeringKind, cancelled
 from keelbolt.tasks.intake import RETRIES, RUNNING, Intake, checked_message
 from keelbolt.tasks.json import json_bytes
-from keelbolt.tasks.lifecycle import Cancel, apply
+from keelbolt.tasks.lifecycle import Cancel, PassOnCancel, apply
 from keelbolt.tasks.listing import list_tasks, newest_record
 from keelbolt.tasks.notes import Note, append_notes
-from keelbolt.tasks.parts import agent_message, text_part
 from keelbolt.tasks.pushes import nudges
 from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.sends import Send, named
+from keelbolt.tasks.steps import ASK
 from keelbolt.tasks.store import StoredTask
 
 ANSWER_SECONDS = 2.8  # the official SDK clients give up after 5 s
@@ -122,11 +122,14 @@ class TaskManager(Intake):
             if task.view.state.terminal:
                 raise TaskNotCancelableError(task_id, task.view.state)
             item = await self.kernel.work(partition, QUEUE, task_id)
+            body = {"source": source or principal.owner, "reason": reason, "metadata": dict(metadata or {})}
+            body["words"] = words
             try:
                 if item is not None and item.holder is not None:
-                    body = {"source": source or principal.owner, "reason": reason, "metadata": dict(metadata or {})}
-                    body["words"] = words
                     await self._post(task, "cancel", body, FieldIn(TASKS, task_id, "state", RUNNING))
+                    break
+                if task.view.state.paused and (task.record.turn.asked or "").startswith(ASK):
+                    await self._pass_on_cancel(task, body)
                     break
                 return await self._cancel_idle(task, source or principal.owner, reason, words)
             except CommitRefused:
@@ -156,16 +159,33 @@ class TaskManager(Intake):
                 ended = await self.store.load(partition, task_id)
         return ended
 
+    async def _pass_on_cancel(self, task: StoredTask, body: dict[str, Any]) -> None:
+        """The user was asked a question of another agent: the worker is called once more, to cancel that one's task."""
+        record, view = task.record, task.view
+        now = self.store.clock.wall()
+        decision = apply(record.task_id, view.state, PassOnCancel(), now=timestamp(now))
+        record.stand(decision, now, view.metadata)
+        record.turn.asked = None
+        notes: list[Note] = [cancelled(view.inbox, **body), *decision.notes]
+        await self.kernel.commit(
+            task.partition,
+            Head(EVENTS, record.task_id, view.head),
+            record.replace(),
+            Enqueue(QUEUE, record.task_id, lane=lane_of(task.partition), max_attempts=self.settings.max_attempts),
+            append_notes(record.task_id, notes),
+            *nudges(task.partition, record, notes),
+        )
+
     async def _cancel_idle(self, task: StoredTask, source: str, reason: str, words: str) -> StoredTask:
         """No process works on it: end it here."""
         record, view = task.record, task.view
         now = self.store.clock.wall()
-        said = agent_message(record.task_id, record.context_id, text_part(words)) if words else None
+        said = record.message(words) if words else None
         decision = apply(record.task_id, view.state, Cancel(said), now=timestamp(now))
         record.stand(decision, now, view.metadata)
         notes: list[Note] = [*decision.notes]
         if source or reason:
-            notes.insert(0, cancelled(view.inbox, source, reason))
+            notes.insert(0, cancelled(view.inbox, source=source, reason=reason))
         await self.kernel.commit(
             task.partition,
             Head(EVENTS, record.task_id, view.head),

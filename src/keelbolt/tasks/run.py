@@ -19,7 +19,6 @@ from keelbolt.tasks.families import INBOX
 from keelbolt.tasks.journal import InboxHasMore, Journal
 from keelbolt.tasks.lifecycle import End, Report
 from keelbolt.tasks.notes import MessageNote, Note, OtherNote
-from keelbolt.tasks.parts import agent_message, text_part
 from keelbolt.tasks.record import TaskRecord, Turn
 from keelbolt.tasks.steps import Steps, Suspend, Unwind
 from keelbolt.tasks.store import StoredTask
@@ -32,6 +31,7 @@ logger = logging.getLogger("keelbolt.tasks")
 STUBBORN_SECONDS = 5.0  # so long after it was stopped, a worker that goes on is overruled; of a cancel: cancel_seconds
 LAST_SECONDS = 0.25  # what a worker gets that is stopped after its grace is used up
 AGAIN_SECONDS = 1.0  # a task that the store could not take is tried again after so long
+NO_PROGRESS = "The agent made no progress for too long."
 YIELDING = (TaskState.completed, TaskState.input_required, TaskState.auth_required)
 
 Stop = Literal["cancel", "interrupt", "no progress", "drain", "lost"]
@@ -67,6 +67,7 @@ class Run:
         self._rerun = journal.task.view.run > 1  # the turn is run again, and the worker is not called yet
         self.ending = 0  # more than 0: an end of the turn is being written
         self._stop_after: Stop | None = None
+        self.relays = 0  # agents that the worker waits for, which have limits of their own
 
     @property
     def key(self) -> tuple[str, str]:
@@ -76,6 +77,11 @@ class Run:
         """Raise CancelledError in a worker whose task was canceled, outside of shielded blocks."""
         if self.cancel_requested and not self.shielded and not self.ended:
             raise asyncio.CancelledError("the task was canceled")
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether what the worker waits for is not wanted any more; False when another process continues the turn."""
+        return self.cancel_requested or self._stop in ("interrupt", "no progress")
 
     def fence(self) -> tuple[Fence, ...]:
         """What refuses a write beside the task once another process has it; nothing after it ended here."""
@@ -193,7 +199,7 @@ class Run:
                 if not self.ended:
                     await self._next_turn(Report(), ())
             case "no progress":
-                await self._end_quietly(self._failed("The agent made no progress for too long."))
+                await self._end_quietly(self._failed(NO_PROGRESS))
             case "drain":
                 await self._let_go()
             case "lost":
@@ -202,13 +208,10 @@ class Run:
     def _canceled(self) -> End:
         """What ends a task that its client wants no more, with the words that came with the cancel."""
         words = (self.journal.task.view.cancel or {}).get("words")
-        record = self.journal.task.record
-        said = agent_message(record.task_id, record.context_id, text_part(words)) if words else None
-        return End(TaskState.canceled, said)
+        return End(TaskState.canceled, self.journal.task.record.message(words) if words else None)
 
     def _failed(self, text: str) -> End:
-        record = self.journal.task.record
-        return End(TaskState.failed, agent_message(record.task_id, record.context_id, text_part(text)))
+        return End(TaskState.failed, self.journal.task.record.message(text))
 
     async def _context(self, message: Message) -> TaskContext:
         task = self.journal.task
@@ -423,7 +426,7 @@ class Run:
             if self._stop == "drain":
                 await self._let_go()
             elif self._stop == "no progress":
-                await self._end_quietly(self._failed("The agent made no progress for too long."))
+                await self._end_quietly(self._failed(NO_PROGRESS))
             elif self._stop == "interrupt" and self.journal.task.view.pending:
                 await self._next_turn(Report(), ())
                 self._next = None
@@ -441,7 +444,7 @@ class Run:
 
     def check_progress(self) -> None:
         """Stop a worker that wrote nothing for too long."""
-        idle = asyncio.get_running_loop().time() - self.journal.progress
+        idle = 0.0 if self.relays else asyncio.get_running_loop().time() - self.journal.progress
         if idle > self.settings.no_progress_seconds > 0:
             self.stop("no progress")
 

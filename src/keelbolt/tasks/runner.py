@@ -22,7 +22,6 @@ from keelbolt.tasks.journal import Journal
 from keelbolt.tasks.lease import Lease, cancelled, give_back
 from keelbolt.tasks.lifecycle import End, Start
 from keelbolt.tasks.notes import OtherNote
-from keelbolt.tasks.parts import agent_message, text_part
 from keelbolt.tasks.request_contexts import RequestContexts
 from keelbolt.tasks.run import Run
 from keelbolt.tasks.settings import TaskSettings
@@ -274,7 +273,7 @@ class Runner:
             return
         journal = Journal(self.store, self.events, task, claim)
         if claim.exhausted:
-            message = agent_message(task.record.task_id, task.record.context_id, text_part(EXHAUSTED))
+            message = task.record.message(EXHAUSTED)
             await journal.move(End(TaskState.failed, message), claim.bury(EXHAUSTED))
             self.told(journal.task)
             return
@@ -324,7 +323,7 @@ class Runner:
     async def _give_up(self, claim: Claim, reason: str) -> None:
         try:
             task = await self.store.load(claim.partition, claim.key)
-            message = agent_message(task.record.task_id, task.record.context_id, text_part(GIVEN_UP))
+            message = task.record.message(GIVEN_UP)
             journal = Journal(self.store, self.events, task, claim)
             await journal.move(End(TaskState.failed, message), claim.bury(reason))
             self.told(journal.task)

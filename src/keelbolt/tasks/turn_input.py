@@ -61,7 +61,7 @@ class TurnInput:
         self._turn = record.turn
         self._history = history
         self._artifacts = artifacts
-        self._rewind = rewind or {}
+        self._rewind = dict(rewind or {})
         self._touched: set[str] = set()
         self._steps = run.steps = Steps(run)
         self._conversation = Conversation(run.store.kernel, run.partition, self.context_id, run.fence)
@@ -168,6 +168,10 @@ class TurnInput:
     def is_cancelled(self) -> bool:
         """Whether the client canceled the task. A worker sees it in `shielded` blocks and while it cleans up."""
         return self._run.cancel_requested
+
+    async def cancelled(self) -> None:
+        """Return when the client cancels the task or the turn ends, also in `shielded` blocks."""
+        await self._run.ear.cancelled()
 
     @property
     def cancel_metadata(self) -> dict[str, Any]:

@@ -39,12 +39,14 @@ const STEP = {
   started: "began",
   done: "done",
   failed: "failed",
-  asked: "in doubt: the user is asked",
+  asked: "the user is asked",
+  answered: "the user answered",
   retry: "to be done again",
   refused: "answered as failed",
 };
 
-export const stepName = (name) => (name.startsWith("~sleep") ? "Sleep" : name);
+// ~sleep, ~relay NAME, and details of a relay: ~.at …, ~.ask …, ~.artifact …
+export const stepName = (name) => (name.startsWith("~sleep") ? "Sleep" : name.replace(/^~(\.\w+ ~)?relay /, "Relay "));
 
 export function summary(entry) {
   const { kind, data } = entry;
