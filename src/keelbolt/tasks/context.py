@@ -17,7 +17,7 @@ from keelbolt.tasks.json import bounded, json_bytes
 from keelbolt.tasks.lifecycle import End
 from keelbolt.tasks.notes import Note, OtherNote
 from keelbolt.tasks.parts import data_part, encoded_part, plain, text_part
-from keelbolt.tasks.steps import Done, Policy, Probe
+from keelbolt.tasks.steps import QUESTION, Done, Policy, Probe
 from keelbolt.tasks.turn_output import TurnOutput
 
 if TYPE_CHECKING:
@@ -93,25 +93,6 @@ class TaskContext(TurnOutput):
         wanted = {"schemes": list(schemes or ()), "credentialsHint": credentials_hint, "authUrl": auth_url}
         data = {name: value for name, value in wanted.items() if value}
         await self._end(TaskState.auth_required, details, data=data or None, keep=state)
-
-    async def ask(self, question: str, *, data: Any = None) -> Message:
-        """Ask the user in the middle of a turn, and return the message that answers.
-
-        The task waits as ``input_required`` without holding a process, for any time. With the answer `handle` begins
-        anew and comes back to here: recorded steps are not repeated, other code is. A question that has changed by
-        then is asked again, since the answer was given to another one.
-        """
-        self._check()
-        said = self._say(question, data)
-        name = sha256(json_bytes([plain(question), data], "the question")).hexdigest()[:QUESTION_CHARACTERS]
-        key = self._steps.key(f"~ask {name}")
-        answer = await self._steps.ask(
-            key,
-            End(TaskState.input_required, said),
-            before=[OtherNote("step", {"step": key, "state": "started"})],  # what comes before it is not reported twice
-        )
-        self._steps.passed()
-        return answer
 
     async def _end(
         self,
@@ -218,6 +199,19 @@ class TaskContext(TurnOutput):
         return await self._steps.step(
             name, function, args, kwargs, idempotent=idempotent, in_doubt=in_doubt, probe=probe
         )
+
+    async def ask(self, question: str | None = None, *, data: Any = None) -> Message:
+        """Ask the user in the middle of a turn, and return the answer.
+
+        No process waits meanwhile: the worker is left here. After the answer `handle` begins anew with the same
+        message, recorded steps return their results, and this call returns the answer. A question that has changed by
+        then is asked again, since the answer was given to another one.
+        """
+        self._check()
+        message = None if question is None and data is None else self._say(question, data)
+        words = json_bytes([None if question is None else plain(question), data], "the question")
+        key = self._steps.key(f"{QUESTION} {sha256(words).hexdigest()[:QUESTION_CHARACTERS]}")
+        return await self._steps.ask(key, End(TaskState.input_required, message))
 
     async def relay(
         self,

@@ -34,7 +34,7 @@ from keelbolt.tasks.notes import Note, append_notes
 from keelbolt.tasks.pushes import nudges
 from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.sends import Send, named
-from keelbolt.tasks.steps import ASK
+from keelbolt.tasks.steps import RELAYED
 from keelbolt.tasks.store import StoredTask
 
 ANSWER_SECONDS = 2.8  # the official SDK clients give up after 5 s
@@ -128,7 +128,7 @@ class TaskManager(Intake):
                 if item is not None and item.holder is not None:
                     await self._post(task, "cancel", body, FieldIn(TASKS, task_id, "state", RUNNING))
                     break
-                if task.view.state.paused and (task.record.turn.asked or "").startswith(ASK):
+                if task.view.state.paused and (task.record.turn.asked or "").startswith(RELAYED):
                     await self._pass_on_cancel(task, body)
                     break
                 return await self._cancel_idle(task, source or principal.owner, reason, words)

@@ -46,7 +46,7 @@ from keelbolt.protocol.types import (
 from keelbolt.tasks.lifecycle import End
 from keelbolt.tasks.parts import encoded_part, plain
 from keelbolt.tasks.relay_output import RelayOutput
-from keelbolt.tasks.steps import ASK, Policy, Unwind
+from keelbolt.tasks.steps import RELAYED, Policy, Unwind
 from keelbolt.tasks.traces import step_span
 from keelbolt.tasks.view import StepView
 
@@ -231,7 +231,7 @@ class Relay:
 
     async def _reply(self, number: int) -> AsyncGenerator[Event, None]:
         """Send the user's answer to the other agent's task, whose time begins anew."""
-        key = f"{ASK}{self._key} {number}"
+        key = f"{RELAYED}{self._key} {number}"
         known = self._known(key)
         assert known is not None
         said = Message.model_validate(await self._steps.result(key, known))
@@ -250,7 +250,7 @@ class Relay:
         return str(uuid.uuid5(SPACE, f"{self._ctx.task_id}/{self._ctx.turn}/{self._key}/{number}"))
 
     def _questions(self) -> int:
-        prefix = f"{ASK}{self._key} "
+        prefix = f"{RELAYED}{self._key} "
         return sum(key.startswith(prefix) for key in self._run.journal.task.view.steps)
 
     async def _take(self, event: Event) -> Task | Message | None:
@@ -291,7 +291,7 @@ class Relay:
         words = None if status.message is None else self._output.words(status.message)
         number = self._questions() + 1
         marked = self._output.marked(event, said=None if status.message is None else status.message.message_id)
-        await self._steps.ask(f"{self._key} {number}", End(status.state, words), before=[marked])
+        await self._steps.ask(f"{RELAYED}{self._key} {number}", End(status.state, words), before=[marked])
         raise Unwind
 
     async def _finish_message(self, message: Message) -> Message:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 Policy = Literal["retry", "verify", "ask"]
 ANSWERS = ("retry", "done", "failed")
 DETAIL = "~."  # begins the keys of what belongs to another step
-ASK = DETAIL + "ask "  # begins the keys of questions, which any message answers
+QUESTION = "~ask"  # the key of a question of the worker
+RELAYED = DETAIL + "ask "  # begins the keys of questions of other agents
 
 _enclosing: ContextVar[tuple[str, ...]] = ContextVar("keelbolt_enclosing_steps", default=())
 """Keys of the steps that the current code runs in, outermost first."""
@@ -193,19 +194,22 @@ class Steps:
 
     # -------------------------------------------------------------------------------------------------- questions
 
-    async def ask(self, name: str, end: End, *, before: Sequence[Note] = ()) -> Message:
+    async def ask(self, key: str, end: End, *, before: Sequence[Note] = ()) -> Message:
         """Ask the user, and return the answer in the run that follows it.
 
-        The first call ends the turn with ``end`` and leaves the worker. The answer continues the same turn: `handle`
-        begins anew with the same message, and this call returns the answer. ``name`` is unique in the turn.
+        The first call ends the turn with ``end`` and leaves the worker. Any message continues the same turn: `handle`
+        begins anew with the message of the turn, and this call returns the answer. The key is of a kind above.
 
         The steps that the question is asked in are run again then: their functions ask the same question, and continue
         with its answer. Steps that run beside it stay begun, and are in doubt.
         """
-        key = ASK + name
         known = self._run.journal.task.view.steps.get(key)
         if known is not None and known.state == "answered":
-            return Message.model_validate(await self.result(key, known))
+            answer = Message.model_validate(await self.result(key, known))
+            self.passed()
+            return answer
+        self.passed()
+        self._run.check_cancel()
         notes = [OtherNote("step", {"step": each, "state": "retry"}) for each in _enclosing.get()]
         notes.append(OtherNote("step", {"step": key, "state": "asked"}))
         await self._run.end(end, before=[*before, *notes], asked=key)

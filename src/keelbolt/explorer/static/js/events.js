@@ -45,8 +45,13 @@ const STEP = {
   refused: "answered as failed",
 };
 
-// ~sleep, ~relay NAME, and details of a relay: ~.at …, ~.ask …, ~.artifact …
-export const stepName = (name) => (name.startsWith("~sleep") ? "Sleep" : name.replace(/^~(\.\w+ ~)?relay /, "Relay "));
+// ~sleep, ~ask, ~relay NAME, and details of a relay: ~.at …, ~.ask …, ~.artifact …
+export const stepName = (name) =>
+  name.startsWith("~sleep")
+    ? "Sleep"
+    : name.startsWith("~ask")
+      ? "Question"
+      : name.replace(/^~(\.\w+ ~)?relay /, "Relay ");
 
 export function summary(entry) {
   const { kind, data } = entry;
