@@ -64,7 +64,7 @@ GRACE_SECONDS = 0.5  # apcore ends a call at its deadline; what it does not end,
 
 
 class TaskCancelToken(CancelToken):  # type: ignore[misc]  # apcore has no types
-    """Cancelled when its task is."""
+    """Cancelled when its task is; a run that cleans up after a cancel first passes the steps that were recorded."""
 
     def __init__(self, ctx: TaskContext) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class TaskCancelToken(CancelToken):  # type: ignore[misc]  # apcore has no types
 
     @property
     def is_cancelled(self) -> bool:
-        return super().is_cancelled or self._ctx.is_cancelled
+        return super().is_cancelled or (self._ctx.is_cancelled and not self._ctx.replaying)
 
 
 class ApcoreWorker(Worker):
@@ -136,7 +136,8 @@ class ApcoreWorker(Worker):
         started = time.monotonic()
         try:
             # A module gets the cancel by its token, and cancel_seconds to heed it.
-            async with ctx.shielded(), asyncio.timeout(self._timeout + GRACE_SECONDS if self._timeout > 0 else None):
+            shield = contextlib.nullcontext() if ctx.is_cancelled else ctx.shielded()
+            async with shield, asyncio.timeout(self._timeout + GRACE_SECONDS if self._timeout > 0 else None):
                 parts = await self._run(ctx, call)
         except ApprovalPendingError as error:
             await self._wait(ctx, call, error)
@@ -217,7 +218,7 @@ class ApcoreWorker(Worker):
             global_deadline=time.time() + self._timeout if self._timeout > 0 else None,
             data={"a2a": {"taskId": ctx.task_id, "contextId": ctx.context_id, "turn": ctx.turn, "text": ctx.user_text}},
         )
-        context.data[TASK] = Delegator(ctx, context)
+        context.data[TASK] = Delegator(ctx)
         context.data.update(conversing(ctx))
         context.data[SERVED] = self._gate is not None
         return context

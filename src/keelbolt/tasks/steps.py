@@ -67,7 +67,8 @@ class Steps:
         self._ahead = {
             key
             for key, step in recorded
-            if (step.state == "done" or key.startswith("~")) and not key.startswith(DETAIL)
+            # "retry": the step that a question was asked in runs again, up to the question that lies ahead
+            if (step.state in ("done", "retry") or key.startswith("~")) and not key.startswith(DETAIL)
         }
 
         self.after_replay: Callable[[], None] | None = None  # called once, when no recorded step lies ahead
@@ -113,7 +114,8 @@ class Steps:
             self.passed()  # a cancel that waited for this is raised after the step
             return result
         self.passed()
-        self._run.check_cancel()
+        if not self.replaying:
+            self._run.check_cancel()
         if known is not None:
             match known.state:
                 case "refused":
