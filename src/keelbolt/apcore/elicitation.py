@@ -67,9 +67,11 @@ def conversing(ctx: TaskContext) -> dict[str, Callable[..., Awaitable[Any]]]:
 
     async def ask(message: str, requested_schema: dict[str, Any] | None = None) -> ElicitResult:
         schema = requested_schema if isinstance(requested_schema, Mapping) else {}
+        asked = properties_of(schema)
+        data = {"requestedSchema": schema, "answers": ACTIONS[1:]} if asked else {"answers": ACTIONS}
         question = message
         while True:
-            answer = await ctx.ask(question, data={"elicitation": {"requestedSchema": schema, "actions": ACTIONS}})
+            answer = await ctx.ask(question, data=data)
             try:
                 return read_answer(answer, schema)
             except _Unfit as error:
@@ -128,7 +130,9 @@ def read_answer(message: Message, schema: Mapping[str, Any]) -> ElicitResult:
 def _from_words(text: str, word: str, schema: Mapping[str, Any]) -> ElicitResult:
     properties = properties_of(schema)
     if not properties:
-        return {"action": "decline"} if word in DENYING else {"action": "accept", "content": {"text": text}}
+        if word in DENYING:
+            return {"action": "decline"}
+        return {"action": "accept", "content": {} if word == "accept" else {"text": text}}
     required = [name for name in schema.get("required", ()) if name in properties]
     names = list(properties) if len(properties) == 1 else required
     if len(names) != 1:

@@ -65,7 +65,7 @@ async def test_a_question_waits_for_the_user_and_its_answer_comes_back(kind: Any
     async with agent_of(executor_of(registry)) as server:
         asked = await task_of(server.app, {}, skill="asks")
         assert (state(asked), said(asked)) == ("input_required", "Which size?")
-        assert told(asked)["elicitation"] == {"requestedSchema": SIZE, "actions": ["accept", "decline", "cancel"]}
+        assert told(asked) == {"requestedSchema": SIZE, "answers": ["decline", "cancel"]}
         done = await task_of(server.app, {"size": 3.0, "gift": True}, taskId=asked["id"])
         assert done["id"] == asked["id"]
         assert output(done) == {"answer": {"action": "accept", "content": {"size": 3, "gift": True}}}
@@ -99,6 +99,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again() -> None:
         ("Cancel.", SIZE, {"action": "cancel"}),
         ("yes", {}, {"action": "accept", "content": {"text": "yes"}}),
         ("no", {}, {"action": "decline"}),
+        ("accept", {}, {"action": "accept", "content": {}}),
         ("Yes", {"properties": {"ok": {"type": "boolean"}}}, {"action": "accept", "content": {"ok": True}}),
         ("no", {"properties": {"ok": {"type": "boolean"}}}, {"action": "accept", "content": {"ok": False}}),
         ("no", {"properties": {"why": {"type": "string"}}}, {"action": "accept", "content": {"why": "no"}}),
