@@ -27,8 +27,8 @@ HOW = "answer 'approved' or 'denied'"
 OWNER = "the agent's owner must approve calls of system modules, and the caller can't"
 NOBODY = "this skill needs an approval, and this agent has nobody who could give it"
 
-_APPROVING = frozenset({"approved", "approve", "yes", "y", "ok", "allow", "allowed", "confirm", "confirmed"})
-_DENYING = frozenset({"denied", "deny", "no", "n", "rejected", "reject", "refused", "refuse", "disallow"})
+APPROVING = frozenset({"approved", "approve", "yes", "y", "ok", "allow", "allowed", "confirm", "confirmed"})
+DENYING = frozenset({"denied", "deny", "no", "n", "rejected", "reject", "refused", "refuse", "disallow"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +209,9 @@ def read_answer(message: Message) -> bool | None:
         if isinstance(part.data, Mapping) and isinstance(part.data.get("approved"), bool):
             return bool(part.data["approved"])
     word = message.text.strip().strip(".!").lower()
-    if word in _APPROVING:
+    if word in APPROVING:
         return True
-    return False if word in _DENYING else None
+    return False if word in DENYING else None
 
 
 class CallerApproves:

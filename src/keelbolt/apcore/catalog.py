@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -51,6 +52,7 @@ class Catalog:
         self._mapper = mapper or SkillMapper()
         self._lock = threading.Lock()  # of writers: each builds on what the one before made
         self._listeners: list[Callable[[], None]] = []
+        self._kept: set[str] = set()  # modules that are being replaced
         self._modules: Mapping[str, Module] = MappingProxyType({})
         subscribe = getattr(registry, "on", None)
         if callable(subscribe):  # before the first look: what comes in between is seen twice, and not missed
@@ -75,6 +77,16 @@ class Catalog:
         """Call this after each change, in the thread that made it."""
         self._listeners.append(listener)
 
+    @contextmanager
+    def keeping(self, module_id: str) -> Iterator[None]:
+        """Keep the module in the snapshot while the registry replaces it; listeners are called once, afterwards."""
+        self._kept.add(module_id)
+        try:
+            yield
+        finally:
+            self._kept.discard(module_id)
+            self._changed(module_id)
+
     def close(self) -> None:
         """Hear no more of the registry."""
         self._listeners.clear()
@@ -85,6 +97,8 @@ class Catalog:
 
     def _changed(self, module_id: str, _module: Any = None) -> None:
         """A module came, went or was reloaded. What counts is how the registry stands now, not what the event says."""
+        if module_id in self._kept:
+            return
         with self._lock:
             found = self._read(module_id)
             others = {key: value for key, value in self._modules.items() if key != module_id}
@@ -100,13 +114,14 @@ class Catalog:
     def _read(self, module_id: str) -> Module | None:
         """A module as the registry has it; one that can't be described is told, and left out."""
         try:
+            module = self.registry.get(module_id) if hasattr(self.registry, "get") else None
+            _define(module)
             descriptor = self.registry.get_definition(module_id)
             if descriptor is None or not _flag(descriptor, "discoverable", default=True):
                 return None
             skill = self._mapper.to_skill(descriptor)
             if skill is None:
                 return None
-            module = self.registry.get(module_id) if hasattr(self.registry, "get") else None
         except Exception:
             logger.exception("Skipping module %s: it can't be described", module_id)
             return None
@@ -132,6 +147,17 @@ def _public_errors(descriptor: Any) -> bool | frozenset[str]:
     if isinstance(declared, list | tuple | set | frozenset):
         return frozenset(str(code) for code in declared)
     return declared is True
+
+
+def _define(module: Any) -> None:
+    """Complete pydantic models whose annotations are strings, with the names of the file that defines the module.
+
+    apcore executes files without an entry in ``sys.modules``, where pydantic would look names up.
+    """
+    names = getattr(getattr(module, "execute", None), "__globals__", None)
+    for model in (getattr(module, "input_schema", None), getattr(module, "output_schema", None)):
+        if names is not None and getattr(model, "__pydantic_complete__", True) is False:
+            model.model_rebuild(_types_namespace=names)  # type: ignore[union-attr]  # it is a pydantic class
 
 
 def _flag(descriptor: Any, name: str, *, default: bool) -> bool:

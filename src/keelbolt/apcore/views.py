@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import BaseModel
@@ -134,12 +135,28 @@ class RegistryView:
         self.registry = registry
         self.servers = 0
         self._views: dict[str, ModuleView] = {}
+        self._kept: dict[str, tuple[Any, Any]] = {}  # modules that are being replaced, and their annotations
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.registry, name)
 
+    @contextmanager
+    def keeping(self, module_id: str) -> Iterator[None]:
+        """Show the module as it is now, with its annotations, while the registry replaces it."""
+        declared = getattr(self.registry, "get_declared_annotations", lambda _: None)
+        self._kept[module_id] = (self.registry.get(module_id), declared(module_id))
+        try:
+            yield
+        finally:
+            del self._kept[module_id]
+
+    def get_declared_annotations(self, module_id: str) -> Any:
+        kept = self._kept.get(module_id)
+        return self.registry.get_declared_annotations(module_id) if kept is None else kept[1]
+
     def get(self, module_id: str, *given: Any, **named: Any) -> Any:
-        module = self.registry.get(module_id, *given, **named)
+        kept = self._kept.get(module_id)
+        module = self.registry.get(module_id, *given, **named) if kept is None else kept[0]
         if module is None:
             self._views.pop(module_id, None)
             return None
@@ -150,13 +167,16 @@ class RegistryView:
         return view
 
 
-def look_through_views(executor: Any) -> Callable[[], None]:
-    """Let the executor look modules up through views; answers how to undo it. Other kinds of it are left alone."""
+def look_through_views(executor: Any) -> tuple[RegistryView | None, Callable[[], None]]:
+    """Let the executor look modules up through views; returns the view of its registry, and how to undo it.
+
+    An executor that is not apcore's own is left alone; it has no view.
+    """
     steps = getattr(getattr(executor, "current_strategy", None), "steps", ())
     step = next((step for step in steps if isinstance(step, BuiltinModuleLookup)), None)
     registry = getattr(step, LOOKS_AT, None)
     if registry is None:
-        return lambda: None
+        return None, lambda: None
     view = registry if isinstance(registry, RegistryView) else RegistryView(registry)
     view.servers += 1
     setattr(step, LOOKS_AT, view)
@@ -166,7 +186,7 @@ def look_through_views(executor: Any) -> Callable[[], None]:
         if view.servers == 0 and getattr(step, LOOKS_AT) is view:
             setattr(step, LOOKS_AT, view.registry)
 
-    return undo
+    return view, undo
 
 
 def _with_text(execute: Callable[[Any, Any], Awaitable[Any]], texts: set[str]) -> Callable[[Any, Any], Awaitable[Any]]:

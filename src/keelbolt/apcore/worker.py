@@ -7,7 +7,7 @@ import contextlib
 import inspect
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,6 +29,7 @@ from keelbolt.apcore.approvals import (
 from keelbolt.apcore.calls import Call, Calls
 from keelbolt.apcore.catalog import Catalog, Module
 from keelbolt.apcore.delegation import TASK, Delegator
+from keelbolt.apcore.elicitation import conversing
 from keelbolt.apcore.errors_map import ErrorMapper, MappedError, hides, sanitized, without_error_texts
 from keelbolt.apcore.inputs import RESERVED, Input
 from keelbolt.apcore.library import (
@@ -67,7 +68,7 @@ GRACE_SECONDS = 0.5  # apcore ends a call at its deadline; what it does not end,
 
 
 class TaskCancelToken(CancelToken):  # type: ignore[misc]  # apcore has no types
-    """Cancelled when its task is."""
+    """Cancelled when its task is; a run that cleans up after a cancel first passes the steps that were recorded."""
 
     def __init__(self, ctx: TaskContext) -> None:
         super().__init__()
@@ -75,7 +76,7 @@ class TaskCancelToken(CancelToken):  # type: ignore[misc]  # apcore has no types
 
     @property
     def is_cancelled(self) -> bool:
-        return super().is_cancelled or self._ctx.is_cancelled
+        return super().is_cancelled or (self._ctx.is_cancelled and not self._ctx.replaying)
 
 
 class ApcoreWorker(Worker):
@@ -110,9 +111,15 @@ class ApcoreWorker(Worker):
         self._timeout = execution_timeout
         self._errors = ErrorMapper(public=public_errors)
         self._gate = None if allow_unapproved else Gate(executor)
-        self._undo_views = look_through_views(executor)
+        self._view, self._undo_views = look_through_views(executor)
         self._call = _with_context(executor.call_async)
         self._stream = _with_context(stream) if callable(stream := getattr(executor, "stream", None)) else None
+
+    @contextlib.contextmanager
+    def keeping(self, module_id: str) -> Iterator[None]:
+        """Serve the module as it is now while the registry replaces it: no call and no card misses it."""
+        with self.catalog.keeping(module_id), self._view.keeping(module_id) if self._view else contextlib.nullcontext():
+            yield
 
     def close(self) -> None:
         """Leave the executor as it was; once."""
@@ -138,7 +145,8 @@ class ApcoreWorker(Worker):
         started = time.monotonic()
         try:
             # A module gets the cancel by its token, and cancel_seconds to heed it.
-            async with ctx.shielded(), asyncio.timeout(self._timeout + GRACE_SECONDS if self._timeout > 0 else None):
+            shield = contextlib.nullcontext() if ctx.is_cancelled else ctx.shielded()
+            async with shield, asyncio.timeout(self._timeout + GRACE_SECONDS if self._timeout > 0 else None):
                 parts = await self._run(ctx, call)
         except ApprovalPendingError as error:
             await self._wait(ctx, call, error)
@@ -226,7 +234,8 @@ class ApcoreWorker(Worker):
             global_deadline=time.time() + self._timeout if self._timeout > 0 else None,
             data={"a2a": {"taskId": ctx.task_id, "contextId": ctx.context_id, "turn": ctx.turn, "text": ctx.user_text}},
         )
-        context.data[TASK] = Delegator(ctx, context)
+        context.data[TASK] = Delegator(ctx)
+        context.data.update(conversing(ctx))
         context.data[SERVED] = self._gate is not None
         return context
 

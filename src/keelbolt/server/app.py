@@ -348,7 +348,6 @@ class _Routes:
             logins=Logins(settings.failed_logins),
             header_bytes=settings.header_bytes,
             protocols=settings.versions,
-            tracing=server.tracing is not None,
             trust_proxy=settings.trust_proxy,
         )
         middlewares = server._middlewares  # noqa: SLF001

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, TypeVarTuple, overload
 
 from pydantic import TypeAdapter, ValidationError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from keelbolt.client.messages import Said
 
 _UNCHANGED: Any = object()
+QUESTION_CHARACTERS = 16  # of the digest that identifies a question within its turn
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -202,11 +204,14 @@ class TaskContext(TurnOutput):
         """Ask the user in the middle of a turn, and return the answer.
 
         No process waits meanwhile: the worker is left here. After the answer `handle` begins anew with the same
-        message, recorded steps return their results, and this call returns the answer.
+        message, recorded steps return their results, and this call returns the answer. A question that has changed by
+        then is asked again, since the answer was given to another one.
         """
         self._check()
         message = None if question is None and data is None else self._say(question, data)
-        return await self._steps.ask(self._steps.key(QUESTION), End(TaskState.input_required, message))
+        words = json_bytes([None if question is None else plain(question), data], "the question")
+        key = self._steps.key(f"{QUESTION} {sha256(words).hexdigest()[:QUESTION_CHARACTERS]}")
+        return await self._steps.ask(key, End(TaskState.input_required, message))
 
     async def relay(
         self,

@@ -95,7 +95,12 @@ class Run:
 
     @property
     def gives_up(self) -> bool:
-        """Whether what the worker waits for is not wanted any more; False when another process continues the turn."""
+        """Whether what the worker waits for is not wanted any more; False when another process continues the turn.
+
+        Without a stop from outside, the worker's own code gave it up: it cancelled a task that waits for it.
+        """
+        if self._stop is None and self._task is not None and not self._task.cancelling():
+            return True
         return self.cancel_requested or self._stop in ("interrupt", "no progress")
 
     def fence(self) -> tuple[Fence, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,6 +29,9 @@ ANSWERS = ("retry", "done", "failed")
 DETAIL = "~."  # begins the keys of what belongs to another step
 QUESTION = "~ask"  # the key of a question of the worker
 RELAYED = DETAIL + "ask "  # begins the keys of questions of other agents
+
+_enclosing: ContextVar[tuple[str, ...]] = ContextVar("keelbolt_enclosing_steps", default=())
+"""Keys of the steps that the current code runs in, outermost first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,10 @@ class Steps:
         self._ahead = {
             key
             for key, step in run.journal.task.view.steps.items()
-            if (step.state == "done" or key.startswith("~")) and not step.after_cancel and not key.startswith(DETAIL)
+            # "retry": the step that a question was asked in runs again, up to the question that lies ahead
+            if (step.state in ("done", "retry") or key.startswith("~"))
+            and not step.after_cancel
+            and not key.startswith(DETAIL)
         }
         self.after_replay: Callable[[], None] | None = None  # called once, when no recorded step lies ahead
 
@@ -106,7 +113,8 @@ class Steps:
             self.passed()  # a cancel that waited for this is raised after the step
             return result
         self.passed()
-        self._run.check_cancel()
+        if not self.replaying:
+            self._run.check_cancel()
         if known is not None:
             match known.state:
                 case "refused":
@@ -118,12 +126,15 @@ class Steps:
                 case _:  # failed, or to be retried: it is done now
                     pass
         await self._begin(key, barrier=policy != "retry")
+        inside = _enclosing.set((*_enclosing.get(), key))
         try:
             with step_span(self._run.runner.tracing, key):
                 result = await _called(call)
         except Exception as error:
             await self.note(key, "failed", error=type(error).__name__)
             raise
+        finally:
+            _enclosing.reset(inside)
         return await self.done(key, result)
 
     async def result(self, key: str, known: StepView) -> Any:
@@ -189,6 +200,9 @@ class Steps:
 
         The first call ends the turn with ``end`` and leaves the worker. Any message continues the same turn: `handle`
         begins anew with the message of the turn, and this call returns the answer. The key is of a kind above.
+
+        The steps that the question is asked in are run again then: their functions ask the same question, and continue
+        with its answer. Steps that run beside it stay begun, and are in doubt.
         """
         known = self._run.journal.task.view.steps.get(key)
         if known is not None and known.state == "answered":
@@ -197,8 +211,9 @@ class Steps:
             return answer
         self.passed()
         self._run.check_cancel()
-        asked = OtherNote("step", {"step": key, "state": "asked"})
-        await self._run.end(end, before=[*before, asked], asked=key)
+        notes = [OtherNote("step", {"step": each, "state": "retry"}) for each in _enclosing.get()]
+        notes.append(OtherNote("step", {"step": key, "state": "asked"}))
+        await self._run.end(end, before=[*before, *notes], asked=key)
         raise Unwind
 
     # ------------------------------------------------------------------------------------------------------ sleep

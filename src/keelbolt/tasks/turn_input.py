@@ -149,7 +149,7 @@ class TurnInput:
 
     @property
     def trace(self) -> dict[str, str] | None:
-        """The headers of the trace that the request belongs to, where tracing is on."""
+        """The headers of the trace that the request belongs to; None without one."""
         return carried(self._turn.request)
 
     @property
