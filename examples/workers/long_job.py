@@ -13,7 +13,7 @@ from keelbolt.tasks import TaskContext
 
 
 async def printer(ctx: TaskContext) -> None:
-    pages, folder = int(ctx.user_text), Path(f"{outside.LEDGER}.{ctx.task_id}")
+    pages, folder, done = int(ctx.user_text), Path(f"{outside.LEDGER}.{ctx.task_id}"), False
     try:
         for page in range(pages):
             await ctx.step(f"page {page}", ctx.run_sync, outside.render, str(folder), page, idempotent=True)
@@ -21,8 +21,9 @@ async def printer(ctx: TaskContext) -> None:
         book = "".join((folder / f"{page}.txt").read_text() for page in range(pages))
         await ctx.emit_file(book.encode(), filename="book.txt")
         await ctx.complete()
+        done = True
     finally:
-        if ctx.turn_ended or ctx.is_cancelled:
+        if done or ctx.is_cancelled:  # otherwise another process continues, and needs the pages
             shutil.rmtree(folder, ignore_errors=True)
 
 

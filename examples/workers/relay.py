@@ -12,8 +12,8 @@ from keelbolt.tasks import TaskContext, Worker
 
 
 class Reception(Worker):
-    def __init__(self, other: str) -> None:
-        self.client = A2AClient(other)  # with auth=…, headers=…, as the other agent wants it
+    def __init__(self, client: A2AClient) -> None:
+        self.client = client
 
     async def handle(self, ctx: TaskContext) -> None:
         try:
@@ -28,4 +28,4 @@ if __name__ == "__main__":
     card = AgentCardConfig(
         name="Reception", description="Passes you on", capabilities=CapabilitiesConfig(streaming=True)
     )
-    A2AServer(worker=Reception(sys.argv[3]), agent_card=card, storage=sys.argv[1]).run(port=int(sys.argv[2]))
+    A2AServer(worker=Reception(A2AClient(sys.argv[3])), agent_card=card, storage=sys.argv[1]).run(port=int(sys.argv[2]))
