@@ -39,7 +39,6 @@ from keelbolt.protocol.types import (
     Task,
     TaskArtifactUpdateEvent,
     TaskState,
-    TaskStatus,
     TaskStatusUpdateEvent,
     encode,
 )
@@ -180,7 +179,7 @@ class Relay:
                     raise
                 await self._client.get_task(self._remote)  # a task that is silent for long is no lost connection
             if self._paused is not None:
-                await self._question(self._paused.status, None)
+                await self._question(self._paused, None)
             if self._remote is None:
                 raise A2AResponseError("the agent ended the stream without an answer")
             await asyncio.sleep(AGAIN_SECONDS)
@@ -270,7 +269,7 @@ class Relay:
         # A task that waits may be shown before it goes on with the answer; a status that waits is a question.
         self._paused = value if isinstance(value, Task) and state.paused else None
         if state.paused and (event.last or isinstance(value, TaskStatusUpdateEvent)):
-            return await self._question(value.status, event)
+            return await self._question(value, event)
         await self._output.report(event, value.status.message)
         return None
 
@@ -286,12 +285,20 @@ class Relay:
 
     # ------------------------------------------------------------------------------------------------------- end
 
-    async def _question(self, status: TaskStatus, event: Event | None) -> Task | Message:
+    async def _said(self, value: Task | TaskStatusUpdateEvent) -> Message | None:
+        """What the other agent says with a status. Some agents put it into the history alone."""
+        if value.status.message is not None:
+            return value.status.message
+        history = (await self._client.get_task(self._remote or "")).history
+        return history[-1] if history and history[-1].role is Role.agent else None
+
+    async def _question(self, value: Task | TaskStatusUpdateEvent, event: Event | None) -> Task | Message:
         """Ask our own user. The worker is left here; the run after the answer sends it to the same task."""
-        words = None if status.message is None else self._output.words(status.message)
+        said = await self._said(value)
+        words = None if said is None else self._output.words(said)
         number = self._questions() + 1
-        marked = self._output.marked(event, said=None if status.message is None else status.message.message_id)
-        await self._steps.ask(f"{RELAYED}{self._key} {number}", End(status.state, words), before=[marked])
+        marked = self._output.marked(event, said=None if said is None else said.message_id)
+        await self._steps.ask(f"{RELAYED}{self._key} {number}", End(value.status.state, words), before=[marked])
         raise Unwind
 
     async def _finish_message(self, message: Message) -> Message:
@@ -308,12 +315,10 @@ class Relay:
             answer = whole.model_copy(update={"history": []})
             await self._steps.done(self._key, {"task": from_json(encode(answer))})
             return _checked(answer)
-        if status.state is TaskState.completed and status.message is not None:
-            if self._output.names:
-                await self._output.report(event, status.message)
-            else:
-                own = Artifact(artifact_id=ANSWER, parts=status.message.parts)
-                await self._output.pass_on(None, own, append=False, last=True)
+        if status.state is TaskState.completed and self._output.names:
+            await self._output.report(event, status.message)
+        elif status.state is TaskState.completed and (said := await self._said(value)) is not None:
+            await self._output.pass_on(None, Artifact(artifact_id=ANSWER, parts=said.parts), append=False, last=True)
         here = await self._output.passed_on()
         answer = Task(id=task_id, context_id=context_id, status=status, artifacts=list(here.values()))
         told = answer.model_copy(update={"artifacts": []})

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,7 @@ from keelbolt.client import A2AClient, Message, Part, Task, text_of
 from keelbolt.errors import RelayFailed, StepFailed
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
-from keelbolt.tasks import TaskContext
+from keelbolt.tasks import TaskContext, TaskSettings
 from keelbolt.testing import WorkerHarness
 from tests.integration.client.serving import official_agent, serving
 
@@ -376,3 +379,154 @@ async def test_a_message_in_doubt_is_asked_about_where_repeats_are_not_known() -
             await agent.answer("retry")
             assert agent.state == "completed"
             assert agent.artifacts["numbers"] == "0 1 2 "
+
+
+class Gated:
+    """The other agent: emits a chunk for each permit, and reports in between."""
+
+    def __init__(self) -> None:
+        self.permits = asyncio.Semaphore(0)
+        self.tasks: set[str] = set()
+
+    async def __call__(self, ctx: TaskContext) -> None:
+        self.tasks.add(ctx.task_id)
+        for number in range(12):
+            await self.permits.acquire()
+            if number % 3 == 2:
+                await ctx.send_status(f"at {number}")
+            await ctx.emit_text_artifact(f"{number} ", append=number > 0, last_chunk=number == 11)
+        await ctx.complete()
+
+
+def shows(agent: WorkerHarness, text: str) -> bool:
+    return text in agent.artifacts.get("answer", "")
+
+
+@pytest.mark.parametrize(("binding", "version"), BINDINGS)
+async def test_a_process_that_is_lost_at_every_event_loses_and_repeats_nothing(binding: str, version: str) -> None:
+    gated = Gated()
+    server = A2AServer(worker=gated, agent_card=CARD)
+    async with (
+        serving(server.app) as url,
+        A2AClient(url, bindings=[binding], versions=[version]) as client,
+        WorkerHarness(Passing(client), max_attempts=50, seconds=30) as agent,
+    ):
+        await agent.send("go", wait=False)
+        for number in range(12):
+            gated.permits.release()
+            await agent.until(partial(shows, agent, f"{number} "))
+            if number < 11:
+                await agent.crash(wait=False)
+        await agent.advance(0)
+        assert agent.state == "completed"
+        chunks = [body["artifact"]["parts"] for kind, body in agent.events if kind == "artifact"]
+        assert "".join(part["text"] for parts in chunks for part in parts) == "".join(f"{n} " for n in range(12))
+        reports = [body["status"].get("message") for kind, body in agent.events if kind == "status"]
+        said = [message["parts"][0]["text"] for message in reports if message]
+        assert said == ["at 2", "at 5", "at 8", "at 11"]
+    assert len(gated.tasks) == 1
+
+
+async def test_a_lost_attempt_does_not_send_an_answer_twice(one_client: A2AClient, other: Other) -> None:
+    """Killed after the user's answer arrived at the other agent, before that was recorded."""
+    async with WorkerHarness(Passing(one_client)) as agent:
+        await agent.send("choose")
+        original = one_client.stream_message
+
+        async def silent(*args: Any, **options: Any) -> AsyncIterator[Any]:
+            async for _ in original(*args, **options):
+                await asyncio.sleep(3600)
+                yield
+
+        one_client.stream_message = silent  # type: ignore[assignment, method-assign]
+        await agent.answer("red", wait=False)
+        async with asyncio.timeout(20):
+            while "Really?" not in str((await one_client.get_task(other.begun[0])).status.message):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        one_client.stream_message = original  # type: ignore[method-assign]
+        await agent.crash()
+        assert (agent.state, agent.text) == ("input_required", "Really?")
+        await agent.answer("yes")
+        assert agent.artifacts == {"answer": "first second red, yes"}
+
+
+async def test_a_relay_in_a_shielded_block_is_ended_by_its_caller(one_client: A2AClient, other: Other) -> None:
+    """As an adapter does whose modules learn of a cancel by a token."""
+    other.go.clear()
+
+    async def worker(ctx: TaskContext) -> None:
+        async with ctx.shielded(30):
+            relaying = asyncio.create_task(ctx.relay(one_client, "wait", stream=False))
+            cancelled = asyncio.create_task(ctx.cancelled())
+            await asyncio.wait({relaying, cancelled}, return_when=asyncio.FIRST_COMPLETED)
+            relaying.cancel()
+            await asyncio.wait({relaying})
+
+    async with WorkerHarness(worker) as agent:
+        await agent.send("go", wait=False)
+        await agent.until(lambda: any((body.get("result") or {}).get("task") for _, body in agent.events))
+        await agent.cancel()
+        assert agent.state == "canceled"
+    assert other.cancelled == other.begun
+
+
+async def test_an_agent_that_does_not_stream_is_polled(other: Other) -> None:
+    card = CARD.model_copy(update={"capabilities": CapabilitiesConfig(streaming=False)})
+    async with (
+        serving(A2AServer(worker=other, agent_card=card).app) as url,
+        A2AClient(url, timeout=1) as client,
+        WorkerHarness(Passing(client)) as agent,
+    ):
+        await agent.send("choose")
+        assert (agent.state, agent.text) == ("input_required", "Which one?")
+        await agent.answer("red")
+        await agent.answer("yes")
+        assert agent.artifacts == {"answer": "first second red, yes"}
+        other.go.clear()
+        await agent.send("wait", wait=False)
+        await agent.until(lambda: len(other.begun) == 2)
+        await asyncio.sleep(1.5)  # longer than a call of this client may take
+        await agent.crash(wait=False)
+        other.go.set()
+        await agent.advance(0)
+        assert agent.artifacts == {"final-answer": "waited"}
+    assert len(other.begun) == 2
+
+
+async def test_an_agent_that_starts_again_is_waited_for(other: Other, tmp_path: Path) -> None:
+    """Both processes are gone for a while, and the relay is the first to be back."""
+    other.go.clear()
+
+    def server() -> A2AServer:
+        settings = TaskSettings.of({}, drain_seconds=0.0)
+        return A2AServer(
+            worker=other, agent_card=CARD, storage=f"sqlite:///{tmp_path}/other.db", task_settings=settings
+        )
+
+    clients: list[A2AClient] = []
+
+    async def worker(ctx: TaskContext) -> None:
+        clients.append(A2AClient(url))  # a new process knows nothing of the card
+        await ctx.relay(clients[-1], ctx.message)
+        await ctx.complete()
+
+    async with AsyncExitStack() as stack:
+        first = server()
+        async with serving(first.app) as url:
+            agent = await stack.enter_async_context(WorkerHarness(worker, seconds=60))
+            await agent.send("count", wait=False)
+            await agent.until(lambda: agent.artifacts.get("answer", "").endswith("9 "))
+            first.drain()
+        await agent.crash(wait=False)
+        await asyncio.sleep(1)
+        assert agent.state == "working"
+        other.go.set()
+        second = server()
+        async with serving(second.app, int(url.rpartition(":")[2])):
+            await agent.advance(0)
+            assert agent.state == "completed"
+            assert agent.artifacts == {"answer": NUMBERS}
+            second.drain()
+        for client in clients:
+            await client.close()
+    assert len(set(other.begun)) == 1
