@@ -70,6 +70,7 @@ class DispatchContext(Surface):
         "system_prompt",
         "tools",
         "unlink",
+        "written",
     )
 
     def __init__(self, seed: DispatchSeed) -> None:

@@ -21,7 +21,7 @@ from keelbolt.turns import AbortController, Tokenizable, Tool, TurnContext
 from keelbolt.turns.callbacks import FETCHES
 from keelbolt.turns.codec.kinds import PLURALS
 from keelbolt.turns.events import KINDS, OPS
-from tests.unit.turns.stage import VALUES, Stage, message, tool_call, turn
+from tests.unit.turns.stage import NOW, VALUES, Stage, message, tool_call, turn
 
 PIPELINES = ("turn_input_pipeline", "dispatch_input_pipeline", "dispatch_output_pipeline", "turn_output_pipeline")
 
@@ -563,16 +563,16 @@ async def test_several_iterations_on_purpose_are_not_warned_about(caplog: pytest
             case 0 | 1:
                 await ctx.store_message(message(f"chapter-{ctx.iteration}", f"Chapter {ctx.iteration}"))
             case 2 | 3:  # asks for the same again
-                await ctx.store_tool_call(tool_call(f"call-{ctx.iteration}", complete=True))
+                await ctx.store_tool_call(tool_call(f"call-{ctx.iteration}").completed("5", at=NOW))
             case 4:
-                await ctx.store_tool_call(tool_call("slow", complete=False))
+                await ctx.store_tool_call(tool_call("slow"))
             case 5 | 6:
                 pass  # waits
             case _:
                 ctx.ack()
 
     result = await Stage().run(work)
-    assert result.status == "completed"
+    assert result.status == "ack"
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
