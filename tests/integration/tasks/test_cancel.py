@@ -14,7 +14,19 @@ from keelbolt.protocol.types import TaskState
 from keelbolt.tasks import TaskContext, TaskEngine
 from keelbolt.tasks import runner as runner_module
 from keelbolt.tasks.families import QUEUE
-from tests.integration.tasks.stage import Stage, answer, ask, at_most, bodies, log, message, one_end, state_of, until
+from tests.integration.tasks.stage import (
+    Stage,
+    answer,
+    ask,
+    at_most,
+    bodies,
+    log,
+    message,
+    one_end,
+    state_of,
+    states,
+    until,
+)
 
 
 async def heeds(ctx: TaskContext) -> None:
