@@ -50,7 +50,7 @@ class Pending:
     by_module: bool = False
     token: str | None = None
 
-    def json(self, reason: str | None = None) -> dict[str, Any]:
+    def json(self, reason: str | None = None, preview: Mapping[str, Any] | None = None) -> dict[str, Any]:
         found: dict[str, Any] = {
             "skillId": self.skill_id,
             "messages": list(self.messages),
@@ -63,10 +63,11 @@ class Pending:
         found |= {"byModule": True} if self.by_module else {}
         found |= {"token": self.token} if self.token else {}
         found |= {"reason": reason} if reason else {}
+        found |= {"preview": preview} if preview else {}
         return {APPROVAL: found}
 
-    def question(self, reason: str | None = None) -> str:
-        """What the user is told."""
+    def question(self, reason: str | None = None, preview: Mapping[str, Any] | None = None) -> str:
+        """The message to the user; ``preview`` is what the call would do."""
         text = f"Approval required for {self.skill_id}"
         if self.module_id not in (None, self.skill_id):
             text += f", which calls {self.module_id}"
@@ -75,7 +76,19 @@ class Pending:
         text += f": {reason}" if reason else ""
         stop = "" if text.endswith((".", "?", "!")) else "."
         wanted = "with the answer" if self.by_module else "once it is decided"
-        return f"{text}{stop} Send a message to this task {wanted}."
+        return f"{text}{stop}{_predicted(preview or {})} Send a message to this task {wanted}."
+
+
+def _predicted(preview: Mapping[str, Any]) -> str:
+    """The predicted changes and warnings, as sentences."""
+    found = ""
+    for title, lines in (
+        ("Predicted changes", [change["summary"] for change in preview.get("changes", ())]),
+        ("Warnings", preview.get("warnings", ())),
+    ):
+        if lines:
+            found += f" {title}: {'; '.join(line.rstrip('.') for line in lines)}."
+    return found
 
 
 def pending_in(parts: Iterable[Any]) -> Pending | None:

@@ -44,6 +44,7 @@ from keelbolt.apcore.library import (
 from keelbolt.apcore.once import FailedBefore, call_once
 from keelbolt.apcore.origins import GATE, origin_of
 from keelbolt.apcore.outputs import output_to_parts
+from keelbolt.apcore.previews import preview_of
 from keelbolt.apcore.running import Running, running_var
 from keelbolt.apcore.schemas import TEXT
 from keelbolt.apcore.views import look_through_views
@@ -259,7 +260,10 @@ class ApcoreWorker(Worker):
             call.token if by_module else None,
         )
         reason = sanitized(reason_of(error) or "") or None
-        await ctx.request_input(pending.question(reason), data=pending.json(reason))
+        preview = None
+        if not by_module and about == call.module.id:  # the input of a module that it calls is not known here
+            preview = await preview_of(self.executor, call.module.id, call.inputs, self._context(ctx))
+        await ctx.request_input(pending.question(reason, preview), data=pending.json(reason, preview))
 
     async def _ask_again(self, ctx: TaskContext, pending: Pending, wrong: SkillInputError) -> None:
         """Keep waiting: the answer does not fit the module's input."""

@@ -14,6 +14,7 @@ from tests.integration.apcore.calling import said as said_by
 from tests.integration.apcore.calling import send, state, task_of, told
 from tests.integration.apcore.modules import Echo, Giving, Total, registry_of
 from tests.integration.apcore.serving import serving
+from tests.integration.apcore.test_section_10 import authenticator
 from tests.integration.apcore.test_section_5 import answer
 from tests.integration.apcore.test_section_7 import data, said, text
 from tests.integration.client.bad_agent import CARD_PATH, bad_agent, http
@@ -226,3 +227,26 @@ async def test_section_9_4_a_repeat_of_the_client_is_the_same_task() -> None:
         first, second = [(await send(app, "hi", messageId="m")).json["result"]["task"] for _ in range(2)]
         assert first["id"] == second["id"]
         assert "error" in (await send(app, "other", messageId="m")).json
+
+
+@pytest.mark.parametrize("headers", [[], [("a2a-version", "0.3")]], ids=["no header", "header"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b'{"jsonrpc":"1.0","id":1,"method":"tasks/get","params":{"id":"x"}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":5}',
+        b'{"jsonrpc":"2.0","id":1,"method":"tasks/nothing","params":{}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"message/send","params":{}}',
+    ],
+)
+@pytest.mark.parametrize("auth", [None, authenticator()], ids=["open", "authenticated"])
+async def test_callers_of_0_3_get_errors_of_0_3(headers: Any, body: bytes, auth: Any) -> None:
+    """Also before the method is known: a request without A2A-Version is one of 0.3."""
+    json = ("content-type", "application/json")
+    async with serving(registry_of(echo=Echo()), auth=auth) as app:
+        error = (await ask(app, "POST", "/", headers=[*headers, json], body=body)).json["error"]
+        assert isinstance(error["data"]["type"], str)
+        newer = (await ask(app, "POST", "/", headers=[("a2a-version", "1.0"), json], body=body)).json["error"]
+        assert isinstance(newer["data"], list if b"message/send" not in body or auth else dict)
