@@ -2,6 +2,7 @@
 
     KeelboltError
     ├── MissingExtra                 an optional dependency is not installed
+    ├── UnsupportedVersion           an optional dependency is installed in a version that is not supported
     ├── ExtensionsError              an extensions directory of apcore modules can't be served
     │   ├── ExtensionsNotFound       it does not exist
     │   ├── ExtensionsUnreadable     its permissions forbid it
