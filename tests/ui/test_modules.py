@@ -32,7 +32,7 @@ class Order:
 
     async def execute(self, inputs: dict[str, Any], context: Context[Any]) -> dict[str, Any]:
         answer = await elicit(context, "Which size?", SIZE)
-        return {"ordered": (answer or {}).get("content")}
+        return {"ordered": answer["content"] if answer else None}
 
 
 async def test_a_module_is_shown_called_and_answered(open_page: OpenPage) -> None:

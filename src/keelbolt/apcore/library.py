@@ -2,10 +2,37 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 
-from keelbolt.errors import MissingExtra
+from keelbolt.errors import MissingExtra, UnsupportedVersion
 
+logger = logging.getLogger("keelbolt.apcore")
+
+SERIES = (0, 32)  # of apcore, with which Keelbolt is tested
+SUPPORTED = ">=0.32,<0.33"
+
+
+def check_version(found: str | None) -> None:
+    """Raise UnsupportedVersion for an apcore that is too old; one that is newer is tried, with a warning."""
+    numbers = re.match(r"(\d+)\.(\d+)", found or "")
+    series = (int(numbers[1]), int(numbers[2])) if numbers is not None else SERIES
+    if series < SERIES:
+        raise UnsupportedVersion("apcore", f"{found}", SUPPORTED)
+    if series > SERIES:
+        logger.warning("apcore %s is newer than the versions that Keelbolt is tested with (%s)", found, SUPPORTED)
+
+
+def _installed() -> str | None:
+    try:
+        return version("apcore")
+    except PackageNotFoundError:
+        return None
+
+
+check_version(_installed())
 try:
     from apcore import ACL, BindingLoader, Config, Context, Executor, Identity, Registry, register_sys_modules
     from apcore import errors as apcore_errors
@@ -27,7 +54,9 @@ try:
     from apcore.streaming import StreamingModule
     from apcore.trace_context import TraceContext, TraceParent
 except ImportError as error:
-    raise MissingExtra("apcore", "apcore") from error
+    if (found := _installed()) is None:
+        raise MissingExtra("apcore", "apcore") from error
+    raise UnsupportedVersion("apcore", f"{found} ({error})", SUPPORTED) from error
 
 with suppress(apcore_errors.ConfigNamespaceDuplicateError):  # apcore-a2a may be imported in the same process
     Config.register_namespace("apcore-a2a", env_prefix="APCORE_A2A")

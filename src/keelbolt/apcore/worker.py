@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from pydantic_core import from_json
+
 from keelbolt.apcore.access import SYSTEM_ROLES, Access, identity_of, is_system
 from keelbolt.apcore.admission import SkillAdmission
 from keelbolt.apcore.approvals import (
@@ -58,7 +60,7 @@ from keelbolt.errors import (
     StepFailed,
 )
 from keelbolt.protocol.errors import describe
-from keelbolt.protocol.types import Part
+from keelbolt.protocol.types import Part, encode
 from keelbolt.tasks.context import TaskContext
 from keelbolt.tasks.worker import Worker
 
@@ -174,7 +176,7 @@ class ApcoreWorker(Worker):
     # ----------------------------------------------------------------------------------------------------- the call
 
     async def _run(self, ctx: TaskContext, call: Call) -> list[Part]:
-        context = self._context(ctx)
+        context = await self._context(ctx)
         inputs = dict(call.inputs)
         answer = None
         pending = call.pending
@@ -224,7 +226,7 @@ class ApcoreWorker(Worker):
 
         return await output_to_parts(output, keep)
 
-    def _context(self, ctx: TaskContext) -> Context[Any]:
+    async def _context(self, ctx: TaskContext) -> Context[Any]:
         """What a module is told about its call: for whom, until when, in which trace, and of which task."""
         headers = ctx.trace
         identity = identity_of(ctx.principal)
@@ -233,7 +235,15 @@ class ApcoreWorker(Worker):
             trace_parent=TraceContext.extract(headers) if headers else None,
             cancel_token=TaskCancelToken(ctx),
             global_deadline=time.time() + self._timeout if self._timeout > 0 else None,
-            data={"a2a": {"taskId": ctx.task_id, "contextId": ctx.context_id, "turn": ctx.turn, "text": ctx.user_text}},
+            data={
+                "a2a": {
+                    "taskId": ctx.task_id,
+                    "contextId": ctx.context_id,
+                    "turn": ctx.turn,
+                    "text": ctx.user_text,
+                    "history": [from_json(encode(message)) for message in await ctx.conversation()],
+                }
+            },
         )
         context.data[TASK] = Delegator(ctx)
         context.data.update(conversing(ctx))

@@ -4,6 +4,7 @@
     ├── MissingExtra                 an optional dependency is not installed
     ├── AddressNotAllowed            a URL leads into a private network, or is not https
     ├── DownloadFailed               a file could not be downloaded from its URL
+    ├── UnsupportedVersion           an optional dependency is installed in a version that is not supported
     ├── ExtensionsError              an extensions directory of apcore modules can't be served
     │   ├── ExtensionsNotFound       it does not exist
     │   ├── ExtensionsUnreadable     its permissions forbid it

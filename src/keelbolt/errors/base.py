@@ -29,3 +29,15 @@ class AddressNotAllowed(KeelboltError):
 
 class DownloadFailed(KeelboltError):
     """A file could not be downloaded from its URL."""
+
+
+class UnsupportedVersion(KeelboltError):
+    """An optional dependency is installed in a version that Keelbolt does not support."""
+
+    def __init__(self, package: str, found: str, supported: str) -> None:
+        self.package = package
+        self.found = found
+        self.supported = supported
+        super().__init__(
+            f"{package} {found} is not supported. Install a version that is: pip install '{package}{supported}'"
+        )

@@ -15,8 +15,10 @@ from keelbolt.errors import InvalidValue
 from keelbolt.protocol.types import Message, Metadata, Part, Task, TaskState
 from keelbolt.tasks.json import bounded, json_bytes
 from keelbolt.tasks.lifecycle import End
+from keelbolt.tasks.listing import list_tasks
 from keelbolt.tasks.notes import Note, OtherNote
 from keelbolt.tasks.parts import data_part, encoded_part, plain, text_part
+from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.steps import QUESTION, Done, Policy, Probe
 from keelbolt.tasks.turn_output import TurnOutput
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from keelbolt.client.messages import Said
 
 _UNCHANGED: Any = object()
+CONVERSATION_TASKS = 20  # of which `conversation` reads the messages, at most
 QUESTION_CHARACTERS = 16  # of the digest that identifies a question within its turn
 
 P = ParamSpec("P")
@@ -279,6 +282,20 @@ class TaskContext(TurnOutput):
         """
         self._check_cancel()
         return await self._conversation.update(value)
+
+    async def conversation(self, messages: int = 100) -> list[Message]:
+        """The last messages before this one, oldest first: of earlier tasks with the same context id, and of this task.
+
+        Earlier tasks are those of the same caller. A message that was sent without a context id begins a conversation.
+        """
+        found = self.history
+        if self.message.context_id is not None and len(found) < messages:
+            query = ListTasksQuery(context_id=self.context_id, page_size=CONVERSATION_TASKS)
+            page = await list_tasks(self._run.store, self._run.partition, query)
+            tasks = [each if isinstance(each, Task) else Task.model_validate_json(each) for each in page.tasks]
+            tasks.sort(key=lambda task: task.id)  # ids are ordered by time
+            found = [*(each for task in tasks if task.id != self.task_id for each in task.history), *found]
+        return found[-messages:]
 
     # ------------------------------------------------------------------------------------------------------ cancel
 

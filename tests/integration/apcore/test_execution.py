@@ -151,6 +151,7 @@ async def test_the_context_tells_who_calls_and_until_when() -> None:
         assert 90 < found["left"] <= 100
         assert found["a2a"]["taskId"] == task["id"]
         assert found["a2a"]["contextId"] == task["contextId"]
+        assert found["a2a"]["history"] == []
 
 
 async def test_a_streaming_module_becomes_chunks() -> None:
