@@ -6,14 +6,6 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
-    """Declares a log; only needed for ``write_behind``, which allows `Kernel.commit_later`."""
-
-    name: str
-    write_behind: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Draft:
     """An entry to append. A repeat of ``dedupe`` in the same stream writes nothing and answers the first one's seq."""
 
