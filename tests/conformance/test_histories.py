@@ -41,7 +41,6 @@ FOUND = (
     "ATakeoverKeepsTheFence",
     "EveryEnqueueIsAClaim",
     "UnknownBlobsCanBeAttached",
-    "WritesBehindAreLost",
     "RecordsLeakIntoOtherPartitions",
 )
 

@@ -11,7 +11,7 @@ import pytest
 from keelbolt.conformance.machine import check_histories
 from keelbolt.conformance.pytest import storage_laws
 from keelbolt.conformance.storage import Place, Subject
-from keelbolt.storage import Family, Kernel, open_storage
+from keelbolt.storage import Collection, Kernel, open_storage
 from keelbolt.testing.postgres import URL_VARIABLE, PostgresServer
 
 pytest_plugins = ["keelbolt.testing.pytest"]
@@ -25,7 +25,7 @@ def server(keelbolt_postgres: PostgresServer) -> Iterator[None]:
         yield
 
 
-def make(place: Place, declare: Sequence[Family], /) -> Kernel:
+def make(place: Place, declare: Sequence[Collection], /) -> Kernel:
     return open_storage(f"{os.environ[URL_VARIABLE]}?schema={place.name}", declare=declare)
 
 

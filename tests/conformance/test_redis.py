@@ -11,7 +11,7 @@ import redis
 from keelbolt.conformance.machine import check_histories
 from keelbolt.conformance.pytest import storage_laws
 from keelbolt.conformance.storage import Place, Subject
-from keelbolt.storage import Family, Kernel, open_storage
+from keelbolt.storage import Collection, Kernel, open_storage
 from keelbolt.testing.valkey import URL_VARIABLE, ValkeyServer
 
 pytest_plugins = ["keelbolt.testing.pytest"]
@@ -25,11 +25,11 @@ def server(keelbolt_valkey: ValkeyServer) -> Iterator[None]:
         yield
 
 
-def make(place: Place, declare: Sequence[Family], /) -> Kernel:
+def make(place: Place, declare: Sequence[Collection], /) -> Kernel:
     return open_storage(f"{os.environ[URL_VARIABLE]}?namespace={place.name}", declare=declare)
 
 
-def make_relaxed(place: Place, declare: Sequence[Family], /) -> Kernel:
+def make_relaxed(place: Place, declare: Sequence[Collection], /) -> Kernel:
     return open_storage(f"{os.environ[URL_VARIABLE]}?namespace={place.name}", durability="relaxed", declare=declare)
 
 

@@ -26,8 +26,9 @@ from keelbolt.conformance.storage import (
     validate,
 )
 from keelbolt.errors import InvalidValue
-from keelbolt.storage.contract import Family, Kernel
+from keelbolt.storage.contract import Kernel
 from keelbolt.storage.memory import MemoryKernel
+from keelbolt.storage.records import Collection
 from tests.conformance.broken.records import TakeLeavesTheRecord
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +39,7 @@ def plain() -> Kernel:
     return MemoryKernel()
 
 
-def declaring(*, declare: Sequence[Family] = ()) -> Kernel:
+def declaring(*, declare: Sequence[Collection] = ()) -> Kernel:
     return MemoryKernel(declare=declare)
 
 

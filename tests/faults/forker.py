@@ -29,13 +29,11 @@ ENTRY: Operation = Append("log", "s", (Draft("a", b""),))
 async def uses(kernel: SQLiteKernel, path: str) -> dict[str, str]:
     """What becomes of each use in the child."""
     outcomes: dict[str, str] = {}
-    for name in ("commit", "commit_later", "get", "claim", "flush", "close", "open anew"):
+    for name in ("commit", "get", "claim", "flush", "close", "open anew"):
         try:
             match name:
                 case "commit":
                     await kernel.commit(PARTITION, ENTRY)
-                case "commit_later":
-                    kernel.commit_later(PARTITION, ENTRY)
                 case "get":
                     await kernel.get(PARTITION, "doc", "a")
                 case "claim":

@@ -13,11 +13,11 @@ import os
 import signal
 import sys
 
-from keelbolt.storage import Append, Collection, Draft, Log, Put
+from keelbolt.storage import Append, Collection, Draft, Put
 from keelbolt.storage.sqlite import SQLiteKernel
 
 PARTITION = "leaver"
-FAMILIES = (Collection("doc", write_behind=True), Log("behind", write_behind=True))
+FAMILIES = (Collection("doc"),)
 
 
 class Left(Exception):
@@ -30,7 +30,6 @@ async def main(path: str, how: str, commits: str) -> None:
     for number in range(int(commits)):
         data = str(number).encode() * 20
         kernel.commit(PARTITION, Append("log", "s", (Draft("a", data),)), Put("doc", f"c{number}", data))
-        kernel.commit_later(PARTITION, Append("behind", "s", (Draft("a", data),)), Put("doc", f"b{number}", data))
     if how == "exit":
         sys.exit(3)
     if how == "raise":

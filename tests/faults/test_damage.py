@@ -26,7 +26,6 @@ from keelbolt.storage import (
     Index,
     Insert,
     Kernel,
-    Log,
     Patch,
     Query,
     Trim,
@@ -43,7 +42,6 @@ FAMILIES = (
         counters=((), ("state",)),
     ),
     Collection("short", expiring=True),
-    Log("log"),
 )
 STATES = ("open", "done")
 DOCS = 60

@@ -57,7 +57,7 @@ async def test_nothing_is_lost_when_the_server_dies_during_a_move(tmp_path: Path
                 await one.commit("p", *(Insert("plain", f"{number}-{at}", b"x" * 100) for at in range(300)))
                 await one.commit("p", Append("log", "s", (Draft("x", b"y" * 100),) * 300))
             writers = [asyncio.ensure_future(write(user, name, acknowledged)) for name in range(3)]
-            while len(acknowledged) < 30:
+            while len(acknowledged) < 30:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             await copy_storage(one, other, tell=kill)
             counts = await asyncio.gather(*writers)

@@ -11,7 +11,7 @@ import pytest
 
 from keelbolt.conformance.storage import Place, Subject, validate
 from keelbolt.errors import StorageUnreachable
-from keelbolt.storage import Append, Collection, Draft, Enqueue, Family, Insert, Kernel, Put, Query, open_storage
+from keelbolt.storage import Append, Collection, Draft, Enqueue, Insert, Kernel, Put, Query, open_storage
 from keelbolt.testing.postgres import OwnPostgres, own_postgres
 from tests.integration.postgres_servers import pgbouncer, pgbouncer_of
 
@@ -145,7 +145,7 @@ async def test_its_end_is_an_outage(server: OwnPostgres, direct: str, monkeypatc
         await kernel.close()
 
 
-def make(place: Place, declare: Sequence[Family], /) -> Kernel:
+def make(place: Place, declare: Sequence[Collection], /) -> Kernel:
     return open_storage(f"{os.environ[URL_VARIABLE]}?schema={place.name}", declare=declare)
 
 

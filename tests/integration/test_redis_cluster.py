@@ -11,7 +11,7 @@ from redis.crc import key_slot
 
 from keelbolt.conformance.storage import Place, Subject, validate
 from keelbolt.errors import BlobNotFound, StorageUnavailable
-from keelbolt.storage import Append, Draft, Enqueue, Family, Kernel, Put, open_storage
+from keelbolt.storage import Append, Draft, Enqueue, Kernel, Put, open_storage
 from keelbolt.storage.records import Collection
 from keelbolt.testing.valkey import OwnValkey, valkey_cluster
 
@@ -30,7 +30,7 @@ def servers() -> Iterator[list[OwnValkey]]:
 class Make:
     url: str
 
-    def __call__(self, place: Place, declare: Sequence[Family], /) -> Kernel:
+    def __call__(self, place: Place, declare: Sequence[Collection], /) -> Kernel:
         return open_storage(f"{self.url}?namespace={place.name}", declare=declare)
 
 

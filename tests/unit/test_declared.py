@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from keelbolt.errors import InvalidName, InvalidRequest, InvalidValue, NoIndex, NotDeclared, TooLarge
 from keelbolt.storage.declared import Declared, Shape, dump_fields, load_fields
 from keelbolt.storage.keys import encode
-from keelbolt.storage.logs import Log
 from keelbolt.storage.records import MAX_FIELD_CHARS, NO_FIELDS, Collection, Index, Query, Scalar
 
 TASKS = Collection(
@@ -48,21 +47,16 @@ BAD: list[tuple[Any, type[InvalidRequest], str]] = [
     (Collection("t", counters=(("state",),)), NotDeclared, "no field 'state'"),
     (Collection("t", {"s": str}, counters=("s",)), InvalidValue, r"\('state',\)"),  # type: ignore[arg-type]
     (Collection("t", counters=((),), expiring=True), InvalidValue, "expiring"),
-    (Log("Events"), InvalidName, "log 'Events'"),
-    (Log(None), InvalidName, "log None"),  # type: ignore[arg-type]
-    ("tasks", InvalidValue, "a Collection or a Log, not str"),
-    (Collection, InvalidValue, "a Collection or a Log, not type"),
+    ("tasks", InvalidValue, "a Collection, not str"),
+    (Collection, InvalidValue, "a Collection, not type"),
     (None, InvalidValue, "not NoneType"),
 ]
 
 
 @pytest.mark.parametrize(("family", "kind", "words"), BAD, ids=str)
-def test_a_bad_declaration_is_refused_and_not_kept(family: Any, kind: type[InvalidRequest], words: str) -> None:
-    declared = Declared()
+def test_a_bad_declaration_is_refused(family: Any, kind: type[InvalidRequest], words: str) -> None:
     with pytest.raises(kind, match=words):
-        declared.add(family)
-    assert not declared.shapes
-    assert not declared.write_behind
+        Shape(family)
 
 
 def test_lists_are_taken_as_tuples_and_later_changes_do_not_matter() -> None:
@@ -73,17 +67,6 @@ def test_lists_are_taken_as_tuples_and_later_changes_do_not_matter() -> None:
     assert shape.indexes == (Index("i", ("state",)),)
     assert shape.counters == (("state",),)
     assert set(shape.types) == {"state"}
-
-
-def test_the_last_declaration_holds() -> None:
-    declared = Declared()
-    declared.add(Collection("t", write_behind=True))
-    declared.add(Log("l", write_behind=True))
-    assert declared.write_behind == {"collection:t", "log:l"}
-    declared.add(Collection("t", fields={"rank": int}))
-    declared.add(Log("l"))
-    assert declared.write_behind == set()
-    assert declared.shape("t").types == {"rank": int}
 
 
 @pytest.mark.parametrize("name", ["other", "", None, 7, ["t"]])
@@ -125,7 +108,7 @@ def test_a_declaration_comes_back_from_storage(collection: Collection) -> None:
 
 def test_a_dump_differs_exactly_when_the_data_would_lie_differently() -> None:
     dump = Shape(TASKS).dump()
-    same = Collection("tasks", dict(list(TASKS.fields.items())[::-1]), TASKS.indexes, TASKS.counters, write_behind=True)
+    same = Collection("tasks", dict(list(TASKS.fields.items())[::-1]), TASKS.indexes, TASKS.counters)
     assert Shape(same).dump() == dump
     for other in (
         Collection("tasks", {**TASKS.fields, "rank": float}, TASKS.indexes, TASKS.counters),

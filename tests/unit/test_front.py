@@ -27,19 +27,17 @@ from keelbolt.errors import (
     WrongLoop,
 )
 from keelbolt.storage import front
-from keelbolt.storage.contract import Family, Kernel
+from keelbolt.storage.contract import Kernel
 from keelbolt.storage.cursors import Cursor, write_cursor
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.hints import LogTopic
-from keelbolt.storage.logs import Append, Draft, Log, Trim
+from keelbolt.storage.logs import Append, Draft, Trim
 from keelbolt.storage.memory import MemoryKernel
 from keelbolt.storage.records import Collection, Index, Insert, Put, Query
 from keelbolt.storage.urls import open_storage
 
-NOTES = Collection(
-    "note", {"state": str, "rank": int}, (Index("by_key"), Index("by_rank", ("state",), "rank")), write_behind=True
-)
-FAMILIES: tuple[Family, ...] = (NOTES, Log("later", write_behind=True))
+NOTES = Collection("note", {"state": str, "rank": int}, (Index("by_key"), Index("by_rank", ("state",), "rank")))
+FAMILIES = (NOTES,)
 ENTRY = Draft("made", b"")
 
 
@@ -61,10 +59,6 @@ async def committed(kernel: Kernel) -> Any:
     return await kernel.commit("p", Put("note", "a", b""))
 
 
-async def later(kernel: Kernel) -> None:
-    kernel.commit_later("p", Put("note", "a", b""))
-
-
 async def watched(kernel: Kernel) -> None:
     kernel.watch(LogTopic("p", "log", "a"))
 
@@ -77,7 +71,6 @@ VERBS: dict[str, Callable[[Kernel], Awaitable[Any]]] = {
     "sweep": lambda kernel: kernel.sweep(),
     "partitions": lambda kernel: kernel.partitions(),
     "commit": committed,
-    "commit_later": later,
     "get": lambda kernel: kernel.get("p", "note", "a"),
     "get_many": lambda kernel: kernel.get_many("p", "note", ["a"]),
     "find": lambda kernel: kernel.find("p", Query("note")),
@@ -170,7 +163,6 @@ async def test_a_thread_without_a_loop_is_refused(make: Callable[[], Kernel]) ->
     async with make() as kernel:
         for call in (
             lambda: kernel.commit("p", Put("note", "a", b"")),
-            lambda: kernel.commit_later("p", Put("note", "a", b"")),
             lambda: kernel.watch(LogTopic("p", "log", "a")),
         ):
             with pytest.raises(WrongLoop, match="one storage per loop"):
@@ -303,11 +295,7 @@ BAD: list[tuple[Callable[[Any], Any], type[InvalidRequest], str]] = [
     (lambda k: k.partitions(after="a\0b"), InvalidName, "without NUL"),
     (lambda k: k.partitions(limit=0), InvalidValue, "limit"),
     (lambda k: k.watch("log"), InvalidValue, "a LogTopic or a QueueTopic, not str"),
-    (lambda k: k.declare("note"), InvalidValue, "a Collection or a Log"),
-    (lambda k: k.commit_later("p"), InvalidRequest, "at least one"),
-    (lambda k: k.commit_later("p", Insert("note", "a", b"")), InvalidRequest, "only Put and Append"),
-    (lambda k: k.commit_later("p", Append("log", "a", (ENTRY,))), NotDeclared, "write_behind=True"),
-    (lambda k: k.commit_later("p", Put("note", "a", "text")), InvalidValue, "must be bytes"),  # type: ignore[arg-type]
+    (lambda k: k.declare("note"), InvalidValue, "a Collection, not str"),
 ]
 
 
@@ -375,18 +363,6 @@ async def test_a_tail_ends_with_an_error_when_the_storage_closes(make: Callable[
         await asyncio.wait_for(tail, 30)
 
 
-async def test_what_was_written_behind_is_seen_by_every_read(make: Callable[[], Kernel]) -> None:
-    async with make() as kernel:
-        for number in range(20):
-            kernel.commit_later("p", Put("note", f"k{number}", b"", {"state": "open", "rank": number}))
-            kernel.commit_later("p", Append("later", "a", (ENTRY,)))
-        assert (await kernel.log_state("p", "later", "a")).head == 20
-        assert len((await kernel.find("p", Query("note", {"state": "open"}, "rank"))).records) == 20
-        await kernel.flush()
-        assert (await kernel.health()).write_behind_pending == 0
-        assert (await kernel.health()).write_behind_failed == 0
-
-
 @pytest.mark.parametrize("newest_first", [True, False])
 @pytest.mark.parametrize("last", [b"", b"\x00", b"\xff" * 40])
 async def test_a_forged_cursor_leads_nowhere(make: Callable[[], Kernel], last: bytes, newest_first: bool) -> None:
@@ -397,7 +373,7 @@ async def test_a_forged_cursor_leads_nowhere(make: Callable[[], Kernel], last: b
         query = Query("note", {"state": "x"}, order="rank", newest_first=newest_first)
         shape = kernel._checked_query("b", query)  # type: ignore[attr-defined]
         number = shape.index_for(query)
-        low, high = front._bounds(shape, number, "b", query)
+        low, high = shape.bounds(number, "b", query)
         words = ("find", "note", newest_first, number, low.hex(), high.hex())
         with pytest.raises(BadCursor):
             await kernel.find("b", query, cursor=write_cursor(Cursor(last, 0), *words))

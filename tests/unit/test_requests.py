@@ -18,7 +18,7 @@ from keelbolt.storage.contract import (
     MAX_REASON_CHARS,
     MAX_VALUE_BYTES,
 )
-from keelbolt.storage.declared import Declared
+from keelbolt.storage.declared import Declared, Shape
 from keelbolt.storage.logs import Append, Draft, Drop, Head, Trim
 from keelbolt.storage.records import (
     NO_FIELDS,
@@ -39,8 +39,10 @@ from keelbolt.storage.requests import MAX_OPERATIONS, check_family, check_partit
 from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
 
 DECLARED = Declared()
-DECLARED.add(Collection("note", fields={"state": str, "rank": int}))
-DECLARED.add(Collection("brief", fields={"state": str, "rank": int}, expiring=True))
+DECLARED.shapes = {
+    "note": Shape(Collection("note", fields={"state": str, "rank": int})),
+    "brief": Shape(Collection("brief", fields={"state": str, "rank": int}, expiring=True)),
+}
 
 ENTRY = Draft("made", b"")
 

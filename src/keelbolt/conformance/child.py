@@ -21,10 +21,10 @@ from keelbolt.conformance.expect import broken
 from keelbolt.conformance.families import FAMILIES
 from keelbolt.conformance.subject import Place
 from keelbolt.errors import CommitRefused, SchemaMismatch
-from keelbolt.storage.contract import Family, Kernel
+from keelbolt.storage.contract import Kernel
 from keelbolt.storage.hints import LogTopic, QueueTopic
 from keelbolt.storage.logs import Append, Draft
-from keelbolt.storage.records import Put, Replace, Take
+from keelbolt.storage.records import Collection, Put, Replace, Take
 from keelbolt.storage.work import Enqueue
 
 P = "p"
@@ -176,7 +176,7 @@ JOBS: dict[str, Job] = {
 }
 
 
-async def _run(place: Place, declare: tuple[Family, ...], job: str, arguments: dict[str, Any]) -> None:
+async def _run(place: Place, declare: tuple[Collection, ...], job: str, arguments: dict[str, Any]) -> None:
     async with asyncio.timeout(CHILD_SECONDS), place.open(declare) as kernel:
         await JOBS[job](kernel, **arguments)
 
@@ -224,7 +224,7 @@ class Child:
 
 @asynccontextmanager
 async def start(
-    place: Place, job: Job, *, declare: tuple[Family, ...] = FAMILIES, **arguments: object
+    place: Place, job: Job, *, declare: tuple[Collection, ...] = FAMILIES, **arguments: object
 ) -> AsyncIterator[Child]:
     """Start a process that does this job at the place; it is gone afterwards."""
     told = base64.b64encode(pickle.dumps((place, declare, job.__name__, arguments)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from keelbolt.storage.contract import Family
-from keelbolt.storage.logs import Log
 from keelbolt.storage.records import Collection, Index
 
 PLAIN = Collection("plain")
@@ -41,7 +39,4 @@ PASSING = Collection(
     "passing", fields={"rank": int}, indexes=(Index("by_key"), Index("by_rank", (), "rank")), expiring=True
 )
 
-BEHIND = Collection("behind", fields={"rank": int}, indexes=(Index("by_rank", (), "rank"),), write_behind=True)
-BEHIND_LOG = Log("behind.log", write_behind=True)
-
-FAMILIES: tuple[Family, ...] = (PLAIN, THINGS, TYPED, COUNTED, PASSING, BEHIND, BEHIND_LOG)
+FAMILIES: tuple[Collection, ...] = (PLAIN, THINGS, TYPED, COUNTED, PASSING)

@@ -30,7 +30,6 @@ from keelbolt.conformance.subject import Subject, subject_of
 from keelbolt.errors import CommitRefused, LogTrimmed, MissingExtra, WrittenTwice
 from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.contract import Kernel
-from keelbolt.storage.logs import Append, Draft, LogState
 from keelbolt.storage.records import (
     Insert,
     Put,
@@ -136,7 +135,6 @@ class StorageMachine(RuleBasedStateMachine):
             self.worker: 2,
             self.keep: 1,
             self.fleeting_record: 1,
-            self.behind: 1,
             self.find: 3,
             self.read_log: 3,
             self.compare: 2,
@@ -203,22 +201,6 @@ class StorageMachine(RuleBasedStateMachine):
             equal((await self.kernel.find("p", Query("passing", order="rank"))).records, (), "what is left")
 
         self.run(work())
-
-    def behind(self, chance: Chance) -> None:
-        """What is written behind is there for the next read."""
-        key, stream, rank = chance.one(*KEYS), chance.one(*STREAMS), chance.number(-2, 2)
-        operations = (Put("behind", key, b"", {"rank": rank}), Append("behind.log", stream, (Draft("note", b"x"),)))
-
-        async def work() -> tuple[Record | None, LogState]:
-            self.kernel.commit_later("p", *operations)
-            record = await self.kernel.get("p", "behind", key)
-            return record, await self.kernel.log_state("p", "behind.log", stream)
-
-        record, state = self.run(work())
-        version = self.model._put("p", "behind", key, b"", {"rank": rank})  # noqa: SLF001
-        (seq,) = self.model._append(("p", "behind.log", stream), operations[1])  # noqa: SLF001
-        equal(record.version if record else 0, version, "the version written behind")
-        equal(state, LogState(seq, 0), "the stream written behind")
 
     # -------------------------------------------------------------------------------------------------------- work
 

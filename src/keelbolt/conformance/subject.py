@@ -13,7 +13,8 @@ from typing import Any, Literal, Protocol
 from keelbolt.conformance.families import FAMILIES
 from keelbolt.conformance.suite import new_place
 from keelbolt.errors import InvalidValue
-from keelbolt.storage.contract import Durability, Family, Kernel
+from keelbolt.storage.contract import Durability, Kernel
+from keelbolt.storage.records import Collection
 
 Capability = Literal["base", "persistent", "shared", "prompt"]
 
@@ -21,7 +22,7 @@ Capability = Literal["base", "persistent", "shared", "prompt"]
 class Make(Protocol):
     """Makes an unopened kernel on the data of this place; a place that was never used is empty."""
 
-    def __call__(self, place: Place, declare: Sequence[Family], /) -> Kernel: ...
+    def __call__(self, place: Place, declare: Sequence[Collection], /) -> Kernel: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +61,12 @@ class Place:
     name: str
     directory: Path
 
-    def kernel(self, declare: Sequence[Family] = FAMILIES) -> Kernel:
+    def kernel(self, declare: Sequence[Collection] = FAMILIES) -> Kernel:
         """An unopened kernel on the data of this place."""
         return self.subject.make(self, tuple(declare))
 
     @asynccontextmanager
-    async def open(self, declare: Sequence[Family] = FAMILIES) -> AsyncIterator[Kernel]:
+    async def open(self, declare: Sequence[Collection] = FAMILIES) -> AsyncIterator[Kernel]:
         """An open kernel on the data of this place."""
         async with self.kernel(declare) as kernel:
             # A factory that can't be told what to declare is told here; told twice, it changes nothing.
@@ -83,7 +84,7 @@ class ByUrl:
     template: str
     durability: Durability = "durable"
 
-    def __call__(self, place: Place, declare: Sequence[Family], /) -> Kernel:
+    def __call__(self, place: Place, declare: Sequence[Collection], /) -> Kernel:
         from keelbolt.storage.urls import open_storage  # noqa: PLC0415  (an engine is loaded when it is opened)
 
         url = self.template.format(directory=place.directory, name=place.name)
@@ -96,7 +97,7 @@ class ByFactory:
 
     factory: Callable[..., Kernel]
 
-    def __call__(self, _place: Place, declare: Sequence[Family], /) -> Kernel:
+    def __call__(self, _place: Place, declare: Sequence[Collection], /) -> Kernel:
         if "declare" in inspect.signature(self.factory).parameters:
             return self.factory(declare=declare)
         return self.factory()

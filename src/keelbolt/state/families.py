@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keelbolt.state.names import digest, name
-from keelbolt.storage import Collection, Index, Log
+from keelbolt.storage import Collection, Index
 
 EVENTS = "state_events"  # stream = trace
 PLANNER_EVENTS = "state_planner_events"  # stream = trace
@@ -35,11 +35,6 @@ _BY_ARRIVAL = (Index("session", equal=("session",), order="arrived"),)
 _LONG_TENANT = 180  # the name of a partition has at most 200 bytes
 
 FAMILIES = (
-    Log(EVENTS),
-    Log(PLANNER_EVENTS),
-    Log(UPDATES),
-    Log(STEERING),
-    Log(TASK_ORDER),
     Collection(TASKS, fields={"session": str, "saved": int}, indexes=(Index("session", equal=("session",)),)),
     Collection(SNAPSHOTS, fields={"session": str, "hash": str}, indexes=(Index("session", equal=("session",)),)),
     # ``saved`` and ``expires`` are in microseconds since 1970.
@@ -72,7 +67,6 @@ FAMILIES = (
     Collection(CONTROLS, fields={"session": str, "arrived": str}, indexes=_BY_ARRIVAL),
     Collection(OWNERS, expiring=True),
     Collection(RUNS, fields={"session": str, "owner": str, "arrived": str}, indexes=_BY_ARRIVAL),
-    Log(INBOXES),
     # ``rank`` is the order of removal: when it was last used (or made, where the strategy is fifo), in microseconds;
     # values of ctx.kv come last. ``expires`` is in microseconds since 1970.
     Collection(

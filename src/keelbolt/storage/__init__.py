@@ -11,10 +11,10 @@ from __future__ import annotations
 from keelbolt.storage.blobs import Attach, Blob, BlobReader, Detach
 from keelbolt.storage.clock import Clock
 from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import Durability, Family, Health, Kernel, Problem, Stats, Swept
+from keelbolt.storage.contract import Durability, Health, Kernel, Problem, Stats, Swept
 from keelbolt.storage.hints import LogTopic, QueueTopic, Topic, Watch
 from keelbolt.storage.ids import new_id
-from keelbolt.storage.logs import Append, Draft, Drop, Entry, Head, Log, LogPage, LogState, Trim
+from keelbolt.storage.logs import Append, Draft, Drop, Entry, Head, LogPage, LogState, Trim
 from keelbolt.storage.records import (
     Absent,
     Collection,
@@ -69,7 +69,6 @@ __all__ = [
     "Durability",
     "Enqueue",
     "Entry",
-    "Family",
     "Fence",
     "FieldIn",
     "FieldNotIn",
@@ -78,7 +77,6 @@ __all__ = [
     "Index",
     "Insert",
     "Kernel",
-    "Log",
     "LogPage",
     "LogState",
     "LogTopic",

@@ -47,7 +47,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from keelbolt.storage.blobs import STAGED_SECONDS, Blob, BlobReader, BlobSource
 from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.hints import Topic, Watch
-from keelbolt.storage.logs import Entry, Log, LogPage, LogState
+from keelbolt.storage.logs import Entry, LogPage, LogState
 from keelbolt.storage.records import Collection, Count, Page, Query, Record
 from keelbolt.storage.work import Claim, WorkItem, WorkPage, WorkState
 
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from keelbolt.storage.scope import Scope
 
 Durability = Literal["durable", "relaxed"]
-Family = Collection | Log
 
 LEASE_SECONDS = 15.0
 MAX_VALUE_BYTES = 16 * 1024 * 1024
@@ -75,8 +74,6 @@ class Health:
     reads: bool
     writes: bool
     detail: str
-    write_behind_pending: int = 0
-    write_behind_failed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +138,12 @@ class Kernel(ABC):
         await self.close()
 
     @abstractmethod
-    async def declare(self, *families: Family) -> None:
-        """Make collections and logs known; a changed declaration rebuilds its indexes and counters, once."""
+    async def declare(self, *families: Collection) -> None:
+        """Make collections known; a changed declaration rebuilds its indexes and counters, once."""
 
     @abstractmethod
     async def flush(self) -> None:
-        """Return when every commit called before this is committed, write-behind included."""
+        """Return when every commit called before this is committed."""
 
     @abstractmethod
     async def health(self) -> Health:
@@ -179,13 +176,6 @@ class Kernel(ABC):
     @abstractmethod
     def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
         """Do all of this, or nothing. Raises CommitRefused when a check fails."""
-
-    @abstractmethod
-    def commit_later(self, partition: str, *operations: Operation) -> None:
-        """Queue Put and Append on families declared ``write_behind`` and return at once.
-
-        Reads of these families wait for it; `flush`, `close` and the end of the interpreter finish it.
-        """
 
     # ---------------------------------------------------------------------------------------------------- records
 

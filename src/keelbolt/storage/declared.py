@@ -10,8 +10,7 @@ from json.encoder import encode_basestring_ascii as _quote
 from typing import Any
 
 from keelbolt.errors import InvalidName, InvalidValue, NoIndex, NotDeclared, TooLarge
-from keelbolt.storage.keys import encode, encode_one, encode_text
-from keelbolt.storage.logs import Log
+from keelbolt.storage.keys import END, encode, encode_one, encode_text
 from keelbolt.storage.records import MAX_FIELD_CHARS, MAX_INDEXES, NO_FIELDS, Collection, Fields, Index, Query, Scalar
 
 _NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
@@ -30,6 +29,8 @@ class Shape:
     """A checked Collection, and what follows from it: the index entries and counter groups of a record."""
 
     def __init__(self, collection: Collection) -> None:
+        if not isinstance(collection, Collection):
+            raise InvalidValue(f"declare a Collection, not {type(collection).__name__}")
         self.collection = collection
         self.name = collection.name
         self.types = dict(_mapping(collection))
@@ -127,6 +128,13 @@ class Shape:
             f"order={query.order!r})"
         )
 
+    def bounds(self, index: int, partition: str, query: Query) -> tuple[bytes, bytes]:
+        """The range of this index that the query covers: low ≤ entry < high."""
+        prefix = encode((partition, *(query.equal.get(name) for name in self.indexes[index].equal)))
+        low = prefix if query.since is None else prefix + encode((query.since,))
+        high = prefix + END if query.until is None else prefix + encode((query.until,))
+        return low, high
+
     def counter_for(self, query: Query) -> int | None:
         """The number of the counter that answers this query, if there is one."""
         if query.since is not None or query.until is not None:
@@ -185,23 +193,6 @@ class Declared:
 
     def __init__(self) -> None:
         self.shapes: dict[str, Shape] = {}
-        self.write_behind: set[str] = set()  # "collection:name" and "log:name"
-
-    def add(self, family: Collection | Log) -> None:
-        if isinstance(family, Log):
-            check_name(family.name, "log")
-            self._behind(f"log:{family.name}", on=family.write_behind)
-            return
-        if not isinstance(family, Collection):
-            raise InvalidValue(f"declare a Collection or a Log, not {type(family).__name__}")
-        self.shapes[family.name] = Shape(family)
-        self._behind(f"collection:{family.name}", on=family.write_behind)
-
-    def _behind(self, family: str, *, on: bool) -> None:
-        if on:
-            self.write_behind.add(family)
-        else:
-            self.write_behind.discard(family)
 
     def shape(self, collection: str) -> Shape:
         try:

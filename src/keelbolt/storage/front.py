@@ -1,4 +1,4 @@
-"""What every engine does the same way: guards, checked input, cursors, tails, blobs in chunks and write-behind.
+"""What every engine does the same way: guards, checked input, cursors, tails and blobs in chunks.
 
 An engine subclasses `Front` and fills in the methods whose names begin with an underscore; they are called with checked
 arguments, in the right loop and process, while the storage is open.
@@ -7,12 +7,10 @@ arguments, in the right loop and process, while the storage is open.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import hashlib
-import logging
 import os
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
 from keelbolt.errors import (
@@ -23,10 +21,8 @@ from keelbolt.errors import (
     InvalidValue,
     KeelboltError,
     LogTrimmed,
-    NotDeclared,
     NotTransferable,
     StorageClosed,
-    StorageCorrupt,
     WrongLoop,
 )
 from keelbolt.storage.blobs import STAGED_SECONDS, Blob, BlobReader, BlobSource
@@ -36,8 +32,8 @@ from keelbolt.storage.contract import (
     LEASE_SECONDS,
     PAGE_BYTES,
     Durability,
-    Family,
     Health,
+    Kernel,
     Problem,
     Stats,
     Swept,
@@ -45,23 +41,22 @@ from keelbolt.storage.contract import (
 from keelbolt.storage.cursors import Cursor, read_cursor, write_cursor
 from keelbolt.storage.declared import Declared, Shape
 from keelbolt.storage.hints import Board, LogTopic, QueueTopic, Topic, Watch
-from keelbolt.storage.hooks import Hooks
-from keelbolt.storage.keys import END, encode
-from keelbolt.storage.logs import Append, Entry, LogPage, LogState
-from keelbolt.storage.records import Collection, Count, Page, Put, Query, Record
+from keelbolt.storage.keys import encode
+from keelbolt.storage.logs import Entry, LogPage, LogState
+from keelbolt.storage.records import Collection, Count, Page, Query, Record
 from keelbolt.storage.requests import (
     check_count,
     check_family,
     check_key,
     check_partition,
+    check_query,
     check_seconds,
+    check_worker,
     checked_operations,
 )
-from keelbolt.storage.staging import chunks_of
+from keelbolt.storage.staging import StagedReader, stage
 from keelbolt.storage.transfer.ports import Transfer
 from keelbolt.storage.work import Claim, WorkItem, WorkPage, WorkState
-
-logger = logging.getLogger("keelbolt.storage")
 
 MAX_PAGE = 10_000
 TAIL_POLL_SECONDS = 5.0  # a second net below the engine's own safety poll
@@ -77,13 +72,13 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-class Front(Hooks):
+class Front(Kernel):
     """The face of an engine."""
 
     engine: str
 
     def __init__(
-        self, *, durability: Durability = "durable", declare: Iterable[Family] = (), clock: Clock | None = None
+        self, *, durability: Durability = "durable", declare: Iterable[Collection] = (), clock: Clock | None = None
     ) -> None:
         if durability not in ("durable", "relaxed"):
             raise InvalidValue(f"durability is 'durable' or 'relaxed', not {durability!r}")
@@ -95,9 +90,6 @@ class Front(Hooks):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = False
         self._forks = _forks
-        self._behind: dict[str, asyncio.Future[Receipt]] = {}
-        self._behind_pending = 0
-        self._behind_failed = 0
 
     # -------------------------------------------------------------------------------------------------- lifecycle
 
@@ -149,17 +141,17 @@ class Front(Hooks):
         self.board.wake_all()
         await self._close()
 
-    async def declare(self, *families: Family) -> None:
+    async def declare(self, *families: Collection) -> None:
         self._guard()
         for family in families:
-            if isinstance(family, Collection):  # first where it is kept: what could not be kept is not declared
-                await self._declare(Shape(family))
-            self.declared.add(family)
+            shape = Shape(family)
+            await self._declare(shape)  # first: what could not be stored is not declared
+            self.declared.shapes[shape.name] = shape
 
     async def flush(self) -> None:
         self._guard()
         await self._flush()
-        await asyncio.sleep(0)  # let what follows the answers happen too
+        await asyncio.sleep(0)  # callers of the commits get their results first
 
     async def health(self) -> Health:
         try:
@@ -167,16 +159,14 @@ class Front(Hooks):
             reads, writes, detail = await self._health()
         except KeelboltError as error:
             reads, writes, detail = False, False, str(error)
-        return Health(self.engine, self.durability, reads, writes, detail, self._behind_pending, self._behind_failed)
+        return Health(self.engine, self.durability, reads, writes, detail)
 
     async def stats(self) -> Stats:
         self._guard()
-        await self._caught_up()
         return await self._stats()
 
     async def check(self) -> AsyncIterator[Problem]:
         self._guard()
-        await self._caught_up()
         async for problem in self._check():
             yield problem
 
@@ -192,7 +182,6 @@ class Front(Hooks):
             raise InvalidValue(f"after must be the name of a partition, not {type(after).__name__}")
         if after:
             check_partition(after)
-        await self._caught_up()
         return await self._partitions(after, limit)
 
     # ----------------------------------------------------------------------------------------------------- commit
@@ -201,44 +190,6 @@ class Front(Hooks):
         self._guard()
         check_partition(partition)
         return self._submit(partition, checked_operations(self.declared, operations))
-
-    def commit_later(self, partition: str, *operations: Operation) -> None:
-        self._guard()
-        check_partition(partition)
-        families = {self._family_behind(operation) for operation in operations}
-        future = self._submit(partition, checked_operations(self.declared, operations))
-        self._behind_pending += 1
-        future.add_done_callback(self._behind_done)
-        for family in families:
-            self._behind[family] = future
-
-    def _family_behind(self, operation: Operation) -> str:
-        match operation:
-            case Put():
-                family = f"collection:{operation.collection}"
-            case Append():
-                family = f"log:{operation.log}"
-            case _:
-                raise InvalidRequest("commit_later takes only Put and Append, which nothing can refuse")
-        if family not in self.declared.write_behind:
-            raise NotDeclared(f"{family} is not declared with write_behind=True")
-        return family
-
-    def _behind_done(self, future: asyncio.Future[Receipt]) -> None:
-        self._behind_pending -= 1
-        if not future.cancelled() and (error := future.exception()) is not None:
-            self._behind_failed += 1
-            logger.error("a write-behind commit was lost: %s", error)
-
-    async def _caught_up(self, *families: str) -> None:
-        """Wait for what was written behind to these families (none given: to all of them)."""
-        for family in families or tuple(self._behind):
-            future = self._behind.get(family)
-            if future is not None:
-                if not future.done():
-                    await asyncio.wait([future])
-                if self._behind.get(family) is future:
-                    del self._behind[family]
 
     # ---------------------------------------------------------------------------------------------------- records
 
@@ -254,15 +205,13 @@ class Front(Hooks):
         keys = tuple(keys)
         for key in keys:
             check_key(key)
-        if self._behind:
-            await self._caught_up(f"collection:{collection}")
         return await self._get_many(partition, collection, keys)
 
     async def find(self, partition: str, query: Query, *, limit: int = 50, cursor: str | None = None) -> Page:
         shape = self._checked_query(partition, query)
         check_count(limit, "limit", low=1, high=MAX_PAGE)
         index = shape.index_for(query)
-        low, high = _bounds(shape, index, partition, query)
+        low, high = shape.bounds(index, partition, query)
         print_ = ("find", query.collection, query.newest_first, index, low.hex(), high.hex())
         started_at = self.clock.wall()
         if cursor is not None:
@@ -275,8 +224,6 @@ class Front(Hooks):
                 high = place.last
             else:
                 low = place.last + b"\0"  # the least bytes greater than it
-        if self._behind:
-            await self._caught_up(f"collection:{query.collection}")
         rows = await self._scan(partition, shape, index, low, high, newest_first=query.newest_first, limit=limit + 1)
         more = len(rows) > limit
         rows = rows[:limit]
@@ -286,32 +233,19 @@ class Front(Hooks):
     async def count(self, partition: str, query: Query, *, cap: int = 10_000) -> Count:
         shape = self._checked_query(partition, query)
         check_count(cap, "cap", low=1)
-        if self._behind:
-            await self._caught_up(f"collection:{query.collection}")
         counter = shape.counter_for(query)
         if counter is not None:
             values = (query.equal.get(name) for name in shape.counters[counter])
             return Count(await self._counter(partition, shape, counter, encode((partition, *values))), exact=True)
         index = shape.index_for(query)
-        low, high = _bounds(shape, index, partition, query)
+        low, high = shape.bounds(index, partition, query)
         counted = await self._count(partition, shape, index, low, high, cap + 1)
         return Count(min(counted, cap), exact=counted <= cap)
 
     def _checked_query(self, partition: str, query: Query) -> Shape:
         self._guard()
         check_partition(partition)
-        if not isinstance(query, Query) or not isinstance(query.equal, Mapping):
-            raise InvalidValue("find and count take a Query, whose equal is a mapping of fields to values")
-        shape = self.declared.shape(query.collection)
-        for name, value in query.equal.items():
-            shape.check_value(name, value)
-        for bound in (query.since, query.until):
-            if bound is not None:
-                if query.order is None:
-                    check_key(bound)  # type: ignore[arg-type]
-                else:
-                    shape.check_value(query.order, bound)
-        return shape
+        return check_query(self.declared, query)
 
     # ------------------------------------------------------------------------------------------------------- logs
 
@@ -334,8 +268,6 @@ class Front(Hooks):
             check_count(after, "after")
         if before is not None:
             check_count(before, "before", low=1)
-        if self._behind:
-            await self._caught_up(f"log:{log}")
         page = await self._read_log(
             partition, log, stream, after or 0, before, limit=limit, max_bytes=max_bytes, backward=backward
         )
@@ -345,15 +277,11 @@ class Front(Hooks):
 
     async def log_state(self, partition: str, log: str, stream: str) -> LogState:
         self._checked_stream(partition, log, stream)
-        if self._behind:
-            await self._caught_up(f"log:{log}")
         return await self._log_state(partition, log, stream)
 
     async def seq_of(self, partition: str, log: str, stream: str, dedupe: str) -> int | None:
         self._checked_stream(partition, log, stream)
         check_key(dedupe, "dedupe key")
-        if self._behind:
-            await self._caught_up(f"log:{log}")
         return await self._seq_of(partition, log, stream, dedupe)
 
     async def tail(self, partition: str, log: str, stream: str, *, after: int | None = None) -> AsyncIterator[Entry]:
@@ -381,12 +309,12 @@ class Front(Hooks):
         self._guard()
         check_family(queue, "queue")
         check_count(limit, "limit", low=1, high=MAX_PAGE)
-        _check_worker(worker, lease_seconds)
+        check_worker(worker, lease_seconds)
         return await self._claim(queue, worker, limit, lease_seconds)
 
     async def heartbeat(self, worker: str, *, lease_seconds: float = LEASE_SECONDS) -> None:
         self._guard()
-        _check_worker(worker, lease_seconds)
+        check_worker(worker, lease_seconds)
         await self._heartbeat(worker, lease_seconds)
 
     async def retire(self, worker: str) -> int:
@@ -425,22 +353,7 @@ class Front(Hooks):
         self._guard()
         check_partition(partition)
         check_seconds(keep_seconds, "keep_seconds")
-        upload = await self._stage(partition, keep_seconds)
-        try:
-            hasher = hashlib.sha256()
-            size = number = 0
-            async for chunk in chunks_of(source):
-                hasher.update(chunk)
-                await self._stage_chunk(partition, upload, number, chunk, hashlib.sha256(chunk).digest())
-                size += len(chunk)
-                number += 1
-            blob = Blob(hasher.hexdigest(), size)
-            await self._stage_done(partition, upload, blob, keep_seconds)
-        except BaseException:
-            with contextlib.suppress(KeelboltError):  # a sweep removes what this can't
-                await self._stage_undo(partition, upload)
-            raise
-        return blob
+        return await stage(self, partition, source, keep_seconds)
 
     async def open_blob(self, partition: str, digest: str) -> BlobReader:
         self._guard()
@@ -450,7 +363,7 @@ class Front(Hooks):
         if found is None:
             raise BlobNotFound(digest)
         upload, size = found
-        return _Reader(self, partition, upload, Blob(digest, size))
+        return StagedReader(self, partition, upload, Blob(digest, size))
 
     # ------------------------------------------------------------------------------------------------------ hints
 
@@ -459,6 +372,117 @@ class Front(Hooks):
         if not isinstance(topic, LogTopic | QueueTopic):
             raise InvalidValue(f"watch a LogTopic or a QueueTopic, not {type(topic).__name__}")
         return Watch(self.board, topic, then)
+
+    # ------------------------------------------------------------------- what an engine fills in, one method per verb
+
+    @abstractmethod
+    async def _open(self) -> None: ...
+
+    @abstractmethod
+    async def _close(self) -> None: ...
+
+    @abstractmethod
+    async def _declare(self, shape: Shape) -> None: ...
+
+    @abstractmethod
+    async def _flush(self) -> None: ...
+
+    @abstractmethod
+    async def _health(self) -> tuple[bool, bool, str]: ...
+
+    @abstractmethod
+    async def _stats(self) -> Stats: ...
+
+    @abstractmethod
+    def _check(self) -> AsyncIterator[Problem]: ...
+
+    @abstractmethod
+    async def _sweep(self, limit: int) -> Swept: ...
+
+    @abstractmethod
+    async def _partitions(self, after: str, limit: int) -> Sequence[str]: ...
+
+    @abstractmethod
+    def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
+        """Take the commit's place in the order now; the future ends when it is committed or refused."""
+
+    @abstractmethod
+    async def _get_many(self, partition: str, collection: str, keys: Sequence[str]) -> Sequence[Record | None]: ...
+
+    def _bound(self, shape: Shape, index: int, bound: bytes) -> bytes:  # noqa: ARG002
+        """A bound of a range as this engine's entries are written; most write them as they are encoded."""
+        return bound
+
+    @abstractmethod
+    async def _scan(
+        self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, *, newest_first: bool, limit: int
+    ) -> list[tuple[bytes, Record]]:
+        """The live records whose index entry lies in low ≤ entry < high, in the order of the entries or backwards."""
+
+    @abstractmethod
+    async def _count(self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int: ...
+
+    @abstractmethod
+    async def _counter(self, partition: str, shape: Shape, counter: int, group: bytes) -> int: ...
+
+    @abstractmethod
+    async def _read_log(
+        self,
+        partition: str,
+        log: str,
+        stream: str,
+        after: int,
+        before: int | None,
+        *,
+        limit: int,
+        max_bytes: int,
+        backward: bool,
+    ) -> LogPage: ...
+
+    @abstractmethod
+    async def _log_state(self, partition: str, log: str, stream: str) -> LogState: ...
+
+    @abstractmethod
+    async def _seq_of(self, partition: str, log: str, stream: str, dedupe: str) -> int | None: ...
+
+    @abstractmethod
+    async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]: ...
+
+    @abstractmethod
+    async def _heartbeat(self, worker: str, lease_seconds: float) -> None: ...
+
+    @abstractmethod
+    async def _retire(self, worker: str) -> int: ...
+
+    @abstractmethod
+    async def _work(self, partition: str, queue: str, key: str) -> WorkItem | None: ...
+
+    @abstractmethod
+    async def _list_work(
+        self, partition: str, queue: str, state: WorkState, after: str, limit: int
+    ) -> Sequence[WorkItem]: ...
+
+    @abstractmethod
+    async def _stage(self, partition: str, keep_seconds: float) -> int:
+        """Begin an upload; answers its number."""
+
+    @abstractmethod
+    async def _stage_chunk(self, partition: str, upload: int, number: int, data: bytes, digest: bytes) -> None: ...
+
+    @abstractmethod
+    async def _stage_done(self, partition: str, upload: int, blob: Blob, keep_seconds: float) -> None:
+        """Give the upload its name; where the partition has the blob already, keep that one and prolong it."""
+
+    @abstractmethod
+    async def _stage_undo(self, partition: str, upload: int) -> None: ...
+
+    @abstractmethod
+    async def _blob(self, partition: str, digest: str) -> tuple[int, int] | None:
+        """(number of its upload, size), or None."""
+
+    @abstractmethod
+    async def _blob_chunk(self, partition: str, upload: int, number: int) -> tuple[bytes, bytes] | None:
+        """(data, SHA-256), or None."""
 
     # ----------------------------------------------------------------------------------------------------- copies
 
@@ -475,33 +499,10 @@ class Front(Hooks):
         raise NotTransferable(f"the engine {self.engine!r} can't be copied: it offers no way to read a whole store")
 
 
-class _Reader(BlobReader):
-    def __init__(self, front: Front, partition: str, upload: int, blob: Blob) -> None:
-        super().__init__(blob)
-        self._front = front
-        self._partition = partition
-        self._upload = upload
-
-    async def chunk(self, number: int) -> bytes:
-        self._front._guard()  # noqa: SLF001
-        found = await self._front._blob_chunk(self._partition, self._upload, number)  # noqa: SLF001
-        if found is None and await self._front._blob(self._partition, self.blob.digest) is None:  # noqa: SLF001
-            raise BlobNotFound(self.blob.digest)
-        data, digest = found or (b"", b"")
-        if hashlib.sha256(data).digest() != digest:
-            raise StorageCorrupt(f"blob {self.blob.digest}: chunk {number} is damaged; restore it from a backup")
-        return data
-
-
-def _families(declare: Iterable[Family]) -> tuple[Family, ...]:
+def _families(declare: Iterable[Collection]) -> tuple[Collection, ...]:
     if not isinstance(declare, Iterable):
-        raise InvalidValue(f"declare takes a list of Collections and Logs, not a single {type(declare).__name__}")
+        raise InvalidValue(f"declare takes a list of Collections, not a single {type(declare).__name__}")
     return tuple(declare)
-
-
-def _check_worker(worker: str, lease_seconds: float) -> None:
-    check_partition(worker)
-    check_seconds(lease_seconds, "lease_seconds", positive=True)
 
 
 def _text(place: bytes) -> str:
@@ -509,11 +510,3 @@ def _text(place: bytes) -> str:
         return place.decode()
     except UnicodeDecodeError:
         raise BadCursor from None
-
-
-def _bounds(shape: Shape, index: int, partition: str, query: Query) -> tuple[bytes, bytes]:
-    equal = shape.indexes[index].equal
-    prefix = encode((partition, *(query.equal.get(name) for name in equal)))
-    low = prefix if query.since is None else prefix + encode((query.since,))
-    high = prefix + END if query.until is None else prefix + encode((query.until,))
-    return low, high

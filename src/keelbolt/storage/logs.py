@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from msgspec import Struct
-
-
-@dataclass(frozen=True, slots=True)
-class Log:
-    """Declares a log; only needed for ``write_behind``, which allows `Kernel.commit_later`."""
-
-    name: str
-    write_behind: bool = False
 
 
 class Draft(Struct, frozen=True, gc=False):

@@ -37,7 +37,7 @@ class Collection:
 
     ``counters`` lists groups of fields whose totals are kept exactly, in the commit: ``((), ("state",))`` counts all
     records and the records of each state. An ``expiring`` collection can't have counters: an expired record is gone at
-    once, but is subtracted only when it is swept. ``write_behind`` allows `Kernel.commit_later`.
+    once, but is subtracted only when it is swept.
     """
 
     name: str
@@ -45,7 +45,6 @@ class Collection:
     indexes: tuple[Index, ...] = ()
     counters: tuple[tuple[str, ...], ...] = ()
     expiring: bool = False
-    write_behind: bool = False
 
 
 class Record(Struct, frozen=True, gc=False):

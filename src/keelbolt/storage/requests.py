@@ -18,7 +18,7 @@ from keelbolt.storage.contract import (
     MAX_REASON_CHARS,
     MAX_VALUE_BYTES,
 )
-from keelbolt.storage.declared import Declared, check_name
+from keelbolt.storage.declared import Declared, Shape, check_name
 from keelbolt.storage.logs import Append, Draft, Drop, Head, Trim
 from keelbolt.storage.records import (
     NO_FIELDS,
@@ -30,6 +30,7 @@ from keelbolt.storage.records import (
     Insert,
     Patch,
     Put,
+    Query,
     Replace,
     Take,
     Version,
@@ -130,6 +131,27 @@ def check_seconds(value: float, what: str, *, positive: bool = False) -> None:
         raise InvalidValue(f"{what} must be seconds, from 0 to a hundred years, not {brief(value)}")
     if positive and value == 0:
         raise InvalidValue(f"{what} must be more than 0 seconds")
+
+
+def check_worker(worker: str, lease_seconds: float) -> None:
+    check_partition(worker)
+    check_seconds(lease_seconds, "lease_seconds", positive=True)
+
+
+def check_query(declared: Declared, query: Query) -> Shape:
+    """The shape of the collection that the query names."""
+    if not isinstance(query, Query) or not isinstance(query.equal, Mapping):
+        raise InvalidValue("find and count take a Query, whose equal is a mapping of fields to values")
+    shape = declared.shape(query.collection)
+    for name, value in query.equal.items():
+        shape.check_value(name, value)
+    for bound in (query.since, query.until):
+        if bound is not None:
+            if query.order is None:
+                check_key(bound)  # type: ignore[arg-type]
+            else:
+                shape.check_value(query.order, bound)
+    return shape
 
 
 def check_data(data: bytes, what: str) -> None:

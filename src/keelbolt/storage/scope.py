@@ -23,9 +23,6 @@ class Scope:
     def commit(self, *operations: Operation) -> Awaitable[Receipt]:
         return self._kernel.commit(self.partition, *operations)
 
-    def commit_later(self, *operations: Operation) -> None:
-        self._kernel.commit_later(self.partition, *operations)
-
     async def get(self, collection: str, key: str) -> Record | None:
         return await self._kernel.get(self.partition, collection, key)
 

@@ -1,15 +1,60 @@
-"""Cuts whatever a caller hands in as a blob into chunks of one size, without holding it in memory."""
+"""Writes and reads blobs in chunks of one size, without holding them in memory."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 from collections.abc import AsyncIterable, AsyncIterator
 from os import PathLike
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from keelbolt.errors import InvalidValue
-from keelbolt.storage.blobs import CHUNK_BYTES, BlobSource
+from keelbolt.errors import BlobNotFound, InvalidValue, KeelboltError, StorageCorrupt
+from keelbolt.storage.blobs import CHUNK_BYTES, Blob, BlobReader, BlobSource
+
+if TYPE_CHECKING:
+    from keelbolt.storage.front import Front
+
+
+async def stage(front: Front, partition: str, source: BlobSource, keep_seconds: float) -> Blob:
+    """Write the source as a new upload and give it its name."""
+    upload = await front._stage(partition, keep_seconds)  # noqa: SLF001
+    try:
+        hasher = hashlib.sha256()
+        size = number = 0
+        async for chunk in chunks_of(source):
+            hasher.update(chunk)
+            await front._stage_chunk(partition, upload, number, chunk, hashlib.sha256(chunk).digest())  # noqa: SLF001
+            size += len(chunk)
+            number += 1
+        blob = Blob(hasher.hexdigest(), size)
+        await front._stage_done(partition, upload, blob, keep_seconds)  # noqa: SLF001
+    except BaseException:
+        with contextlib.suppress(KeelboltError):  # a sweep removes what this can't
+            await front._stage_undo(partition, upload)  # noqa: SLF001
+        raise
+    return blob
+
+
+class StagedReader(BlobReader):
+    """Reads the chunks of one upload."""
+
+    def __init__(self, front: Front, partition: str, upload: int, blob: Blob) -> None:
+        super().__init__(blob)
+        self._front = front
+        self._partition = partition
+        self._upload = upload
+
+    async def chunk(self, number: int) -> bytes:
+        self._front._guard()  # noqa: SLF001
+        found = await self._front._blob_chunk(self._partition, self._upload, number)  # noqa: SLF001
+        if found is None and await self._front._blob(self._partition, self.blob.digest) is None:  # noqa: SLF001
+            raise BlobNotFound(self.blob.digest)
+        data, digest = found or (b"", b"")
+        if hashlib.sha256(data).digest() != digest:
+            raise StorageCorrupt(f"blob {self.blob.digest}: chunk {number} is damaged; restore it from a backup")
+        return data
 
 
 async def chunks_of(source: BlobSource) -> AsyncIterator[bytes]:

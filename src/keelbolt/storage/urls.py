@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from keelbolt.errors import InvalidValue, MissingExtra, StorageMissing, UnknownScheme
-from keelbolt.storage.contract import Durability, Family, Kernel
+from keelbolt.storage.contract import Durability, Kernel
+from keelbolt.storage.records import Collection
 
 if TYPE_CHECKING:
     from keelbolt.storage.migrations import Migration
@@ -22,7 +23,7 @@ _POSTGRES = ("postgresql", "postgres")
 _REDIS = ("redis", "rediss", "valkey", "valkeys", "unix")
 
 
-def open_storage(url: str, *, durability: Durability | None = None, declare: Iterable[Family] = ()) -> Kernel:
+def open_storage(url: str, *, durability: Durability | None = None, declare: Iterable[Collection] = ()) -> Kernel:
     """A kernel for this URL, to be used as an async context manager.
 
         async with open_storage("sqlite:///keelbolt.db") as kernel: ...
@@ -55,7 +56,7 @@ def open_storage(url: str, *, durability: Durability | None = None, declare: Ite
     return SQLiteKernel(path, durability=chosen, declare=declare)
 
 
-def _redis(url: str, options: dict[str, str], durability: Durability, declare: Iterable[Family]) -> Kernel:
+def _redis(url: str, options: dict[str, str], durability: Durability, declare: Iterable[Collection]) -> Kernel:
     if find_spec("redis") is None:
         raise MissingExtra("redis", "redis")
     from keelbolt.storage.redis import RedisKernel, address_of

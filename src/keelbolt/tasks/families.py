@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keelbolt.storage import Collection, Family, Index
+from keelbolt.storage import Collection, Index
 
 TASKS = "tasks"  # task id → where it stands: narrow, rewritten when its status changes
 SNAPSHOTS = "task_snapshots"  # task id → what its log amounts to, up to some seq
@@ -21,7 +21,7 @@ QUEUE = "tasks"  # an item per task that wants a worker
 WEBHOOKS = "webhooks"  # an item per push config that may have something to deliver
 ERASURES = "task_erasures"  # an item per task that is gone and has segments or files left: see erase.py
 
-FAMILIES: tuple[Family, ...] = (
+FAMILIES: tuple[Collection, ...] = (
     Collection(
         TASKS,
         fields={"state": str, "context": str, "updated": int, "push": str},

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from keelbolt.conformance.storage import Place, Subject
 from keelbolt.storage import open_storage
-from keelbolt.storage.contract import Family, Kernel
+from keelbolt.storage.contract import Kernel
+from keelbolt.storage.records import Collection
 
 
-def make(place: Place, declare: Sequence[Family], /) -> Kernel:
+def make(place: Place, declare: Sequence[Collection], /) -> Kernel:
     return open_storage(f"sqlite:///{place.directory}/{os.getpid()}.db", declare=declare)
 
 

@@ -10,8 +10,9 @@ from typing import TypeVar
 from keelbolt.conformance.storage import Place, Subject
 from keelbolt.storage.blobs import Detach
 from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import Family, Kernel
+from keelbolt.storage.contract import Kernel
 from keelbolt.storage.memory import MemoryKernel
+from keelbolt.storage.records import Collection
 
 # Does nothing, in the place of an operation that a broken engine forgets.
 NOTHING = Detach("0" * 64, "nobody")
@@ -46,7 +47,7 @@ class Fault:
         if issubclass(self.kernel, Kept):
             return kept(self.kernel)
 
-        def make(_place: Place, declare: Sequence[Family]) -> Kernel:
+        def make(_place: Place, declare: Sequence[Collection]) -> Kernel:
             return self.kernel(declare=declare)
 
         return Subject(self.name, make)

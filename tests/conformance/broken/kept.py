@@ -8,10 +8,11 @@ from typing import Any
 
 from keelbolt.conformance.storage import Place, Subject
 from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import Family, Kernel
+from keelbolt.storage.contract import Kernel
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.logs import Append
 from keelbolt.storage.memory import MemoryKernel
+from keelbolt.storage.records import Collection
 from tests.conformance.broken.fault import Broken, caught_by
 
 STATE = ("_content", "_ledger", "_indexes", "_queues", "_entries", "_uploads", "_blobs", "_holders", "_names")
@@ -31,7 +32,7 @@ class Kept(Broken):
 def kept(kind: type[Kept]) -> Subject:
     places: dict[str, Kept] = {}
 
-    def make(place: Place, declare: Sequence[Family]) -> Kernel:
+    def make(place: Place, declare: Sequence[Collection]) -> Kernel:
         kernel = kind(declare=declare)
         if place.name in places:
             kernel.take_over(places[place.name])
@@ -54,7 +55,7 @@ class FencesStartAnewAfterReopening(Kept):
         self._ledger.last_fence = 0
 
 
-@caught_by("unawaited_and_behind_writes_survive_close")
+@caught_by("unawaited_writes_survive_close")
 class CloseLosesWhatIsOnItsWay(Kept):
     def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
         if not isinstance(operations[0], Append):

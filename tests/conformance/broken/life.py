@@ -1,4 +1,4 @@
-"""Faults of the life of a kernel: requests, hints, write-behind, opening and closing."""
+"""Faults of the life of a kernel: requests, hints, opening and closing."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from msgspec.structs import replace
 
 from keelbolt.errors import Forked, InvalidName, InvalidValue, NotDeclared, StorageClosed, TooLarge, WrongLoop
 from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import Family, Health, Problem, Stats, Swept
+from keelbolt.storage.contract import Health, Problem, Stats, Swept
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.hints import Board, LogTopic, QueueTopic
-from keelbolt.storage.logs import Append
-from keelbolt.storage.records import Put
+from keelbolt.storage.records import Collection, Put
 from tests.conformance.broken.commits import Batched
 from tests.conformance.broken.fault import NOTHING, Broken, caught_by
 
@@ -84,61 +83,6 @@ class OneWatchIsWoken(Boarded):
 @caught_by("a_watch_that_was_left_is_forgotten")
 class LeftWatchesAreWoken(Boarded):
     boards = _NeverForgets
-
-
-# ----------------------------------------------------------------------------------------------------- write-behind
-
-
-@caught_by("reads_wait_for_what_was_written_behind")
-class WritesBehindAreLost(Broken):
-    def commit_later(self, partition: str, *operations: Operation) -> None:
-        pass
-
-
-@caught_by("reads_wait_for_what_was_written_behind")
-class ReadsDoNotWait(Broken):
-    def commit_later(self, partition: str, *operations: Operation) -> None:
-        asyncio.get_running_loop().call_later(0.01, self._late, partition, operations)
-
-    def _late(self, partition: str, operations: tuple[Operation, ...]) -> None:
-        with contextlib.suppress(StorageClosed):
-            super().commit_later(partition, *operations)
-
-
-@caught_by("what_is_written_behind_is_copied")
-class WritesBehindAreNotCopied(Broken):
-    def commit_later(self, partition: str, *operations: Operation) -> None:
-        self._waiting = operations
-
-    async def _caught_up(self, *families: str) -> None:
-        super().commit_later("p", *self._waiting)
-
-    async def get_many(self, partition: str, collection: str, keys: Any) -> Any:
-        await self._caught_up()
-        return await super().get_many(partition, collection, keys)
-
-
-@caught_by("only_declared_families_are_written_behind")
-class EverythingCanBeWrittenBehind(Broken):
-    def commit_later(self, partition: str, *operations: Operation) -> None:
-        self.commit(partition, *operations)
-
-
-@caught_by("only_put_and_append_are_written_behind")
-class EveryOperationCanBeWrittenBehind(Broken):
-    def commit_later(self, partition: str, *operations: Operation) -> None:
-        if not all(isinstance(operation, Put | Append) for operation in operations):
-            return
-        super().commit_later(partition, *operations)
-
-
-@caught_by("behind_and_awaited_writes_keep_their_order")
-class WritesBehindComeLast(Broken):
-    def commit_later(self, partition: str, *operations: Operation) -> None:
-        asyncio.get_running_loop().call_soon(super().commit_later, partition, *operations)
-
-    def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
-        return asyncio.shield(super().commit(partition, *operations))
 
 
 # -------------------------------------------------------------------------------------------------- open and closed
@@ -300,28 +244,15 @@ class AnEmptyCommitIsACommit(Broken):
 
 @caught_by("bad_declarations_are_refused")
 class BadDeclarationsAreIgnored(Broken):
-    async def declare(self, *families: Family) -> None:
+    async def declare(self, *families: Collection) -> None:
         with contextlib.suppress(InvalidValue):
             await super().declare(*families)
 
 
-@caught_by("flush_finishes_what_was_written_behind")
+@caught_by("a_caller_who_never_awaits_loses_nothing")
 class FlushReturnsAtOnce(Batched):
     async def flush(self) -> None:
         pass
-
-
-@caught_by("a_family_written_behind_can_be_committed_too")
-class CommitsOvertakeWritesBehind(WritesBehindComeLast):
-    pass
-
-
-@caught_by("a_tail_sees_what_is_written_behind")
-class WritesBehindWakeNobody(Broken):
-    def commit_later(self, partition: str, *operations: Operation) -> None:
-        board, self.board = self.board, Board()
-        super().commit_later(partition, *operations)
-        self.board = board
 
 
 @caught_by("no_threads_are_left_behind")

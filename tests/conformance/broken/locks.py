@@ -6,8 +6,9 @@ import os
 from collections.abc import Sequence
 
 from keelbolt.conformance.storage import Place, Subject
-from keelbolt.storage.contract import Family, Kernel
+from keelbolt.storage.contract import Kernel
 from keelbolt.storage.ids import new_id
+from keelbolt.storage.records import Collection
 from keelbolt.storage.sqlite import SQLiteKernel
 from keelbolt.storage.sqlite.worker_locks import WorkerLocks
 
@@ -30,18 +31,18 @@ class FreeLocks(WorkerLocks):
             self._held[worker] = os.open(path, os.O_RDONLY), path
 
 
-def _kernel(place: Place, declare: Sequence[Family], locks: type[WorkerLocks]) -> Kernel:
+def _kernel(place: Place, declare: Sequence[Collection], locks: type[WorkerLocks]) -> Kernel:
     path = f"{place.directory}/laws.db"
     kernel = SQLiteKernel(path, declare=declare)
     kernel._locks = locks(f"{path}-workers")
     return kernel
 
 
-def make_without(place: Place, declare: Sequence[Family], /) -> Kernel:
+def make_without(place: Place, declare: Sequence[Collection], /) -> Kernel:
     return _kernel(place, declare, NoLocks)
 
 
-def make_free(place: Place, declare: Sequence[Family], /) -> Kernel:
+def make_free(place: Place, declare: Sequence[Collection], /) -> Kernel:
     return _kernel(place, declare, FreeLocks)
 
 

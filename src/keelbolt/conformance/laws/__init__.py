@@ -21,7 +21,6 @@ from keelbolt.conformance.laws import (
     tail,
     values,
     work,
-    write_behind,
 )
 
 __all__ = [
@@ -43,5 +42,4 @@ __all__ = [
     "tail",
     "values",
     "work",
-    "write_behind",
 ]

@@ -32,9 +32,6 @@ def uses(kernel: Kernel) -> dict[str, Callable[[], Awaitable[object]]]:
     async def commit() -> object:
         return await kernel.commit(P, Put("plain", "a", b""))
 
-    async def commit_later() -> None:
-        kernel.commit_later(P, Put("behind", "a", b""))
-
     async def watch() -> None:
         with kernel.watch(LogTopic(P, "log", "s")):
             pass
@@ -48,7 +45,6 @@ def uses(kernel: Kernel) -> dict[str, Callable[[], Awaitable[object]]]:
 
     return {
         "commit": commit,
-        "commit_later": commit_later,
         "declare": lambda: kernel.declare(Collection("more")),
         "flush": kernel.flush,
         "stats": kernel.stats,
@@ -108,7 +104,6 @@ async def close_finishes_every_commit(place: Place) -> None:
     """Commits that were called before close are committed, though nobody awaited them."""
     async with place.open() as kernel:
         commits = [kernel.commit(P, Append("log", "s", (ENTRY,))) for _ in range(50)]
-        kernel.commit_later(P, Put("behind", "a", b""))
     receipts = await asyncio.gather(*commits)
     equal([receipt.seqs("log", "s") for receipt in receipts], [(n + 1,) for n in range(50)], "the seqs")
 
@@ -293,7 +288,6 @@ async def health_never_raises(place: Place) -> None:
     async with place.open() as kernel:
         health = await kernel.health()
         equal((health.reads, health.writes), (True, True), "reads and writes while open")
-        equal((health.write_behind_pending, health.write_behind_failed), (0, 0), "what is pending")
         expect(health.engine and health.detail, f"there is nothing for people in {health}")
         expect(health.durability in ("durable", "relaxed"), f"the durability {health.durability!r}")
     health = await kernel.health()

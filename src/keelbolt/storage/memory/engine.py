@@ -13,7 +13,7 @@ from keelbolt.errors import CommitRefused, StorageUnavailable
 from keelbolt.storage.blobs import STAGED_SECONDS, Blob
 from keelbolt.storage.clock import Clock
 from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import LEASE_SECONDS, Durability, Family, Problem, Stats, Swept
+from keelbolt.storage.contract import LEASE_SECONDS, Durability, Problem, Stats, Swept
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.front import Front
 from keelbolt.storage.hints import QueueTopic
@@ -23,7 +23,7 @@ from keelbolt.storage.logs import Entry, LogPage, LogState
 from keelbolt.storage.memory.content import Content, Upload
 from keelbolt.storage.memory.queues import Queues
 from keelbolt.storage.memory.transfer import MemoryTransfer
-from keelbolt.storage.records import Record
+from keelbolt.storage.records import Collection, Record
 from keelbolt.storage.transfer.ports import Transfer
 from keelbolt.storage.work import Claim, WorkItem, WorkState
 
@@ -34,7 +34,7 @@ class MemoryKernel(Front):
     engine = "memory"
 
     def __init__(
-        self, *, durability: Durability = "durable", declare: Iterable[Family] = (), clock: Clock | None = None
+        self, *, durability: Durability = "durable", declare: Iterable[Collection] = (), clock: Clock | None = None
     ) -> None:
         super().__init__(durability=durability, declare=declare, clock=clock)
         self._content = content = Content(self.declared, self.clock.steady, self._save)

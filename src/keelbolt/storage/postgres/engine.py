@@ -11,7 +11,7 @@ from keelbolt.storage.blobs import STAGED_SECONDS, Blob
 from keelbolt.storage.catalog import Catalog
 from keelbolt.storage.clock import Clock
 from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import Durability, Family, Problem, Stats, Swept
+from keelbolt.storage.contract import Durability, Problem, Stats, Swept
 from keelbolt.storage.declared import Shape, load_fields
 from keelbolt.storage.front import Front
 from keelbolt.storage.hints import QueueTopic
@@ -45,7 +45,7 @@ from keelbolt.storage.postgres.pages import Pages
 from keelbolt.storage.postgres.readers import Readers
 from keelbolt.storage.postgres.schema import prepare_schema
 from keelbolt.storage.postgres.transfer import SchemaTransfer
-from keelbolt.storage.records import Expire, Record
+from keelbolt.storage.records import Collection, Expire, Record
 from keelbolt.storage.transfer.ports import Transfer
 from keelbolt.storage.work import Claim, WorkItem, WorkState
 
@@ -64,7 +64,7 @@ class PostgresKernel(Front):
         *,
         schema: str = "keelbolt",
         durability: Durability = "durable",
-        declare: Iterable[Family] = (),
+        declare: Iterable[Collection] = (),
         clock: Clock | None = None,
         connections: int = 5,
         batch: int = BATCH_COMMITS,

@@ -13,13 +13,13 @@ from keelbolt.errors import InvalidValue, SchemaMismatch, StorageError
 from keelbolt.storage.blobs import Blob
 from keelbolt.storage.clock import Clock
 from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import Durability, Family, Problem, Stats, Swept
+from keelbolt.storage.contract import Durability, Problem, Stats, Swept
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.front import Front
 from keelbolt.storage.hints import Topic
 from keelbolt.storage.ledger import WorkRow, work_item
 from keelbolt.storage.logs import Entry, LogPage, LogState
-from keelbolt.storage.records import Record
+from keelbolt.storage.records import Collection, Record
 from keelbolt.storage.redis import inspect
 from keelbolt.storage.redis.address import Address
 from keelbolt.storage.redis.catalog import Catalog
@@ -69,7 +69,7 @@ class RedisKernel(Front):
         address: Address,
         *,
         durability: Durability = "durable",
-        declare: Iterable[Family] = (),
+        declare: Iterable[Collection] = (),
         clock: Clock | None = None,
         namespace: str = "keelbolt",
         replicas: int = 0,

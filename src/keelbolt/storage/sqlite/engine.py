@@ -18,13 +18,13 @@ from keelbolt.storage.blobs import STAGED_SECONDS, Blob
 from keelbolt.storage.catalog import Catalog
 from keelbolt.storage.clock import Clock
 from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import Durability, Family, Problem, Stats, Swept
+from keelbolt.storage.contract import Durability, Problem, Stats, Swept
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.front import Front
 from keelbolt.storage.judge import MICROSECONDS
 from keelbolt.storage.ledger import work_item
 from keelbolt.storage.logs import LogPage, LogState
-from keelbolt.storage.records import Record
+from keelbolt.storage.records import Collection, Record
 from keelbolt.storage.sqlite import inspect, queues
 from keelbolt.storage.sqlite.backup import restore_file
 from keelbolt.storage.sqlite.book import Book, work_row
@@ -84,7 +84,7 @@ class SQLiteKernel(Front):
         path: str,
         *,
         durability: Durability = "durable",
-        declare: Iterable[Family] = (),
+        declare: Iterable[Collection] = (),
         clock: Clock | None = None,
         readers: int = 2,
         connect: Connect = connect,

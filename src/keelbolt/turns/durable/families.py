@@ -7,7 +7,7 @@ has it, and those whose time is over are found by one range. ``place`` is a seq 
 
 from __future__ import annotations
 
-from keelbolt.storage import Collection, Family, Index
+from keelbolt.storage import Collection, Index
 from keelbolt.turns.codec.kinds import Kind
 
 COLLECTIONS: dict[Kind, str] = {
@@ -36,7 +36,7 @@ _OWNER = Index("owner", equal=("owner",), order="seq")
 _NAMED = Index("named", equal=("named",), order="place")  # by id (or text), where the key holds more than that
 _NAMED_FIELDS = {"owner": str, "seq": int, "named": str, "place": int}
 
-GATE_FAMILIES: tuple[Family, ...] = (
+GATE_FAMILIES: tuple[Collection, ...] = (
     Collection(
         GATES,
         fields={"secret": str, "state": str, "at": int, "owner": str, "turn": str},
@@ -48,7 +48,7 @@ GATE_FAMILIES: tuple[Family, ...] = (
         ),
     ),
 )
-FAMILIES: tuple[Family, ...] = (
+FAMILIES: tuple[Collection, ...] = (
     *GATE_FAMILIES,
     Collection(
         TURNS,
