@@ -114,6 +114,14 @@ class Absent:
 
 
 @dataclass(frozen=True, slots=True)
+class Present:
+    """Check: there is such a record."""
+
+    collection: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class FieldIn:
     """Check: the record exists and this field is one of these values."""
 

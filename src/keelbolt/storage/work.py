@@ -6,7 +6,7 @@ The life of an item:
        ▲                │
        ├──Release───────┤  the attempt is not counted
        ├──Retry─────────┤  the attempt is counted; after the last one: dead
-       └──Requeue── dead ◀──Bury
+       └──Enqueue── dead ◀──Bury
 """
 
 from __future__ import annotations
@@ -155,15 +155,6 @@ class Bury:
     key: str
     fence: int
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Requeue:
-    """Let a dead item wait again, with all its attempts; refused when it is not dead."""
-
-    queue: str
-    key: str
-    ready_in: float = 0.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
