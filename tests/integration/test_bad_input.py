@@ -66,10 +66,10 @@ from keelbolt.storage import (
     Insert,
     Kernel,
     Patch,
+    Present,
     Put,
     Query,
     Replace,
-    Requeue,
     Take,
     Version,
     open_storage,
@@ -392,7 +392,7 @@ WRONG: dict[str, tuple[type[KeelboltError], Use]] = {
     "a stale fence": (CommitRefused, lambda k: commit(k, Fence("jobs", "a", 1), Put("note", "b", b""))),
     "a stale holder": (CommitRefused, lambda k: commit(k, Complete("jobs", "a", 1), Put("note", "b", b""))),
     "a held item": (CommitRefused, lambda k: commit(k, Enqueue("jobs", "a", worker="x"), Put("note", "b", b""))),
-    "a living item": (CommitRefused, lambda k: commit(k, Requeue("jobs", "a"), Put("note", "b", b""))),
+    "no presence": (CommitRefused, lambda k: commit(k, Present("note", "b"), Append("log", "b", (ENTRY,)))),
     "a blob that is not there": (CommitRefused, lambda k: commit(k, Attach("none", "me"), Put("note", "b", b""))),
 }
 

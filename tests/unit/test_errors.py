@@ -15,7 +15,7 @@ from keelbolt.storage.blobs import Attach
 from keelbolt.storage.commits import Operation
 from keelbolt.storage.logs import Head
 from keelbolt.storage.records import Absent, FieldIn, Patch, Replace
-from keelbolt.storage.work import Complete, Enqueue, Requeue
+from keelbolt.storage.work import Complete, Enqueue
 
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, KeelboltError)]
 
@@ -49,7 +49,6 @@ REFUSALS: list[tuple[Reason, Operation, object, str]] = [
     ("head", Head("log", "a", 2), 3, "Head of log/a expects the log's head at 2 but it is at 3"),
     ("fence", Complete("jobs", "a", 2), 3, "Complete of jobs/a: fence 2 no longer holds this work (now 3)"),
     ("held", Enqueue("jobs", "a", worker="w"), 3, "Enqueue of jobs/a: another worker holds it (fence 3)"),
-    ("dead", Requeue("jobs", "a"), "held", "Requeue of jobs/a needs it dead but it is held"),
     ("blob", Attach("d" * 64, "me"), None, f"Attach of {'d' * 64}: no such staged or committed blob"),
 ]
 

@@ -25,13 +25,14 @@ from keelbolt.storage.records import (
     FieldNotIn,
     Insert,
     Patch,
+    Present,
     Put,
     Record,
     Replace,
     Take,
     Version,
 )
-from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
+from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Retry
 
 P = "p"
 NOW = 1_000 * MICROSECONDS
@@ -67,7 +68,6 @@ WRITES: dict[str, st.SearchStrategy[Operation]] = {
         st.builds(Release, st.just("jobs"), KEYS, FENCES, SECONDS),
         st.builds(Retry, st.just("jobs"), KEYS, FENCES, st.just("no"), SECONDS),
         st.builds(Bury, st.just("jobs"), KEYS, FENCES, st.just("never")),
-        st.builds(Requeue, st.just("jobs"), KEYS, SECONDS),
         st.builds(Remove, st.just("jobs"), KEYS),
     ),
     "blob": st.one_of(
@@ -78,6 +78,7 @@ WRITES: dict[str, st.SearchStrategy[Operation]] = {
 CHECKS: st.SearchStrategy[Operation] = st.one_of(
     st.builds(Version, st.just("note"), KEYS, VERSIONS),
     st.builds(Absent, st.just("note"), KEYS),
+    st.builds(Present, st.just("note"), KEYS),
     st.builds(FieldIn, st.just("note"), KEYS, st.just("state"), st.tuples(STATES)),
     st.builds(FieldNotIn, st.just("note"), KEYS, st.just("state"), st.tuples(STATES)),
     st.builds(Head, st.just("events"), KEYS, st.integers(0, 3)),
@@ -257,6 +258,7 @@ def test_versions_grow_by_one_and_start_anew_after_a_delete() -> None:
         (FieldNotIn("note", "a", "state", ("open",)), "field", "open"),
         (FieldNotIn("note", "a", "owner", (None,)), "field", None),
         (FieldNotIn("note", "none", "state", ()), "present", 0),
+        (Present("note", "none"), "present", 0),
         (Head("events", "a", 1), "head", 2),
         (Head("events", "none", 1), "head", 0),
         (Attach("unknown", "me"), "blob", None),
@@ -281,6 +283,7 @@ def test_a_failed_check_says_what_is_stored(operation: Operation, reason: Reason
         FieldNotIn("note", "a", "state", ("done",)),
         FieldNotIn("note", "a", "state", ()),
         Absent("note", "none"),
+        Present("note", "a"),
         Head("events", "none", 0),
         Delete("note", "none"),
         Remove("jobs", "none"),
@@ -434,11 +437,6 @@ STEPS = [
     # Bury.
     Step(HELD, Bury("jobs", "a", 7, "enough"), replace(DEAD, attempt=1, reason="enough")),
     Step(NUDGED, Bury("jobs", "a", 7, "enough"), replace(DEAD, attempt=1, reason="enough")),
-    # Requeue: all attempts anew.
-    Step(DEAD, Requeue("jobs", "a", 5.0), replace(WAITING, attempt=0, reason=None)),
-    Step(WAITING, Requeue("jobs", "a"), "dead"),
-    Step(HELD, Requeue("jobs", "a"), "dead"),
-    Step(NONE, Requeue("jobs", "a"), "present"),
     # Remove, in any state.
     *(Step(row, Remove("jobs", "a"), NONE) for row in (NONE, WAITING, HELD, NUDGED, DEAD)),
     # A fence holds only while the item is held under it.
@@ -467,8 +465,7 @@ def test_every_transition_of_work(step: Step) -> None:
     if isinstance(step.becomes, str):
         refusal = refused(ledger, step.operation)
         assert refusal.reason == step.becomes
-        state = step.row and step.row.state
-        assert refusal.found == (state if step.becomes == "dead" else step.row.fence if step.row else 0)
+        assert refusal.found == (step.row.fence if step.row else 0)
     else:
         assert decide(ledger, step.operation) == (step.outcome,)
         assert ledger.work[P, "jobs", "a"] == step.becomes
@@ -479,7 +476,7 @@ def test_every_transition_of_work(step: Step) -> None:
 def test_the_table_has_every_operation_in_every_state() -> None:
     """A transition nobody thought of is a test nobody wrote."""
     seen = {(step.row.state if step.row else None, type(step.operation)) for step in STEPS}
-    kinds = (Enqueue, Complete, Release, Retry, Bury, Requeue, Remove, Fence)
+    kinds = (Enqueue, Complete, Release, Retry, Bury, Remove, Fence)
     assert seen == {(state, kind) for state in (None, "waiting", "held", "dead") for kind in kinds}
 
 

@@ -30,13 +30,14 @@ from keelbolt.storage.records import (
     FieldNotIn,
     Insert,
     Patch,
+    Present,
     Put,
     Replace,
     Take,
     Version,
 )
 from keelbolt.storage.requests import MAX_OPERATIONS, check_family, check_partition, check_seconds, checked_operations
-from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
+from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Retry
 
 DECLARED = Declared()
 DECLARED.shapes = {
@@ -50,6 +51,7 @@ ENTRY = Draft("made", b"")
 GOOD: list[Any] = [
     Version("note", "a", 1),
     Absent("note", "a"),
+    Present("note", "a"),
     FieldIn("note", "a", "state", ("open", None)),
     FieldNotIn("note", "a", "state", ()),
     Insert("note", "a", b"", {"state": "open"}),
@@ -68,7 +70,6 @@ GOOD: list[Any] = [
     Release("jobs", "a", 1, 0),
     Retry("jobs", "a", 1, "no", 1),
     Bury("jobs", "a", 1, ""),
-    Requeue("jobs", "a", 1),
     Remove("jobs", "a"),
     Attach("d", "me"),
     Detach("d", "me"),
@@ -180,7 +181,9 @@ def test_what_is_too_large_belongs_into_a_blob() -> None:
     assert "put large bytes into a blob" in refusal(TooLarge, *puts, Append("events", "a", (Draft("made", b"x"),)))
 
 
-WRITES = [good for good in GOOD if not isinstance(good, Version | Absent | FieldIn | FieldNotIn | Head | Fence)]
+WRITES = [
+    good for good in GOOD if not isinstance(good, Version | Absent | Present | FieldIn | FieldNotIn | Head | Fence)
+]
 
 
 @pytest.mark.parametrize("one", WRITES, ids=lambda one: type(one).__name__)

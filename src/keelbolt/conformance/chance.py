@@ -17,6 +17,7 @@ from keelbolt.storage.records import (
     FieldNotIn,
     Insert,
     Patch,
+    Present,
     Put,
     Query,
     Replace,
@@ -24,7 +25,7 @@ from keelbolt.storage.records import (
     Take,
     Version,
 )
-from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
+from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Retry
 
 T = TypeVar("T")
 
@@ -86,6 +87,7 @@ class Chance:
             Take(collection, key),
             Version(collection, key, guess),
             Absent(collection, key),
+            Present(collection, key),
             FieldIn(collection, key, "state", states),
             FieldNotIn(collection, key, "state", states),
         )
@@ -120,7 +122,6 @@ class Chance:
             Release(queue, key, guess, ready_in),
             Retry(queue, key, guess, "why", ready_in),
             Bury(queue, key, guess, "end"),
-            Requeue(queue, key, ready_in),
             Remove(queue, key),
             Fence(queue, key, guess),
         )

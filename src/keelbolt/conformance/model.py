@@ -23,6 +23,7 @@ from keelbolt.storage.records import (
     Fields,
     Insert,
     Patch,
+    Present,
     Put,
     Query,
     Record,
@@ -30,7 +31,7 @@ from keelbolt.storage.records import (
     Take,
     Version,
 )
-from keelbolt.storage.work import Bury, Claim, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
+from keelbolt.storage.work import Bury, Claim, Complete, Enqueue, Fence, Release, Remove, Retry
 
 Key = tuple[str, str, str]
 Failure = tuple[int, str, Any]  # which operation, the reason, what was found
@@ -85,7 +86,7 @@ class Model:
             case Insert() | Absent():
                 record = self.records.get((p, o.collection, o.key))
                 return ("absent", record.version) if record else None
-            case Take():
+            case Take() | Present():
                 return None if (p, o.collection, o.key) in self.records else ("present", 0)
             case FieldIn() | FieldNotIn():
                 record = self.records.get((p, o.collection, o.key))
@@ -113,11 +114,6 @@ class Model:
                 if o.worker is not None and item is not None and item.state == "held":
                     return "held", self.fences[p, o.queue, o.key]
                 return None
-            case Requeue():
-                item = self.items.get((p, o.queue, o.key))
-                if item is None:
-                    return "present", 0
-                return None if item.state == "dead" else ("dead", item.state)
             case Attach():
                 return None if (p, o.digest) in self.blobs else ("blob", None)
             case _:
@@ -149,7 +145,7 @@ class Model:
                 self.streams.pop((p, o.log, o.stream), None)
             case Enqueue():
                 return self._enqueue((p, o.queue, o.key), o, outcome)
-            case Complete() | Release() | Retry() | Bury() | Requeue() | Remove():
+            case Complete() | Release() | Retry() | Bury() | Remove():
                 return self._change((p, o.queue, o.key), o)
             case Attach():
                 self.holders.add((p, o.digest, o.holder))
@@ -225,12 +221,12 @@ class Model:
         self.fences[key] = fence
         return fence
 
-    def _change(self, key: Key, o: Complete | Release | Retry | Bury | Requeue | Remove) -> int | None:
+    def _change(self, key: Key, o: Complete | Release | Retry | Bury | Remove) -> int | None:
         item = self.items.get(key)
         if isinstance(o, Remove) or item is None:
             self.items.pop(key, None)
             return None
-        now = isinstance(o, Release | Retry | Requeue) and o.ready_in == 0
+        now = isinstance(o, Release | Retry) and o.ready_in == 0
         free = replace(item, state="waiting", holder=None, nudged=False, nudged_since=None, reason=None)
         free = replace(free, ready=now, since=self.step)
         if isinstance(o, Complete | Release) and item.nudged_since is not None:
@@ -242,8 +238,6 @@ class Model:
                 self.items[key] = replace(free, attempt=0)
             case Release():
                 self.items[key] = replace(free, attempt=item.attempt - 1)
-            case Requeue():
-                self.items[key] = replace(free, attempt=0)
             case Retry() if item.attempt < item.max_attempts:
                 self.items[key] = replace(free, reason=o.reason)
                 return 0

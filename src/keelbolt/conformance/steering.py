@@ -7,12 +7,22 @@ from msgspec.structs import replace
 from keelbolt.conformance.chance import RIGHT
 from keelbolt.conformance.model import Model, Stream
 from keelbolt.storage.blobs import Attach, Detach
-from keelbolt.storage.commits import Operation, address
+from keelbolt.storage.commits import Check, Operation, address
 from keelbolt.storage.logs import Head
-from keelbolt.storage.records import Absent, Delete, FieldIn, FieldNotIn, Insert, Patch, Put, Replace, Take, Version
-from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Requeue, Retry
-
-CHECKS = (Version, Absent, FieldIn, FieldNotIn, Head, Fence)
+from keelbolt.storage.records import (
+    Absent,
+    Delete,
+    FieldIn,
+    FieldNotIn,
+    Insert,
+    Patch,
+    Present,
+    Put,
+    Replace,
+    Take,
+    Version,
+)
+from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Retry
 
 
 def resolve(model: Model, partition: str, operation: Operation, *, steered: bool) -> Operation:
@@ -39,13 +49,24 @@ def resolve(model: Model, partition: str, operation: Operation, *, steered: bool
 
 def _steer(model: Model, partition: str, operation: Operation) -> Operation:
     match operation:
-        case Insert() | Replace() | Patch() | Delete() | Take() | Version() | Absent() | FieldIn() | FieldNotIn():
+        case (
+            Insert()
+            | Replace()
+            | Patch()
+            | Delete()
+            | Take()
+            | Version()
+            | Absent()
+            | Present()
+            | FieldIn()
+            | FieldNotIn()
+        ):
             record = model.records.get((partition, operation.collection, operation.key))
             if record is None and not isinstance(operation, Absent):
                 return Insert(operation.collection, operation.key, b"", getattr(operation, "fields", {}))
             if isinstance(operation, Insert):
                 return Put(operation.collection, operation.key, operation.body, operation.fields)
-            if isinstance(operation, FieldIn | FieldNotIn | Absent):
+            if isinstance(operation, FieldIn | FieldNotIn | Absent | Present):
                 return Version(operation.collection, operation.key, RIGHT)
             return operation if isinstance(operation, Take) else replace(operation, version=RIGHT)
         case Head():
@@ -55,13 +76,9 @@ def _steer(model: Model, partition: str, operation: Operation) -> Operation:
             if item is None or item.state != "held":
                 return Enqueue(operation.queue, operation.key, worker="w1")
             return replace(operation, fence=RIGHT)
-        case Enqueue() | Requeue():
+        case Enqueue():
             item = model.items.get((partition, operation.queue, operation.key))
-            if isinstance(operation, Requeue) and (item is None or item.state != "dead"):
-                return Enqueue(operation.queue, operation.key)
-            if isinstance(operation, Enqueue) and item is not None and item.state == "held":
-                return replace(operation, worker=None)
-            return operation
+            return replace(operation, worker=None) if item is not None and item.state == "held" else operation
         case Attach() if (partition, operation.digest) not in model.blobs:
             return Detach(operation.digest, operation.holder)
         case _:
@@ -69,7 +86,7 @@ def _steer(model: Model, partition: str, operation: Operation) -> Operation:
 
 
 def written_twice(operations: tuple[Operation, ...]) -> bool:
-    written = [(_noun(operation), *address(operation)) for operation in operations if not isinstance(operation, CHECKS)]
+    written = [(_noun(operation), *address(operation)) for operation in operations if not isinstance(operation, Check)]
     return len(set(written)) < len(written)
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from keelbolt.errors.base import KeelboltError
 
-Reason = Literal["version", "absent", "present", "field", "head", "fence", "held", "dead", "blob"]
+Reason = Literal["version", "absent", "present", "field", "head", "fence", "held", "blob"]
 
 
 class StorageError(KeelboltError):
@@ -44,8 +44,6 @@ def _explain(reason: Reason, check: object, found: object) -> str:
             return f"{subject}: fence {getattr(check, 'fence', None)} no longer holds this work (now {found})"
         case "held":
             return f"{subject}: another worker holds it (fence {found})"
-        case "dead":
-            return f"{subject} needs it dead but it is {found}"
         case "blob":
             return f"{subject}: no such staged or committed blob in this partition; stage it again"
 

@@ -14,18 +14,19 @@ from keelbolt.storage.records import (
     FieldNotIn,
     Insert,
     Patch,
+    Present,
     Put,
     Record,
     Replace,
     Take,
     Version,
 )
-from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
+from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Retry
 
-Check = Version | Absent | FieldIn | FieldNotIn | Head | Fence
+Check = Version | Absent | Present | FieldIn | FieldNotIn | Head | Fence
 RecordWrite = Insert | Put | Replace | Patch | Delete | Take | Expire
 LogWrite = Append | Trim | Drop
-WorkWrite = Enqueue | Complete | Release | Retry | Bury | Requeue | Remove
+WorkWrite = Enqueue | Complete | Release | Retry | Bury | Remove
 BlobWrite = Attach | Detach
 Operation = Check | RecordWrite | LogWrite | WorkWrite | BlobWrite
 
@@ -78,7 +79,7 @@ def address(operation: Operation) -> tuple[str, str]:
     match operation:
         case Append() | Trim() | Drop() | Head():
             return operation.log, operation.stream
-        case Enqueue() | Complete() | Release() | Retry() | Bury() | Requeue() | Remove() | Fence():
+        case Enqueue() | Complete() | Release() | Retry() | Bury() | Remove() | Fence():
             return operation.queue, operation.key
         case Attach() | Detach():
             return operation.digest, operation.holder

@@ -24,17 +24,20 @@ from keelbolt.storage.records import (
     FieldNotIn,
     Insert,
     Patch,
+    Present,
     Put,
     Record,
     Replace,
     Take,
     Version,
 )
-from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
+from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Retry
 
 MICROSECONDS = 1_000_000
 
-RecordOperation = Version | Absent | FieldIn | FieldNotIn | Insert | Put | Replace | Patch | Delete | Take | Expire
+RecordOperation = (
+    Version | Absent | Present | FieldIn | FieldNotIn | Insert | Put | Replace | Patch | Delete | Take | Expire
+)
 FenceOperation = Fence | Complete | Release | Retry | Bury
 
 
@@ -78,7 +81,7 @@ def _check_absent(ledger: Ledger, partition: str, operation: Absent | Insert, no
         raise CommitRefused("absent", operation, found=state.version)
 
 
-def _check_present(ledger: Ledger, partition: str, operation: Take, now: int) -> None:
+def _check_present(ledger: Ledger, partition: str, operation: Present | Take, now: int) -> None:
     if _record(ledger, partition, operation, now) is None:
         raise CommitRefused("present", operation, found=0)
 
@@ -208,14 +211,6 @@ def _check_free(ledger: Ledger, partition: str, operation: Enqueue, _now: int) -
         raise CommitRefused("held", operation, found=row.fence)
 
 
-def _check_dead(ledger: Ledger, partition: str, operation: Requeue, _now: int) -> None:
-    row = ledger.work.get((partition, operation.queue, operation.key))
-    if row is None:
-        raise CommitRefused("present", operation, found=0)
-    if row.state != "dead":
-        raise CommitRefused("dead", operation, found=row.state)
-
-
 def _enqueue(ledger: Ledger, partition: str, operation: Enqueue, now: int, _at: int) -> int:
     key = (partition, operation.queue, operation.key)
     ready_at = now + int(operation.ready_in * MICROSECONDS)
@@ -275,17 +270,13 @@ def _bury(ledger: Ledger, partition: str, operation: Bury | Retry, _now: int, _a
     ledger.put_work((partition, operation.queue, operation.key), dead)
 
 
-def _requeue(ledger: Ledger, partition: str, operation: Requeue, now: int, _at: int) -> None:
-    _wait(ledger, partition, operation, ready_at=now + int(operation.ready_in * MICROSECONDS), attempt=0)
-
-
 def _remove(ledger: Ledger, partition: str, operation: Remove, _now: int, _at: int) -> None:
     key = (partition, operation.queue, operation.key)
     if ledger.work.get(key) is not None:
         ledger.put_work(key, None)
 
 
-def _held(ledger: Ledger, partition: str, operation: FenceOperation | Requeue) -> WorkRow:
+def _held(ledger: Ledger, partition: str, operation: FenceOperation) -> WorkRow:
     row = ledger.work[partition, operation.queue, operation.key]
     assert row is not None
     return row
@@ -294,7 +285,7 @@ def _held(ledger: Ledger, partition: str, operation: FenceOperation | Requeue) -
 def _wait(
     ledger: Ledger,
     partition: str,
-    operation: FenceOperation | Requeue,
+    operation: FenceOperation,
     *,
     ready_at: int,
     attempt: int,
@@ -331,6 +322,7 @@ def _nothing(_ledger: Ledger, _partition: str, _operation: Operation, _now: int,
 _CHECKS: dict[type[Operation], Callable[[Ledger, str, Any, int], None]] = {
     Version: _check_version,
     Absent: _check_absent,
+    Present: _check_present,
     FieldIn: _check_field,
     FieldNotIn: _check_field,
     Insert: _check_absent,
@@ -345,13 +337,13 @@ _CHECKS: dict[type[Operation], Callable[[Ledger, str, Any, int], None]] = {
     Retry: _check_fence,
     Bury: _check_fence,
     Enqueue: _check_free,
-    Requeue: _check_dead,
     Attach: _check_blob,
 }
 
 _WRITES: dict[type[Operation], Callable[[Ledger, str, Any, int, int], Outcome]] = {
     Version: _nothing,
     Absent: _nothing,
+    Present: _nothing,
     FieldIn: _nothing,
     FieldNotIn: _nothing,
     Head: _nothing,
@@ -371,7 +363,6 @@ _WRITES: dict[type[Operation], Callable[[Ledger, str, Any, int, int], Outcome]] 
     Release: _release,
     Retry: _retry,
     Bury: _bury,
-    Requeue: _requeue,
     Remove: _remove,
     Attach: _attach,
     Detach: _detach,

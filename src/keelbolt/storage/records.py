@@ -105,6 +105,13 @@ class Absent(Struct, frozen=True, gc=False):
     key: str
 
 
+class Present(Struct, frozen=True, gc=False):
+    """Check: there is such a record."""
+
+    collection: str
+    key: str
+
+
 class FieldIn(Struct, frozen=True, gc=False):
     """Check: the record exists and this field is one of these values."""
 

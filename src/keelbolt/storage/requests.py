@@ -29,13 +29,14 @@ from keelbolt.storage.records import (
     Fields,
     Insert,
     Patch,
+    Present,
     Put,
     Query,
     Replace,
     Take,
     Version,
 )
-from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
+from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Retry
 
 MAX_SECONDS = 100 * 366 * 86400.0
 MAX_OPERATIONS = 1000
@@ -213,7 +214,7 @@ def _patch(declared: Declared, operation: Patch) -> tuple[Operation, int]:
     return Patch(operation.collection, operation.key, shape.checked(_mapping(operation.fields)), operation.version), 0
 
 
-def _record(declared: Declared, operation: Absent | Take | Version | Delete) -> tuple[Operation, int]:
+def _record(declared: Declared, operation: Absent | Present | Take | Version | Delete) -> tuple[Operation, int]:
     declared.shape(operation.collection)
     check_key(operation.key)
     if isinstance(operation, Version):
@@ -297,14 +298,12 @@ def _enqueue(_declared: Declared, operation: Enqueue) -> tuple[Operation, int]:
     return operation, 0
 
 
-def _work(
-    _declared: Declared, operation: Fence | Complete | Release | Retry | Bury | Requeue | Remove
-) -> tuple[Operation, int]:
+def _work(_declared: Declared, operation: Fence | Complete | Release | Retry | Bury | Remove) -> tuple[Operation, int]:
     check_family(operation.queue, "queue")
     check_key(operation.key)
-    if not isinstance(operation, Requeue | Remove):
+    if not isinstance(operation, Remove):
         check_count(operation.fence, "a fence", low=1)
-    if isinstance(operation, Release | Retry | Requeue):
+    if isinstance(operation, Release | Retry):
         check_seconds(operation.ready_in, "ready_in")
     if isinstance(operation, Retry | Bury):
         check_reason(operation.reason)
@@ -326,6 +325,7 @@ _UNKNOWN = (_unknown, _CHECK)
 _HANDLERS: dict[type[Operation], tuple[Callable[[Declared, Any], tuple[Operation, int]], int]] = {
     Version: (_record, _CHECK),
     Absent: (_record, _CHECK),
+    Present: (_record, _CHECK),
     FieldIn: (_field, _CHECK),
     FieldNotIn: (_field, _CHECK),
     Insert: (_write, _RECORD),
@@ -344,7 +344,6 @@ _HANDLERS: dict[type[Operation], tuple[Callable[[Declared, Any], tuple[Operation
     Release: (_work, _ITEM),
     Retry: (_work, _ITEM),
     Bury: (_work, _ITEM),
-    Requeue: (_work, _ITEM),
     Remove: (_work, _ITEM),
     Attach: (_blob, _HOLDING),
     Detach: (_blob, _HOLDING),
@@ -353,6 +352,6 @@ _HANDLERS: dict[type[Operation], tuple[Callable[[Declared, Any], tuple[Operation
 _PLACES: dict[type[Operation], tuple[str, Callable[[Any], tuple[str, str]]]] = {
     **dict.fromkeys((Insert, Put, Replace, Patch, Delete, Take), ("record", attrgetter("collection", "key"))),
     **dict.fromkeys((Append, Trim, Drop), ("log", attrgetter("log", "stream"))),
-    **dict.fromkeys((Enqueue, Complete, Release, Retry, Bury, Requeue, Remove), ("work", attrgetter("queue", "key"))),
+    **dict.fromkeys((Enqueue, Complete, Release, Retry, Bury, Remove), ("work", attrgetter("queue", "key"))),
     **dict.fromkeys((Attach, Detach), ("blob", attrgetter("digest", "holder"))),
 }

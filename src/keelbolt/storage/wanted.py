@@ -10,10 +10,10 @@ from keelbolt.storage.commits import Operation
 from keelbolt.storage.ledger import Key, Ledger
 from keelbolt.storage.logs import Append, Drop, Head, Trim
 from keelbolt.storage.records import Take
-from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
+from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Retry
 
 _LOGS = frozenset((Append, Trim, Drop, Head))
-_WORK = frozenset((Enqueue, Complete, Release, Retry, Bury, Requeue, Remove, Fence))
+_WORK = frozenset((Enqueue, Complete, Release, Retry, Bury, Remove, Fence))
 _BLOBS = frozenset((Attach, Detach))
 
 

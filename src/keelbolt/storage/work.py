@@ -6,7 +6,7 @@ The life of an item:
        ▲                │
        ├──Release───────┤  the attempt is not counted
        ├──Retry─────────┤  the attempt is counted; after the last one: dead
-       └──Requeue── dead ◀──Bury
+       └──Enqueue── dead ◀──Bury
 """
 
 from __future__ import annotations
@@ -147,14 +147,6 @@ class Bury(Struct, frozen=True, gc=False):
     key: str
     fence: int
     reason: str
-
-
-class Requeue(Struct, frozen=True, gc=False):
-    """Let a dead item wait again, with all its attempts; refused when it is not dead."""
-
-    queue: str
-    key: str
-    ready_in: float = 0.0  # seconds
 
 
 class Remove(Struct, frozen=True, gc=False):

@@ -11,7 +11,7 @@ from pydantic_core import from_json
 from keelbolt.auth.principal import ANONYMOUS
 from keelbolt.protocol.types import Artifact, Message, Task, TaskState, encode
 from keelbolt.storage import Append, Complete, Delete, Draft, Entry, Insert, Operation, Put, Release, Replace
-from keelbolt.storage.commits import address
+from keelbolt.storage.commits import Check, address
 from keelbolt.storage.records import Absent, Version
 from keelbolt.storage.work import Bury, Fence, Retry
 from keelbolt.tasks.families import CONTEXTS, EVENTS, INBOX, QUEUE, TASKS
@@ -126,8 +126,9 @@ def checks_of(operations: Sequence[Operation]) -> list[Operation]:
                 checks.append(Version(operation.collection, operation.key, version))
             case Complete() | Release() | Retry() | Bury():
                 checks.append(Fence(operation.queue, operation.key, operation.fence))
-            case _ if type(operation).__name__ in ("Version", "Absent", "FieldIn", "FieldNotIn", "Head", "Fence"):
-                checks.append(operation)
+            case _:
+                if isinstance(operation, Check):
+                    checks.append(operation)
     return checks
 
 

@@ -11,7 +11,19 @@ from msgspec.structs import replace
 from keelbolt.errors import CommitRefused, InvalidRequest, WrittenTwice
 from keelbolt.storage.commits import Operation, Receipt, address
 from keelbolt.storage.logs import Append, Head
-from keelbolt.storage.records import Absent, Delete, FieldIn, FieldNotIn, Insert, Put, Record, Replace, Take, Version
+from keelbolt.storage.records import (
+    Absent,
+    Delete,
+    FieldIn,
+    FieldNotIn,
+    Insert,
+    Present,
+    Put,
+    Record,
+    Replace,
+    Take,
+    Version,
+)
 from keelbolt.storage.work import Fence
 from tests.conformance.broken.fault import NOTHING, Broken, caught_by, done, failed
 
@@ -26,6 +38,12 @@ class ForgetsVersions(Broken):
 class ForgetsAbsent(Broken):
     def change(self, partition: str, operation: Operation) -> Operation:
         return NOTHING if isinstance(operation, Absent) else operation
+
+
+@caught_by("present_asks_that_there_is_a_record")
+class ForgetsPresent(Broken):
+    def change(self, partition: str, operation: Operation) -> Operation:
+        return NOTHING if isinstance(operation, Present) else operation
 
 
 @caught_by("field_in_asks_for_one_of_the_values")

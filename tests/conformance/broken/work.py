@@ -16,7 +16,6 @@ from keelbolt.storage.work import (
     Fence,
     Release,
     Remove,
-    Requeue,
     Retry,
     WorkPage,
 )
@@ -112,14 +111,6 @@ class CompletedItemsComeBack(OfWork):
     def change(self, partition: str, operation: Operation) -> Operation:
         if isinstance(operation, Complete):
             return Release(operation.queue, operation.key, operation.fence)
-        return operation
-
-
-@caught_by("requeue_gives_all_attempts_back")
-class RequeueTakesWhatIsNotDead(OfWork):
-    def change(self, partition: str, operation: Operation) -> Operation:
-        if isinstance(operation, Requeue):
-            return Enqueue(operation.queue, operation.key, operation.ready_in)
         return operation
 
 

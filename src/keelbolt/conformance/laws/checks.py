@@ -7,8 +7,20 @@ from keelbolt.conformance.law import law
 from keelbolt.storage.blobs import Attach
 from keelbolt.storage.contract import Kernel
 from keelbolt.storage.logs import Append, Draft, Head
-from keelbolt.storage.records import Absent, Delete, FieldIn, FieldNotIn, Insert, Patch, Put, Replace, Take, Version
-from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Requeue, Retry
+from keelbolt.storage.records import (
+    Absent,
+    Delete,
+    FieldIn,
+    FieldNotIn,
+    Insert,
+    Patch,
+    Present,
+    Put,
+    Replace,
+    Take,
+    Version,
+)
+from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Retry
 
 P = "p"
 ENTRY = Draft("note", b"x")
@@ -33,6 +45,17 @@ async def absent_asks_that_there_is_no_record(kernel: Kernel) -> None:
     await refuses(kernel, P, Absent("plain", "a"), reason="absent", found=1)
     await kernel.commit(P, Delete("plain", "a"))
     await kernel.commit(P, Absent("plain", "a"))
+
+
+@law
+async def present_asks_that_there_is_a_record(kernel: Kernel) -> None:
+    """Present passes where there is a record, whatever its version, and is refused where there is none."""
+    await refuses(kernel, P, Present("plain", "a"), reason="present", found=0)
+    await kernel.commit(P, Put("plain", "a", b""))
+    await kernel.commit(P, Present("plain", "a"))
+    await kernel.commit(P, Put("plain", "a", b""), Present("plain", "a"))
+    await kernel.commit(P, Delete("plain", "a"), Present("plain", "a"))
+    await refuses(kernel, P, Present("plain", "a"), reason="present", found=0)
 
 
 @law
@@ -103,9 +126,6 @@ async def every_refusal_names_its_check(kernel: Kernel) -> None:
     await refuses(kernel, P, Bury("runs", "held", stale, "why"), reason="fence", found=fence)
     await refuses(kernel, P, Complete("runs", "none", 1), reason="fence", found=0)
     await refuses(kernel, P, Enqueue("runs", "held", worker="other"), reason="held", found=fence)
-    await refuses(kernel, P, Requeue("runs", "none"), reason="present", found=0)
-    await refuses(kernel, P, Requeue("runs", "held"), reason="dead", found="held")
-    await refuses(kernel, P, Requeue("free", "a"), reason="dead", found="waiting")
     await refuses(kernel, P, Attach("f" * 64, "a"), reason="blob")
 
 

@@ -7,7 +7,7 @@ import asyncio
 from keelbolt.conformance.expect import equal, expect, refuses
 from keelbolt.conformance.law import law
 from keelbolt.storage.contract import Kernel
-from keelbolt.storage.records import Absent, FieldIn, Insert, Patch, Put, Query, Replace, Take, Version
+from keelbolt.storage.records import Absent, FieldIn, Insert, Patch, Present, Put, Query, Replace, Take, Version
 
 P = "p"
 SOON_SECONDS = 0.1
@@ -50,6 +50,7 @@ async def an_expired_record_is_gone_for_every_check(kernel: Kernel) -> None:
     await refuses(kernel, P, Replace("passing", "a", 1, b"new"), reason="version", found=0)
     await refuses(kernel, P, Take("passing", "a"), reason="present", found=0)
     await kernel.commit(P, Absent("passing", "a"))
+    await refuses(kernel, P, Present("passing", "a"), reason="present", found=0)
     equal((await kernel.commit(P, Insert("passing", "b", b"new"))).version("passing", "b"), 1, "the inserted version")
     equal((await kernel.commit(P, Put("passing", "c", b"new"))).version("passing", "c"), 1, "the put version")
     record = await kernel.get(P, "passing", "c")

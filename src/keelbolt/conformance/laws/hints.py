@@ -11,7 +11,7 @@ from keelbolt.storage.commits import Operation
 from keelbolt.storage.contract import Kernel
 from keelbolt.storage.hints import LogTopic, QueueTopic, Topic
 from keelbolt.storage.logs import Append, Draft
-from keelbolt.storage.work import Claim, Enqueue, Requeue
+from keelbolt.storage.work import Claim, Enqueue
 
 P = "p"
 WAKE_SECONDS = 10.0
@@ -39,7 +39,7 @@ async def an_append_wakes_the_watch_of_its_stream(kernel: Kernel) -> None:
 
 @law
 async def work_that_is_ready_wakes_the_watch_of_its_queue(kernel: Kernel) -> None:
-    """Enqueue, Release, Retry, Requeue, a completed nudge and retire wake the watches of the queue."""
+    """Enqueue, Release, Retry, a completed nudge and retire wake the watches of the queue."""
 
     async def held() -> Claim:
         (claim,) = await kernel.claim("runs", "w")
@@ -55,7 +55,7 @@ async def work_that_is_ready_wakes_the_watch_of_its_queue(kernel: Kernel) -> Non
     await kernel.commit(P, Enqueue("runs", "a"))
     await wakes_by(nudged.complete(), "Complete of a nudged item")
     await kernel.commit(P, (await held()).bury("why"))
-    await wakes_by(Requeue("runs", "a"), "Requeue")
+    await wakes_by(Enqueue("runs", "a"), "Enqueue of a dead item")
     await held()
     await wakes(kernel, QueueTopic("runs"), lambda: kernel.retire("w"), "retire")
 

@@ -8,8 +8,8 @@ from keelbolt.errors import BlobNotFound
 from keelbolt.storage.blobs import Attach, Detach
 from keelbolt.storage.contract import Kernel
 from keelbolt.storage.logs import Append, Draft, Drop, Head, Trim
-from keelbolt.storage.records import Absent, Delete, FieldIn, Insert, Patch, Put, Query, Record, Take, Version
-from keelbolt.storage.work import Complete, Enqueue, Fence, Remove, Requeue
+from keelbolt.storage.records import Absent, Delete, FieldIn, Insert, Patch, Present, Put, Query, Record, Take, Version
+from keelbolt.storage.work import Complete, Enqueue, Fence, Remove
 
 NAMES = ("p", "P", "p/q", "p:q", "{p}", "p%", "p_", "p ", "世界", "é", "e\u0301")
 
@@ -24,6 +24,7 @@ async def a_record_of_another_partition_does_not_exist(kernel: Kernel) -> None:
     equal((await kernel.find("q", Query("things", order="rank"))).records, (), "what find by rank sees")
     equal((await kernel.count("q", Query("things"))).value, 0, "what count sees")
     await kernel.commit("q", Absent("things", "a"))
+    await refuses(kernel, "q", Present("things", "a"), reason="present", found=0)
     await refuses(kernel, "q", Version("things", "a", 1), reason="version", found=0)
     await refuses(kernel, "q", FieldIn("things", "a", "state", ("new",)), reason="present", found=0)
     await refuses(kernel, "q", Patch("things", "a", {"rank": 2}), reason="present", found=0)
@@ -59,7 +60,6 @@ async def a_fence_of_another_partition_does_not_exist(kernel: Kernel) -> None:
     equal((claim.partition, claim.key), ("p", "a"), "what was claimed")
     await refuses(kernel, "q", Fence("runs", "a", claim.fence), reason="fence", found=0)
     await refuses(kernel, "q", Complete("runs", "a", claim.fence), reason="fence", found=0)
-    await refuses(kernel, "q", Requeue("runs", "a"), reason="present", found=0)
     await kernel.commit("q", Remove("runs", "a"))
     await kernel.commit("p", claim.fenced())
     await kernel.commit("q", Enqueue("runs", "a", worker="v"))

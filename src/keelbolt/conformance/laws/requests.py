@@ -29,13 +29,14 @@ from keelbolt.storage.records import (
     Index,
     Insert,
     Patch,
+    Present,
     Put,
     Query,
     Replace,
     Take,
     Version,
 )
-from keelbolt.storage.work import Bury, Complete, Enqueue, Release, Remove, Requeue, Retry
+from keelbolt.storage.work import Bury, Complete, Enqueue, Release, Remove, Retry
 
 P = "p"
 ENTRY = Draft("note", b"")
@@ -61,6 +62,7 @@ async def bad_keys_are_invalid_names(kernel: Kernel) -> None:
         for operation in (
             Version("plain", bad, 1),
             Absent("plain", bad),
+            Present("plain", bad),
             FieldIn("things", bad, "rank", (1,)),
             FieldNotIn("things", bad, "rank", (1,)),
             Insert("plain", bad, b""),
@@ -78,7 +80,6 @@ async def bad_keys_are_invalid_names(kernel: Kernel) -> None:
             Release("runs", bad, 1),
             Retry("runs", bad, 1, "why"),
             Bury("runs", bad, 1, "why"),
-            Requeue("runs", bad),
             Remove("runs", bad),
             Attach("0" * 64, bad),
         ):
@@ -137,6 +138,7 @@ async def what_is_not_declared_is_refused(kernel: Kernel) -> None:
     """A collection or field that nobody declared raises NotDeclared, in writes, checks and reads."""
     await refused(kernel, NotDeclared, Put("unheard", "a", b""))
     await refused(kernel, NotDeclared, Absent("unheard", "a"))
+    await refused(kernel, NotDeclared, Present("unheard", "a"))
     await refused(kernel, NotDeclared, Take("unheard", "a"))
     await refused(kernel, NotDeclared, Put("things", "a", b"", {"unheard": 1}))
     await refused(kernel, NotDeclared, Put("plain", "a", b"", {"rank": 1}))

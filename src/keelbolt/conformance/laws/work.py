@@ -8,7 +8,7 @@ from keelbolt.conformance.expect import equal, expect, refuses
 from keelbolt.conformance.law import law
 from keelbolt.storage.contract import MAX_REASON_CHARS, Kernel
 from keelbolt.storage.records import Put, Version
-from keelbolt.storage.work import Claim, Complete, Enqueue, Release, Remove, Requeue, Retry, WorkItem
+from keelbolt.storage.work import Claim, Complete, Enqueue, Release, Remove, Retry, WorkItem
 
 P = "p"
 FAR_SECONDS = 600.0
@@ -81,7 +81,7 @@ async def complete_removes_the_item(kernel: Kernel) -> None:
 
 @law
 async def fences_grow_with_each_claim(kernel: Kernel) -> None:
-    """Each claim of a key has a greater fence than all before: after release, retry, complete, remove and requeue."""
+    """Each claim of a key has a greater fence than all before: after release, retry, complete, remove and bury."""
     fences = [0]
 
     async def again(why: str) -> Claim:
@@ -99,8 +99,8 @@ async def fences_grow_with_each_claim(kernel: Kernel) -> None:
     await kernel.commit(P, Remove("runs", "a"))
     await kernel.commit(P, Enqueue("runs", "a"))
     await kernel.commit(P, (await again("remove and enqueue")).bury("why"))
-    await kernel.commit(P, Requeue("runs", "a"))
-    held = await again("requeue")
+    await kernel.commit(P, Enqueue("runs", "a"))
+    held = await again("bury and enqueue")
     await kernel.commit(P, Enqueue("runs", "a"), Put("plain", "a", b""))
     await kernel.commit(P, held.complete())
     await kernel.commit(P, (await again("a nudge")).complete())
@@ -184,7 +184,7 @@ async def retry_waits_for_its_time(kernel: Kernel) -> None:
 
 @law
 async def bury_keeps_the_item_dead(kernel: Kernel) -> None:
-    """A buried item is dead for its reason, is never claimed, and stays until it is requeued or removed."""
+    """A buried item is dead for its reason, is never claimed, and stays until it is enqueued anew or removed."""
     await kernel.commit(P, Enqueue("runs", "a"))
     reason = "ü" * MAX_REASON_CHARS
     await kernel.commit(P, (await claim(kernel)).bury(reason))
@@ -192,24 +192,6 @@ async def bury_keeps_the_item_dead(kernel: Kernel) -> None:
     equal((found.state, found.reason, found.holder), ("dead", reason, None), "the buried item")
     await nothing_ready(kernel)
     equal([dead.key for dead in (await kernel.list_work(P, "runs", state="dead")).items], ["a"], "the dead items")
-
-
-@law
-async def requeue_gives_all_attempts_back(kernel: Kernel) -> None:
-    """Requeue lets a dead item wait again with all its attempts; an item that is not dead can't be requeued."""
-    await kernel.commit(P, Enqueue("runs", "a", max_attempts=1))
-    await refuses(kernel, P, Requeue("runs", "a"), reason="dead", found="waiting")
-    held = await claim(kernel)
-    await refuses(kernel, P, Requeue("runs", "a"), reason="dead", found="held")
-    await kernel.commit(P, held.retry("why"))
-    await kernel.commit(P, Requeue("runs", "a", ready_in=0.3))
-    found = await item(kernel)
-    equal((found.state, found.attempt), ("waiting", 0), "the requeued item")
-    await nothing_ready(kernel)
-    await asyncio.sleep(0.35)
-    again = await claim(kernel)
-    equal((again.attempt, again.exhausted), (1, False), "the attempt after requeue")
-    await refuses(kernel, P, Requeue("runs", "none"), reason="present", found=0)
 
 
 @law

@@ -21,6 +21,7 @@ from keelbolt.storage.records import (
     FieldNotIn,
     Insert,
     Patch,
+    Present,
     Put,
     Record,
     Replace,
@@ -28,7 +29,7 @@ from keelbolt.storage.records import (
     Version,
 )
 from keelbolt.storage.redis import tokens
-from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Requeue, Retry
+from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Retry
 
 Words = list[bytes]
 
@@ -70,7 +71,7 @@ def _content(operation: Insert | Put | Replace) -> Words:
     ]
 
 
-def _record(operation: Version | Absent | Delete | Take | FieldIn | FieldNotIn | Patch) -> Words:
+def _record(operation: Version | Absent | Present | Delete | Take | FieldIn | FieldNotIn | Patch) -> Words:
     return [operation.collection.encode(), operation.key.encode()]
 
 
@@ -104,7 +105,7 @@ def _stream(operation: Head | Trim | Drop) -> Words:
     return [operation.log.encode(), operation.stream.encode()]
 
 
-def _item(operation: Enqueue | Complete | Release | Retry | Bury | Requeue | Remove | Fence) -> Words:
+def _item(operation: Enqueue | Complete | Release | Retry | Bury | Remove | Fence) -> Words:
     return [operation.queue.encode(), operation.key.encode()]
 
 
@@ -133,6 +134,7 @@ def _reason(reason: str) -> bytes:
 _WORDS: dict[type[Operation], Callable[[Any, Callable[[str], int]], Words]] = {
     Version: lambda o, _: [b"version", *_record(o), _version(o)],
     Absent: lambda o, _: [b"absent", *_record(o)],
+    Present: lambda o, _: [b"present", *_record(o)],
     FieldIn: lambda o, _: _values(b"in", o),
     FieldNotIn: lambda o, _: _values(b"notin", o),
     Insert: lambda o, _: [b"insert", *_content(o)],
@@ -151,7 +153,6 @@ _WORDS: dict[type[Operation], Callable[[Any, Callable[[str], int]], Words]] = {
     Release: lambda o, _: [b"release", *_fenced(o), micros(o.ready_in)],
     Retry: lambda o, _: [b"retry", *_fenced(o), _reason(o.reason), micros(o.ready_in)],
     Bury: lambda o, _: [b"bury", *_fenced(o), _reason(o.reason)],
-    Requeue: lambda o, _: [b"requeue", *_item(o), micros(o.ready_in)],
     Remove: lambda o, _: [b"remove", *_item(o)],
     Attach: lambda o, _: [b"attach", o.digest.encode(), o.holder.encode()],
     Detach: lambda o, _: [b"detach", o.digest.encode(), o.holder.encode()],
@@ -169,8 +170,6 @@ def outcomes_of(operations: tuple[Operation, ...], answer: Sequence[Any]) -> tup
         found = answer[3]
         if reason == "field":
             found = tokens.value(found)
-        elif reason == "dead":
-            found = found.decode()
         elif reason == "blob":
             found = None
         raise CommitRefused(reason, operation, found=found)
@@ -214,7 +213,7 @@ def topics_of(partition: str, operations: Iterable[Operation]) -> list[Topic]:
         kind = type(operation)
         if kind is Append:
             topics.append(LogTopic(partition, operation.log, operation.stream))  # type: ignore[union-attr]
-        elif kind in (Release, Retry, Requeue) or (kind is Enqueue and operation.worker is None):  # type: ignore[union-attr]
+        elif kind in (Release, Retry) or (kind is Enqueue and operation.worker is None):  # type: ignore[union-attr]
             topics.append(QueueTopic(operation.queue))  # type: ignore[union-attr]
     return topics
 

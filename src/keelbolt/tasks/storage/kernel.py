@@ -26,11 +26,11 @@ from keelbolt.errors import (
 from keelbolt.protocol.types import Message, Task, TaskState, timestamp
 from keelbolt.storage import (
     Clock,
-    FieldNotIn,
     Head,
     Insert,
     Kernel,
     Operation,
+    Present,
     Put,
     Receipt,
     Remove,
@@ -199,7 +199,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         if record is None:
             raise TaskNotFoundError(task_id)
         if change.appends_only:
-            operations.append(FieldNotIn(TASKS, task_id, "state", ()))  # it exists: all that an append asks for
+            operations.append(Present(TASKS, task_id))
         else:
             if expected is not None and (found := await self.get_version(task_id)) != expected:
                 raise ConcurrencyError(task_id, expected=expected, found=found)
@@ -213,7 +213,7 @@ class KernelStorage(Storage[ContextT], Generic[ContextT]):
         try:
             receipt = await self._commit([*operations, append_notes(task_id, notes)])
         except CommitRefused as refusal:
-            if isinstance(refusal.check, FieldNotIn) or (isinstance(refusal.check, Head) and refusal.found == 0):
+            if isinstance(refusal.check, Present) or (isinstance(refusal.check, Head) and refusal.found == 0):
                 raise TaskNotFoundError(task_id) from None
             if isinstance(refusal.check, Head):
                 found = refusal.found if isinstance(refusal.found, int) else None

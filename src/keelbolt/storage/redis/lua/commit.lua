@@ -74,16 +74,6 @@ local function check_free(turn, op)
   end
 end
 
-local function check_dead(turn, op)
-  local item = Work.load(turn, op.queue, op.key)
-  if not item then
-    return refuse('present', 0)
-  end
-  if item.state ~= 'dead' then
-    return refuse('dead', item.state == 'held' and 'held' or 'waiting')
-  end
-end
-
 local function check_blob(turn, op)
   if not Blobs.there(turn, op.digest) then
     return refuse('blob', 0)
@@ -186,6 +176,7 @@ end
 local OPERATIONS = {
   version = {versioned, check_version},
   absent = {record, check_absent},
+  present = {record, check_present},
   ['in'] = {field(true), check_field},
   notin = {field(false), check_field},
   insert = {content, check_absent, put},
@@ -313,18 +304,6 @@ local OPERATIONS = {
     end,
     check_fence,
     bury,
-  },
-  requeue = {
-    function(turn)
-      local op = item(turn)
-      op.ready_in = Turn.number(turn)
-      return op
-    end,
-    check_dead,
-    function(turn, op)
-      Work.wait(turn, Work.load(turn, op.queue, op.key), turn.now + op.ready_in, 0, '')
-      return 0
-    end,
   },
   remove = {
     item,
