@@ -242,13 +242,8 @@ class Run:
         history, artifacts = b"", []
         if len(task.view.history.tail) > 1 or task.view.history.segments:
             history = await self.store.history_json(task, None)
-            artifacts = [
-                text
-                for text, artifact in zip(
-                    await self.store.artifacts_json(task), task.view.artifacts.values(), strict=True
-                )
-                if artifact.turn < task.view.turn
-            ]
+            found = zip(await self.store.artifacts_json(task), task.view.artifacts.values(), strict=True)
+            artifacts = [text for text, artifact in found if artifact.turn < task.view.turn]
         request = self.runner.requests.take((*self.key, message.message_id))
         return TaskContext(self, message, history, artifacts, await self._rewind(), request)
 
