@@ -226,7 +226,7 @@ def state(json_file: Path | None, **options: Any) -> None:
 @main.command()
 @figures
 def turns(json_file: Path | None, **options: Any) -> None:
-    """Measure turns: what keeping one costs beside keeping nothing, long threads, large media.
+    """Measure turns: what keeping one costs beside keeping nothing, turns at once, long threads, large media.
 
     \b
     Example:

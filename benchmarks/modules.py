@@ -1,8 +1,9 @@
-"""The registry that the apcore benchmark measures, and its applications: ours, and apcore-a2a if installed."""
+"""The registry that the apcore benchmark measures, and its applications: ours, and apcore-a2a if it is found."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import os
 import sys
@@ -47,11 +48,24 @@ def application(kind: str, url: str) -> ASGIApp:
     """The application of this kind: ``modules`` (ours) or ``apcore-a2a``."""
     if kind == "modules":
         return ApcoreServer(executor(), storage=url).app
+    assert peer_found()
     from apcore_a2a import async_serve  # type: ignore[import-not-found]
 
     sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - it logs every call there
     app: ASGIApp = asyncio.run(async_serve(executor(), name="Echo", version="1.0.0", url="http://localhost"))
     return app
+
+
+def peer_found() -> bool:
+    """Whether apcore-a2a is here: installed, or in the environment that ``tests/peers.sh`` makes for it.
+
+    What both environments have, its HTTP parser and event loop too, is taken from ours.
+    """
+    lib = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    place = Path(sys.prefix, "peers", "apcore_a2a", "lib", lib, "site-packages")
+    if importlib.util.find_spec("apcore_a2a") is None and place.is_dir():
+        sys.path.append(str(place))
+    return importlib.util.find_spec("apcore_a2a") is not None
 
 
 def call(message_id: str, *, text_only: bool = False) -> bytes:

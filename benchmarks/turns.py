@@ -1,4 +1,4 @@
-"""The figures of the turn runner: what keeping costs beside keeping nothing, long threads, large media."""
+"""The figures of the turn runner: what keeping costs beside keeping nothing, concurrent turns, long threads, media."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from keelbolt.turns.durable.families import FAMILIES
 Progress = Callable[[str], None]
 
 ITERATIONS = 10
+CONCURRENT = 16
 AT = datetime(2026, 1, 31, tzinfo=UTC)
 TEXT = "A sentence of the length that agents like to answer with, give or take a few words. " * 4
 SMALL, LARGE = 1_000, 100_000
@@ -52,6 +53,8 @@ async def run(*, quick: bool = False, progress: Progress = lambda _: None) -> Re
         await _media(report, folder, megabytes)
         progress("turns of ten iterations")
         await _turns(report, folder, 8 * rounds)
+        progress(f"{CONCURRENT} turns at once")
+        await _concurrent(report, folder, rounds)
         progress(f"hydrating threads of {SMALL:,} and {large:,} messages")
         await _hydrate(report, folder, large, rounds)
     return report
@@ -96,9 +99,13 @@ async def _turns(report: Report, folder: str, rounds: int) -> None:
     report.at_most("the turn, kept ÷ (nothing kept + 10 commits)", each["kept"] / (each["lost"] + each["bare"]), "×", 2)
 
 
-async def _run(runner: TurnRunner) -> None:
-    result = await runner.run_result(TurnInput(system_prompt="Work.", stash={"scope": Scope("bench", "thread")}))
+async def _run(runner: TurnRunner, thread: str = "thread") -> None:
+    result = await runner.run_result(TurnInput(system_prompt="Work.", stash={"scope": Scope("bench", thread)}))
     assert result.ok, result.errors
+
+
+async def _at_once(runner: TurnRunner, threads: list[str]) -> None:
+    await asyncio.gather(*(_run(runner, thread) for thread in threads))
 
 
 async def _operations(folder: str) -> list[tuple[Operation, ...]]:
@@ -132,6 +139,26 @@ async def _timed(act: Callable[[], Any]) -> float:
     began = time.perf_counter()
     await act()
     return time.perf_counter() - began
+
+
+# --------------------------------------------------------------------------------------------------------- concurrent
+
+
+async def _concurrent(report: Report, folder: str, rounds: int) -> None:
+    """Turns at once on one thread contend for the order of its records; on threads of their own they do not."""
+    async with durable_storage(f"sqlite:///{folder}/concurrent.db") as storage:
+        runner = storage.runner(executor_callback=_iteration)
+        times: dict[str, list[float]] = {"one": [], "many": []}
+        for number in range(-1, rounds):
+            for name, found in times.items():
+                threads = [f"{name}-{0 if name == 'one' else each}" for each in range(CONCURRENT)]
+                seconds = await _timed(partial(_at_once, runner, threads))
+                if number >= 0:  # the first round finds empty threads
+                    found.append(seconds)
+    rate = {name: CONCURRENT / statistics.median(found) for name, found in times.items()}
+    report.note(f"{CONCURRENT} turns at once on {CONCURRENT} threads", rate["many"], "turns/s")
+    report.note(f"{CONCURRENT} turns at once on one thread", rate["one"], "turns/s")
+    report.at_least("one thread ÷ threads of their own", rate["one"] / rate["many"], "×", 0.5)
 
 
 # ------------------------------------------------------------------------------------------------------------ hydrate

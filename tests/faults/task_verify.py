@@ -109,15 +109,15 @@ def _look_at_end(entries: list[Entry], wrong: Any) -> None:
 
 
 def _look_at_runs(entries: list[Entry], notes: Notes, verdict: TaskVerdict, wrong: Any) -> None:
-    """Attempts are counted up to five, fences grow, and each run writes only until the next one begins."""
+    """Attempts are counted up to five in each turn, fences grow, and each run writes only until the next one begins."""
     fences = {(note["worker"], note["attempt"]): note["fence"] for note in notes if note["kind"] == "run"}
-    attempts: list[int] = []
+    attempts: dict[int, list[int]] = defaultdict(list)  # by turn
     fence: int | None = None
     last = 0
     for entry in entries:
         body = from_json(entry.data)
         if entry.kind == "attempt":
-            attempts.append(body["attempt"])
+            attempts[body["turn"]].append(body["attempt"])
             fence = fences.get((body["worker"], body["attempt"]))  # none: killed before it could note it
             if fence is not None:
                 if fence <= last:
@@ -128,9 +128,10 @@ def _look_at_runs(entries: list[Entry], notes: Notes, verdict: TaskVerdict, wron
                 wrong(f"entry {entry.seq} was written under fence {by}, the holder had {fence}")
             if by < last:
                 wrong(f"entry {entry.seq} was written under fence {by}, after {last}")
-    if attempts != sorted(attempts) or len(attempts) > MAX_ATTEMPTS or max(attempts, default=0) > MAX_ATTEMPTS:
-        wrong(f"its attempts were {attempts}")
-    verdict.takeovers += max(0, len(attempts) - 1)
+    for counted in attempts.values():
+        if counted != sorted(counted) or len(counted) > MAX_ATTEMPTS or max(counted) > MAX_ATTEMPTS:
+            wrong(f"its attempts were {counted}")
+        verdict.takeovers += len(counted) - 1
 
 
 def _writers(body: dict[str, Any]) -> list[int]:

@@ -72,6 +72,16 @@ async def test_a_killed_process_is_replaced_and_the_history_is_written_once(tmp_
         await demo.client.aclose()
 
 
+async def test_the_demo_logs_no_warning(tmp_path: Path) -> None:
+    async with made_run(tmp_path, log=tmp_path / "log") as page:
+        demo = Demo(page)
+        async with asyncio.timeout(60):
+            while not (await demo.get(f"{PREFIX}/gates"))["gates"]:  # of the turn agent, after two iterations
+                await asyncio.sleep(0.2)
+        await demo.client.aclose()
+        assert (tmp_path / "log").read_text() == ""
+
+
 def test_what_is_wrong_is_told_in_a_line() -> None:
     command = [sys.executable, "-m", "examples.demo", "--storage", "nowhere:///x"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)

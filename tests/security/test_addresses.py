@@ -6,8 +6,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from keelbolt.errors import WebhookAddressError
-from keelbolt.webhooks.addresses import MAX_URL, check_address, check_url, literal_address, resolve
+from keelbolt.errors import AddressNotAllowed
+from keelbolt.outbound.addresses import MAX_URL, check_address, check_url, literal_address, resolve
 
 PRIVATE = [
     "127.0.0.1",
@@ -173,23 +173,23 @@ URLS = [
 
 @pytest.mark.parametrize("address", PRIVATE)
 def test_an_address_outside_the_public_internet_is_refused(address: str) -> None:
-    with pytest.raises(WebhookAddressError):
+    with pytest.raises(AddressNotAllowed):
         check_address(ip_address(address))
     host = f"[{address}]" if ":" in address else address
     for port in ("", ":443", ":8443"):
-        with pytest.raises(WebhookAddressError):
+        with pytest.raises(AddressNotAllowed):
             check_url(f"https://{host}{port}/hook")
 
 
 @pytest.mark.parametrize("host", [*SPELLED, *NAMES])
 def test_another_spelling_is_refused_too(host: str) -> None:
-    with pytest.raises(WebhookAddressError):
+    with pytest.raises(AddressNotAllowed):
         check_url(f"https://{host}/hook")
 
 
 @pytest.mark.parametrize("url", URLS, ids=lambda url: ascii(url[:60]))
 def test_what_is_no_plain_https_url_is_refused(url: str) -> None:
-    with pytest.raises(WebhookAddressError):
+    with pytest.raises(AddressNotAllowed):
         check_url(url)
 
 
@@ -219,7 +219,7 @@ def test_a_public_https_url_is_taken(url: str, host: str, port: int, path: str) 
 )
 def test_the_development_switch_opens_this_machine_and_nothing_else(url: str) -> None:
     assert check_url(url, loopback=True).url == url
-    with pytest.raises(WebhookAddressError):
+    with pytest.raises(AddressNotAllowed):
         check_url(url)
 
 
@@ -228,7 +228,7 @@ def test_the_development_switch_opens_this_machine_and_nothing_else(url: str) ->
     ["http://example.com/", "http://10.0.0.1/", "https://10.0.0.1/", "http://0.0.0.0/", "https://x.localhost/"],
 )
 def test_the_development_switch_does_not_open_networks(url: str) -> None:
-    with pytest.raises(WebhookAddressError):
+    with pytest.raises(AddressNotAllowed):
         check_url(url, loopback=True)
 
 
@@ -252,24 +252,24 @@ async def test_every_answer_is_checked() -> None:
     assert await answered("8.8.8.8", "2606:4700::1111") == ["8.8.8.8", "2606:4700::1111"]
     for address in PRIVATE:
         for answers in ([address], ["8.8.8.8", address], [address, "8.8.8.8"]):
-            with pytest.raises(WebhookAddressError):
+            with pytest.raises(AddressNotAllowed):
                 await answered(*answers)
 
 
 async def test_a_name_without_an_address_is_refused() -> None:
-    with pytest.raises(WebhookAddressError):
+    with pytest.raises(AddressNotAllowed):
         await answered()
 
 
 async def test_with_the_switch_a_name_may_lead_here_and_into_no_network() -> None:
     assert await answered("127.0.0.1", loopback=True) == ["127.0.0.1"]
-    with pytest.raises(WebhookAddressError):
+    with pytest.raises(AddressNotAllowed):
         await answered("127.0.0.1", "10.0.0.1", loopback=True)
 
 
 async def test_plain_http_never_leaves_this_machine() -> None:
     """Also when somebody made localhost mean another one."""
-    with pytest.raises(WebhookAddressError):
+    with pytest.raises(AddressNotAllowed):
         await answered("8.8.8.8", url="http://localhost/", loopback=True)
 
 

@@ -14,14 +14,14 @@ import pytest
 from starlette.types import ASGIApp
 
 from keelbolt.auth import Principal, TokenAuthenticator
-from keelbolt.errors import WebhookAddressError
+from keelbolt.errors import AddressNotAllowed
+from keelbolt.outbound.addresses import check_url
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.protocol.requests import Authentication, PushConfig
 from keelbolt.server import A2AServer
 from keelbolt.server.operations.table import PREFIX
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks import TaskContext
-from keelbolt.webhooks.addresses import check_url
 from keelbolt.webhooks.configs import MAX_CREDENTIALS, MAX_SCHEME, MAX_TOKEN
 from keelbolt.webhooks.post import Poster
 from keelbolt.webhooks.signing import verify
@@ -219,7 +219,7 @@ def test_allowed_hosts(host: str) -> None:
     ],
 )
 async def test_no_other_hosts(host: str) -> None:
-    with pytest.raises(WebhookAddressError):
+    with pytest.raises(AddressNotAllowed):
         check_url(f"https://{host}/", hosts=ALLOWED)
     answered = await Poster(hosts=ALLOWED).post(f"https://{host}/", b"{}", {})
     assert (answered.ok, answered.category) == (False, "address")

@@ -99,17 +99,19 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def made_run(folder: Path) -> AsyncIterator[str]:
-    """What `make run` starts: the address of the page, as it prints it."""
+async def made_run(folder: Path, *, log: Path | None = None) -> AsyncIterator[str]:
+    """What `make run` starts: the address of the page, as it prints it. ``log`` gets its warnings and errors."""
     target = re.search(r"^run: .*\n\t@\$\(BIN\)/python (.*) \$\(ARGS\)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert target is not None
-    options = ["--port", "0", "--storage", f"sqlite:///{folder}/run.db", "--log-level", "error"]
+    options = ["--port", "0", "--storage", f"sqlite:///{folder}/run.db", "--log-level", "warning" if log else "error"]
+    stderr = log.open("wb") if log else None
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *target[1].split(),
         *options,
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
+        stderr=stderr,
         env={**os.environ, "KEELBOLT_LEASE_SECONDS": "2"},
     )
     assert process.stdout is not None
@@ -121,6 +123,8 @@ async def made_run(folder: Path) -> AsyncIterator[str]:
     finally:
         process.terminate()
         await process.wait()
+        if stderr is not None:
+            stderr.close()
 
 
 @contextlib.asynccontextmanager

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
 from typing import Any, get_args
 
 import pytest
+from msgspec.structs import fields, replace
 
 from keelbolt.errors import InvalidName, InvalidRequest, InvalidValue, NotDeclared, TooLarge, WrittenTwice
 from keelbolt.storage.blobs import Attach, Detach

@@ -165,3 +165,22 @@ async def test_the_research_agent_reads_no_page_twice(worker_harness: Start) -> 
 
 def _is_report(kind: str, body: dict[str, dict[str, object]]) -> bool:
     return kind == "status" and "message" in body["status"]
+
+
+async def test_cancel_waits_for_the_cleanup_of_a_worker_that_sleeps() -> None:
+    undone: list[str] = []
+
+    async def worker(ctx: TaskContext) -> None:
+        booked = await ctx.step("book", lambda: "flight")
+        try:
+            await ctx.sleep(86400)
+        finally:
+            if ctx.is_cancelled:
+                undone.append(booked)
+
+    async with WorkerHarness(worker) as agent:
+        await agent.send("Book it")
+        assert agent.state == "working"
+        await agent.cancel()
+        assert agent.state == "canceled"
+        assert undone == ["flight"]

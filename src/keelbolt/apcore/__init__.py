@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from keelbolt.apcore.catalog import Catalog
     from keelbolt.apcore.delegation import agent
     from keelbolt.apcore.discovery import load_extensions
+    from keelbolt.apcore.elicitation import ElicitResult, elicit, report_progress
     from keelbolt.apcore.errors_map import ErrorMapper
     from keelbolt.apcore.memory_task_store import InMemoryTaskStore
+    from keelbolt.apcore.openapi import openapi_backend
     from keelbolt.apcore.schemas import SchemaConverter
     from keelbolt.apcore.server import ApcoreServer
     from keelbolt.apcore.serving import async_serve, serve
@@ -36,6 +38,7 @@ __all__ = [
     "ApcoreWorker",
     "CallerApproves",
     "Catalog",
+    "ElicitResult",
     "ErrorMapper",
     "InMemoryTaskStore",
     "SchemaConverter",
@@ -44,7 +47,10 @@ __all__ = [
     "TaskStoreStorage",
     "agent",
     "async_serve",
+    "elicit",
     "load_extensions",
+    "openapi_backend",
+    "report_progress",
     "serve",
 ]
 
@@ -54,8 +60,10 @@ _NAMES = {
     "keelbolt.apcore.catalog": ("Catalog",),
     "keelbolt.apcore.delegation": ("agent",),
     "keelbolt.apcore.discovery": ("load_extensions",),
+    "keelbolt.apcore.elicitation": ("ElicitResult", "elicit", "report_progress"),
     "keelbolt.apcore.errors_map": ("ErrorMapper",),
     "keelbolt.apcore.memory_task_store": ("InMemoryTaskStore",),
+    "keelbolt.apcore.openapi": ("openapi_backend",),
     "keelbolt.apcore.schemas": ("SchemaConverter",),
     "keelbolt.apcore.serving": ("async_serve", "serve"),
     "keelbolt.apcore.server": ("ApcoreServer",),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from keelbolt.apcore.library import StreamingModule
-from keelbolt.apcore.schemas import Schema
+from keelbolt.apcore.schemas import Schema, is_text
 from keelbolt.apcore.skills import SkillMapper
 from keelbolt.protocol.card import SkillConfig
 
@@ -31,6 +32,12 @@ class Module:
     streams: bool = False
     requires_approval: bool = False
     only_once: bool = False  # destructive and not idempotent: when nobody knows whether it was done, its user is asked
+    gives_text: bool = False  # its output schema is a string
+    public_errors: bool | frozenset[str] = False  # codes of its errors whose messages callers may see; True: all
+
+    def publishes(self, code: str) -> bool:
+        """Whether the module declares the message of its errors with this code as public."""
+        return self.public_errors if isinstance(self.public_errors, bool) else code in self.public_errors
 
 
 class Catalog:
@@ -45,6 +52,7 @@ class Catalog:
         self._mapper = mapper or SkillMapper()
         self._lock = threading.Lock()  # of writers: each builds on what the one before made
         self._listeners: list[Callable[[], None]] = []
+        self._kept: set[str] = set()  # modules that are being replaced
         self._modules: Mapping[str, Module] = MappingProxyType({})
         subscribe = getattr(registry, "on", None)
         if callable(subscribe):  # before the first look: what comes in between is seen twice, and not missed
@@ -69,6 +77,16 @@ class Catalog:
         """Call this after each change, in the thread that made it."""
         self._listeners.append(listener)
 
+    @contextmanager
+    def keeping(self, module_id: str) -> Iterator[None]:
+        """Keep the module in the snapshot while the registry replaces it; listeners are called once, afterwards."""
+        self._kept.add(module_id)
+        try:
+            yield
+        finally:
+            self._kept.discard(module_id)
+            self._changed(module_id)
+
     def close(self) -> None:
         """Hear no more of the registry."""
         self._listeners.clear()
@@ -79,6 +97,8 @@ class Catalog:
 
     def _changed(self, module_id: str, _module: Any = None) -> None:
         """A module came, went or was reloaded. What counts is how the registry stands now, not what the event says."""
+        if module_id in self._kept:
+            return
         with self._lock:
             found = self._read(module_id)
             others = {key: value for key, value in self._modules.items() if key != module_id}
@@ -94,13 +114,14 @@ class Catalog:
     def _read(self, module_id: str) -> Module | None:
         """A module as the registry has it; one that can't be described is told, and left out."""
         try:
+            module = self.registry.get(module_id) if hasattr(self.registry, "get") else None
+            _define(module)
             descriptor = self.registry.get_definition(module_id)
             if descriptor is None or not _flag(descriptor, "discoverable", default=True):
                 return None
             skill = self._mapper.to_skill(descriptor)
             if skill is None:
                 return None
-            module = self.registry.get(module_id) if hasattr(self.registry, "get") else None
         except Exception:
             logger.exception("Skipping module %s: it can't be described", module_id)
             return None
@@ -114,7 +135,29 @@ class Catalog:
             isinstance(module, StreamingModule),
             _flag(descriptor, "requires_approval", default=False),
             _flag(descriptor, "destructive", default=False) and not _flag(descriptor, "idempotent", default=False),
+            is_text(told.get("outputSchema", {})),
+            _public_errors(descriptor),
         )
+
+
+def _public_errors(descriptor: Any) -> bool | frozenset[str]:
+    """``metadata = {"public_errors": True}`` on a module, or a list of codes."""
+    metadata = getattr(descriptor, "metadata", None)
+    declared = metadata.get("public_errors", False) if isinstance(metadata, Mapping) else False
+    if isinstance(declared, list | tuple | set | frozenset):
+        return frozenset(str(code) for code in declared)
+    return declared is True
+
+
+def _define(module: Any) -> None:
+    """Complete pydantic models whose annotations are strings, with the names of the file that defines the module.
+
+    apcore executes files without an entry in ``sys.modules``, where pydantic would look names up.
+    """
+    names = getattr(getattr(module, "execute", None), "__globals__", None)
+    for model in (getattr(module, "input_schema", None), getattr(module, "output_schema", None)):
+        if names is not None and getattr(model, "__pydantic_complete__", True) is False:
+            model.model_rebuild(_types_namespace=names)  # type: ignore[union-attr]  # it is a pydantic class
 
 
 def _flag(descriptor: Any, name: str, *, default: bool) -> bool:

@@ -1,53 +1,50 @@
-"""Other agents, called by a module for its task: each call is a durable step, in the caller's name and trace."""
+"""Other agents, called by a module for its task: each call is a durable step, with the caller's identity and trace.
+
+A call is a relay (`TaskContext.relay`): it follows the other agent's task until the module's deadline, puts its
+questions to the user of this task, cancels it when this task is canceled, and continues with it after a crash.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import time
 from collections.abc import Mapping
-from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
-from pydantic_core import from_json
-
-from keelbolt.apcore.library import Context, TraceContext
+from keelbolt.apcore.library import Context, ExecutionCancelledError, TraceContext
 from keelbolt.client import A2AClient
-from keelbolt.errors import A2AClientError, InvalidValue
-from keelbolt.protocol.extensions import RESUME
-from keelbolt.protocol.types import Message, Metadata, Part, Task, encode
+from keelbolt.errors import InvalidValue
+from keelbolt.protocol.types import Message, Metadata, Part, Task
 from keelbolt.tasks.context import TaskContext
-from keelbolt.tasks.steps import Policy
 
 TASK = "_keelbolt.task"  # where a Context has its Delegator
 ON_BEHALF = "onBehalfOf"
+MARGIN_SECONDS = 0.25  # before the deadline, in which the other agent's task is canceled
 
 
 class Delegator:
-    """What a module's Context knows of the task that it runs for."""
+    """The task that a module runs for."""
 
-    def __init__(self, ctx: TaskContext, context: Context[Any]) -> None:
+    def __init__(self, ctx: TaskContext) -> None:
         self.ctx = ctx
         self.loop = asyncio.get_running_loop()
-        self._context = context
-        self._calls: Counter[str] = Counter()
-
-    def name(self, url: str) -> tuple[str, str]:
-        """The name of the next step that calls this agent, and the id of its message: the same in every attempt."""
-        self._calls[url] += 1
-        return f"call {url}", f"{self.ctx.idempotency_key(f'call {url}')}/{self._calls[url]}"
 
 
 class Agent:
     """Another agent, as a module sees it: see `agent`."""
 
-    def __init__(self, context: Context[Any], url: str, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, context: Context[Any], url: str, options: Mapping[str, Any], *, identity: bool, trace: bool
+    ) -> None:
         found = context.data.get(TASK)
         if not isinstance(found, Delegator):
             raise InvalidValue("an agent is called by a module that Keelbolt runs, with the context that it was given")
         self._context = context
-        self._delegator = found
+        self._ctx, self._loop = found.ctx, found.loop
         self._url = url
         self._options = dict(options)
+        self._identity = identity
+        self._trace = trace
 
     async def send(
         self,
@@ -56,65 +53,80 @@ class Agent:
         skill_id: str | None = None,
         metadata: Metadata | None = None,
         context_id: str | None = None,
-        in_doubt: Policy | None = None,
+        in_doubt: Literal["retry", "ask"] | None = None,
     ) -> Task | Message:
-        """Send a text, an object (the input of a skill) or a message, and wait for the answer.
+        """Send a text, an object (the input of a skill) or a message, and return the completed task or the message.
 
-        When the turn is repeated, the answer is there already.
+        The other agent's questions go to the user of this task, and the answers back to it. The module is called again
+        after each; this continues with the same task of the other agent. When the process dies, the next one does so
+        too. ``in_doubt`` is for a message of which it is not known whether it arrived: ``retry`` (the default for an
+        agent that knows repeated messages, as Keelbolt agents do) or ``ask``.
 
-        If the process died while the other agent worked, the message is sent again with the same Idempotency-Key to an
-        agent that knows repeats (a Keelbolt agent does). Otherwise the user is asked. ``in_doubt`` changes this.
+        Raises RelayFailed when the other agent fails, rejects or cancels its task, and TimeoutError at the module's
+        deadline; the other agent's task is canceled then.
         """
-        ctx = self._delegator.ctx
-        name, message_id = self._delegator.name(self._url)
-        beside: Metadata = {**(metadata or {}), **({"skillId": skill_id} if skill_id else {}), **self._whose()}
+        said = [Part(data=dict(message))] if isinstance(message, Mapping) else message
         async with A2AClient(self._url, **{**self._options, "headers": self._headers()}) as client:
-            policy = in_doubt or ("retry" if await _knows_repeats(client) else "ask")
-
-            key = sha256(message_id.encode()).hexdigest()
-
-            async def call() -> Any:
-                said = [Part(data=dict(message))] if isinstance(message, Mapping) else message
-                answer = await client.send_message(
-                    said, metadata=beside, context_id=context_id, message_id=message_id, idempotency_key=key
-                )
-                return {"task" if isinstance(answer, Task) else "message": from_json(encode(answer))}
-
-            found = await ctx.step(name, call, in_doubt=policy)
-        if "task" in found:
-            return Task.model_validate(found["task"])
-        return Message.model_validate(found["message"])
+            relay = self._ctx.relay(
+                client,
+                said,
+                name=self._url,
+                stream=False,
+                seconds=self._seconds(),
+                in_doubt=in_doubt,
+                context_id=context_id,
+                metadata={**(metadata or {}), **self._whose()} or None,
+                skill=skill_id,
+            )
+            return await self._followed(asyncio.ensure_future(relay))
 
     def send_sync(self, message: str | Message | Mapping[str, Any], **options: Any) -> Task | Message:
         """`send`, for a module whose ``execute`` is no coroutine: it runs in a thread."""
-        return asyncio.run_coroutine_threadsafe(self.send(message, **options), self._delegator.loop).result()
+        return asyncio.run_coroutine_threadsafe(self.send(message, **options), self._loop).result()
+
+    async def _followed(self, relay: asyncio.Task[Task | Message]) -> Task | Message:
+        """The answer. A cancel of this task, and the end of the module, end the relay, which cancels downstream.
+
+        A module is called in a shielded block, in which a cancel does not raise by itself. A run that only cleans up
+        after a cancel is not shielded.
+        """
+        cancel = None if self._ctx.is_cancelled else asyncio.ensure_future(self._ctx.cancelled())
+        try:
+            await asyncio.wait((relay, cancel) if cancel is not None else (relay,), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if cancel is not None:
+                cancel.cancel()
+            if not relay.done():
+                relay.cancel()
+                await asyncio.wait((relay,))
+        if self._ctx.is_cancelled:
+            if not relay.cancelled():
+                relay.exception()  # it is of no interest any more
+            raise ExecutionCancelledError
+        return relay.result()
+
+    def _seconds(self) -> float | None:
+        deadline = self._context.global_deadline
+        return None if deadline is None else max(deadline - time.time() - MARGIN_SECONDS, 0.0)
 
     def _headers(self) -> dict[str, str]:
-        return {**TraceContext.inject(self._context), **self._options.get("headers", {})}
+        trace = TraceContext.inject(self._context) if self._trace else {}
+        return {**trace, **self._options.get("headers", {})}
 
     def _whose(self) -> Metadata:
         identity = self._context.identity
-        if identity is None:
+        if identity is None or not self._identity:
             return {}
         return {ON_BEHALF: {"id": identity.id, "type": identity.type, "roles": list(identity.roles)}}
 
 
-def agent(context: Context[Any], url: str, **options: Any) -> Agent:
+def agent(context: Context[Any], url: str, *, identity: bool = True, trace: bool = True, **options: Any) -> Agent:
     """Another A2A agent, for a module to call:
 
         async def execute(self, inputs, context):
             task = await agent(context, "https://hotels.example", auth=token).send({...}, skill_id="hotel.find")
 
-    The options are those of `A2AClient`. The caller's identity goes along as ``metadata.onBehalfOf``, the trace as
-    headers; credentials only if they are given here.
+    The other options are those of `A2AClient`. With ``identity`` the caller's id, type and roles go along as
+    ``metadata.onBehalfOf``, with ``trace`` the trace goes along as headers; credentials only if they are given here.
     """
-    return Agent(context, url, options)
-
-
-async def _knows_repeats(client: A2AClient) -> bool:
-    try:
-        card = await client.agent_card
-    except A2AClientError:  # if it is needed, the call says so; an answer that is recorded does not need it
-        return False
-    extensions = (card.get("capabilities") or {}).get("extensions") or ()
-    return any(isinstance(one, Mapping) and one.get("uri") == RESUME for one in extensions)
+    return Agent(context, url, options, identity=identity, trace=trace)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from keelbolt.apcore.library import Config, ModuleError, Registry
+from keelbolt.apcore.library import BindingLoader, Config, ModuleError, ModuleLoadError, Registry, entry_point
 from keelbolt.errors import ExtensionsBroken, ExtensionsNotFound, ExtensionsUnreadable, NoModulesFound
 
 logger = logging.getLogger("keelbolt.apcore")
 
+BINDINGS = "*.binding.yaml"
 SUMMARY = "No modules "  # how apcore ends a list of complaints
 
 
@@ -45,7 +50,9 @@ def load_extensions(given: str | os.PathLike[str], *, tell: bool = True) -> Exte
             raise ExtensionsBroken(f"apcore's configuration can't be read: {error.message}") from error
         try:
             registry = Registry(config=config, extensions_dir=str(path))
-            registry.discover()
+            with importable():
+                registry.discover()
+            problems.extend(_load_bindings(path, registry, config))
         except ModuleError as error:
             raise ExtensionsBroken(f"The modules in {path} can't be loaded: {error.message}") from error
         except SystemExit as error:
@@ -57,6 +64,59 @@ def load_extensions(given: str | os.PathLike[str], *, tell: bool = True) -> Exte
     if not registry.list():
         raise NoModulesFound(os.fspath(given), problems)
     return Extensions(path, registry, config, tuple(problems))
+
+
+def _load_bindings(path: Path, registry: Any, config: Any) -> Iterator[str]:
+    """Register the modules of ``*.binding.yaml`` below the directory; yields a line for each file that is left out.
+
+    Targets are imported as everywhere in Python, and from the current directory too.
+    """
+    files = sorted(path.rglob(BINDINGS))
+    if files and (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    for file in files:
+        try:
+            BindingLoader().load_bindings(str(file), registry, config)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a target may raise anything when it is imported
+            text = error.message if isinstance(error, ModuleError) else f"{type(error).__name__}: {error}"
+            yield f"{file.relative_to(path)}: {' '.join(text.split())}"
+
+
+@contextmanager
+def importable() -> Iterator[None]:
+    """Let apcore load files as modules that ``sys.modules`` has.
+
+    apcore executes a file without that. Annotations that are strings (``from __future__ import annotations``) can't be
+    resolved then: dataclasses fail, and pydantic models stay undefined.
+    """
+    before = entry_point._import_module_from_file  # noqa: SLF001 - apcore has no public name for it
+
+    def load(file_path: Path, pre_approval_hook: Any = None) -> ModuleType:
+        name = f"apcore_ext_{file_path.stem}_{hashlib.sha256(os.fsencode(file_path.resolve())).hexdigest()[:8]}"
+        spec = spec_from_file_location(name, file_path)
+        if pre_approval_hook is not None or spec is None or spec.loader is None:
+            found: ModuleType = before(file_path, pre_approval_hook=pre_approval_hook)
+            return found
+        module = module_from_spec(spec)
+        replaced = sys.modules.get(name)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException as error:
+            if replaced is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = replaced
+            if isinstance(error, Exception):
+                raise ModuleLoadError(module_id=str(file_path), reason=f"Failed to import module: {error}") from error
+            raise
+        return module
+
+    entry_point._import_module_from_file = load  # noqa: SLF001
+    try:
+        yield
+    finally:
+        entry_point._import_module_from_file = before  # noqa: SLF001
 
 
 def _check(path: Path, given: str) -> None:

@@ -2,10 +2,39 @@
 
 from __future__ import annotations
 
-from keelbolt.errors import MissingExtra
+import logging
+import re
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 
+from keelbolt.errors import MissingExtra, UnsupportedVersion
+
+logger = logging.getLogger("keelbolt.apcore")
+
+SERIES = (0, 32)  # of apcore, with which Keelbolt is tested
+SUPPORTED = ">=0.32,<0.33"
+
+
+def check_version(found: str | None) -> None:
+    """Raise UnsupportedVersion for an apcore that is too old; one that is newer is tried, with a warning."""
+    numbers = re.match(r"(\d+)\.(\d+)", found or "")
+    series = (int(numbers[1]), int(numbers[2])) if numbers is not None else SERIES
+    if series < SERIES:
+        raise UnsupportedVersion("apcore", f"{found}", SUPPORTED)
+    if series > SERIES:
+        logger.warning("apcore %s is newer than the versions that Keelbolt is tested with (%s)", found, SUPPORTED)
+
+
+def _installed() -> str | None:
+    try:
+        return version("apcore")
+    except PackageNotFoundError:
+        return None
+
+
+check_version(_installed())
 try:
-    from apcore import ACL, Config, Context, Executor, Identity, Registry
+    from apcore import ACL, BindingLoader, Config, Context, Executor, Identity, Registry, register_sys_modules
     from apcore import errors as apcore_errors
     from apcore.approval import ApprovalRequest, ApprovalResult
     from apcore.builtin_steps import BuiltinApprovalGate, BuiltinModuleLookup
@@ -16,14 +45,21 @@ try:
         ApprovalPendingError,
         ApprovalTimeoutError,
         ModuleError,
+        ModuleLoadError,
         ModuleTimeoutError,
         SchemaValidationError,
     )
-    from apcore.registry import load_metadata, resolve_entry_point, scan_extensions, validate_module
+    from apcore.pipeline import BaseStep
+    from apcore.registry import entry_point, load_metadata, resolve_entry_point, scan_extensions, validate_module
     from apcore.streaming import StreamingModule
     from apcore.trace_context import TraceContext, TraceParent
 except ImportError as error:
-    raise MissingExtra("apcore", "apcore") from error
+    if (found := _installed()) is None:
+        raise MissingExtra("apcore", "apcore") from error
+    raise UnsupportedVersion("apcore", f"{found} ({error})", SUPPORTED) from error
+
+with suppress(apcore_errors.ConfigNamespaceDuplicateError):  # apcore-a2a may be imported in the same process
+    Config.register_namespace("apcore-a2a", env_prefix="APCORE_A2A")
 
 __all__ = [
     "ACL",
@@ -32,6 +68,8 @@ __all__ = [
     "ApprovalRequest",
     "ApprovalResult",
     "ApprovalTimeoutError",
+    "BaseStep",
+    "BindingLoader",
     "BuiltinApprovalGate",
     "BuiltinModuleLookup",
     "CancelToken",
@@ -42,6 +80,7 @@ __all__ = [
     "GovernanceProjection",
     "Identity",
     "ModuleError",
+    "ModuleLoadError",
     "ModuleTimeoutError",
     "Registry",
     "SchemaValidationError",
@@ -49,7 +88,9 @@ __all__ = [
     "TraceContext",
     "TraceParent",
     "apcore_errors",
+    "entry_point",
     "load_metadata",
+    "register_sys_modules",
     "resolve_entry_point",
     "scan_extensions",
     "validate_module",

@@ -9,8 +9,8 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from keelbolt.apcore.discovery import load_extensions
-from keelbolt.apcore.library import ACL, Config, Executor, ModuleError
+from keelbolt.apcore.discovery import Extensions, load_extensions
+from keelbolt.apcore.library import ACL, Config, Executor, ModuleError, register_sys_modules
 from keelbolt.errors import ExtensionsBroken
 
 logger = logging.getLogger("keelbolt.apcore")
@@ -40,27 +40,32 @@ class Resolved:
     def project(self, name: str | None, description: str | None, version: str | None) -> Project:
         """What was given, what a configuration has under ``project``, or the defaults."""
         return Project(
-            name or self._configured("name") or DEFAULT_NAME,
-            description or self._configured("description"),
-            version or self._configured("version") or DEFAULT_VERSION,
+            name or self._text("project.name") or DEFAULT_NAME,
+            description or self._text("project.description"),
+            version or self._text("project.version") or DEFAULT_VERSION,
         )
 
-    def _configured(self, key: str) -> str | None:
+    def configured(self, key: str) -> Any:
+        """The value of a dotted key in the first configuration that has it, or None."""
         for config in self.configs:
-            value = _value(config, f"project.{key}")
+            value = _value(config, key)
             if value is not None and str(value).strip():
-                return str(value)
+                return value
         return None
+
+    def _text(self, key: str) -> str | None:
+        found = self.configured(key)
+        return None if found is None else str(found)
 
 
 def resolve(given: object) -> Resolved:
     """The registry and the executor that are meant, by what they can do; raises TypeError or ValueError.
 
     ``given`` is an apcore Registry (it has ``list`` and ``get_definition``), an Executor (it has ``call_async``), an
-    APCore client (it has both of them), or the path of an extensions directory.
+    APCore client (it has both of them), the path of an extensions directory, or what was loaded from one.
     """
-    if isinstance(given, str | os.PathLike):
-        found = load_extensions(given)
+    if isinstance(given, str | os.PathLike | Extensions):
+        found = given if isinstance(given, Extensions) else load_extensions(given)
         try:
             executor = executor_for(found.registry, found.config)
         except ModuleError as error:
@@ -111,6 +116,14 @@ def executor_for(registry: Any, config: Any = None) -> Any:
     }
     acl = ACL.discover(config) if config is not None else None
     return Executor(registry, config=Config(data=data), acl=acl)
+
+
+def add_system_modules(resolved: Resolved) -> None:
+    """Register apcore's ``system.*`` modules, as the configuration's ``sys_modules`` has them."""
+    section = resolved.configured("sys_modules")
+    chosen = dict(section) if isinstance(section, Mapping) else {}
+    config = Config(data={"sys_modules": {**chosen, "enabled": True}})
+    register_sys_modules(resolved.registry, resolved.executor, config, fail_on_error=True)
 
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:

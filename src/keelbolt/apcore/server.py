@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
+
+from starlette.types import Receive, Scope, Send
 
 from keelbolt.apcore.card import AgentCardBuilder
 from keelbolt.apcore.catalog import Catalog
 from keelbolt.apcore.errors_map import sanitized
-from keelbolt.apcore.resolve import check_methods, resolve
+from keelbolt.apcore.options import ServerOptions, check_names, settled, shows
+from keelbolt.apcore.resolve import add_system_modules, check_methods, resolve
 from keelbolt.apcore.task_storage import TaskStoreStorage
-from keelbolt.apcore.task_store import METHODS, TaskStore
+from keelbolt.apcore.task_store import METHODS
 from keelbolt.apcore.watch import ExtensionsWatch
 from keelbolt.apcore.worker import ApcoreWorker
-from keelbolt.auth import Authenticator
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
 from keelbolt.storage import Kernel
@@ -40,59 +42,40 @@ class ApcoreServer(A2AServer):
     server = ApcoreServer(registry, storage="sqlite:///agent.db")
     server.run(port=8000)
 
-    The arguments are those of `serve`. ``settings`` and ``task_settings`` are what the server has besides; ``watch``
-    reloads modules of an extensions directory when their files change.
+    The arguments are those of `keelbolt.apcore.options.ServerOptions`.
     """
 
-    def __init__(
-        self,
-        registry_or_executor: object,
-        *,
-        name: str | None = None,
-        description: str | None = None,
-        version: str | None = None,
-        url: str | None = None,
-        auth: Authenticator | None = None,
-        task_store: TaskStore | None = None,
-        storage: str | Storage[Any] | Kernel | None = None,
-        cors_origins: Sequence[str] | None = None,
-        push_notifications: bool = False,
-        explorer: bool = False,
-        explorer_prefix: str = "/explorer",
-        cancel_on_disconnect: bool = True,
-        shutdown_timeout: float = 30,
-        execution_timeout: float = 300,
-        metrics: bool = False,
-        default_skill: str | None = None,
-        approval_handler: object | None = None,
-        allow_unapproved: bool = False,
-        allow_anonymous: bool | None = None,
-        watch: str | os.PathLike[str] | None = None,
-        retention: RetentionPolicy | None = None,
-        settings: ServerSettings | None = None,
-        task_settings: TaskSettings | None = None,
-        grpc_port: int | None = None,
-    ) -> None:
-        _positive(shutdown_timeout=shutdown_timeout, execution_timeout=execution_timeout)
+    @shows(ServerOptions)
+    def __init__(self, registry_or_executor: object, **options: Unpack[ServerOptions]) -> None:
+        check_names(options)
+        auth, approval_handler = options.get("auth"), options.get("approval_handler")
         if auth is not None:
             check_methods(auth, "Authenticator", AUTHENTICATES)
-        self.kept = _storage(task_store, storage)
+        self.kept = _storage(options.get("task_store"), options.get("storage"))
         resolved = resolve(registry_or_executor)
+        given = settled(options, resolved.configured)
+        shutdown_timeout, execution_timeout = given["shutdown_timeout"], given["execution_timeout"]
+        _positive(shutdown_timeout=shutdown_timeout, execution_timeout=execution_timeout)
+        assert execution_timeout is not None  # None is replaced by the default
+        if given["sys_modules"]:
+            add_system_modules(resolved)
         if approval_handler is not None:
             check_methods(approval_handler, "ApprovalHandler", HANDLES)
             resolved.executor.set_approval_handler(approval_handler)
         self.catalog = Catalog(resolved.registry)
+        default_skill = given["default_skill"]
         if default_skill is not None and self.catalog.get(default_skill) is None:
             known = ", ".join(self.catalog.modules) or "none"
             raise ValueError(f"default_skill names no module that is served: {default_skill}; there are {known}")
-        project = resolved.project(name, description, version)
+        project = resolved.project(given["name"], given["description"], given["version"])
         self.modules = worker = ApcoreWorker(
             self.catalog,
             resolved.executor,
             execution_timeout=execution_timeout,
             default_skill=default_skill,
-            allow_unapproved=allow_unapproved,
-            files_at=lambda: self.settings.url or self.address,
+            allow_unapproved=given["allow_unapproved"],
+            public_errors=given["public_errors"],
+            system_roles=_roles(given["system_roles"]),
         )
         self.builder = AgentCardBuilder(
             self.catalog,
@@ -100,10 +83,12 @@ class ApcoreServer(A2AServer):
             version=project.version,
             description=project.description,
             access=worker.access,
-            push_notifications=push_notifications,
+            push_notifications=given["push_notifications"],
             authenticated=auth is not None,
         )
-        settings, task_settings = settings or ServerSettings.of(), task_settings or TaskSettings.of()
+        settings = given["settings"] or ServerSettings.of()
+        task_settings = given["task_settings"] or TaskSettings.of()
+        origins = options.get("cors_origins")
         super().__init__(
             worker=worker,
             admission=worker.admission,
@@ -111,16 +96,18 @@ class ApcoreServer(A2AServer):
             extended_card=self.builder.extended if auth is not None else None,
             storage=self.kept,
             auth=auth,
-            retention=retention or (_ended_after(TTL_SECONDS) if self.kept in MEMORY else None),
-            explorer=explorer,
-            explorer_prefix=explorer_prefix,
-            allow_anonymous=allow_anonymous,
+            retention=given["retention"] or (_ended_after(TTL_SECONDS) if self.kept in MEMORY else None),
+            explorer=given["explorer"],
+            explorer_prefix=given["explorer_prefix"],
+            allow_anonymous=given["allow_anonymous"],
             settings=replace(
                 settings,
-                url=settings.url if url is None else url,
-                cors_origins=settings.cors_origins if cors_origins is None else tuple(cors_origins),
-                metrics=metrics or settings.metrics,
-                cancel_on_disconnect=cancel_on_disconnect,
+                url=settings.url if given["url"] is None else given["url"],
+                cors_origins=tuple(
+                    (settings.cors_origins or given["cors_origins"] or ()) if origins is None else origins
+                ),
+                metrics=given["metrics"] or settings.metrics,
+                cancel_on_disconnect=given["cancel_on_disconnect"],
                 cancel_words=settings.cancel_words or "Canceled by client",
             ),
             task_settings=replace(
@@ -128,11 +115,18 @@ class ApcoreServer(A2AServer):
                 drain_seconds=float(shutdown_timeout),
                 no_progress_seconds=max(task_settings.no_progress_seconds, execution_timeout * 2.0),
             ),
-            grpc_port=grpc_port,
+            grpc_port=given["grpc_port"],
         )
-        self._watch = ExtensionsWatch(Path(watch), resolved.registry) if watch is not None else None
+        self._watch = (
+            ExtensionsWatch(Path(watch), resolved.registry, worker.keeping)
+            if (watch := given["watch"]) is not None
+            else None
+        )
+        self._entered = False
+        self._starting = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
+        self._entered = True
         await super().__aenter__()
         self.routes.health.facts = self._facts
         if self.routes.metrics is not None:
@@ -152,6 +146,25 @@ class ApcoreServer(A2AServer):
             await super().__aexit__(kind, error, at)
         finally:
             self.modules.close()
+
+    async def serve_mounted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve as `app` does, and start the agent on the first request unless a lifespan has started it.
+
+        An application that mounts this one may pass on no lifespan. The agent then runs until the process ends.
+        """
+        if scope["type"] == "http" and not self._entered:
+            async with self._starting:
+                if not self._entered:
+                    await self._start_late()
+        await self.app(scope, receive, send)
+
+    async def _start_late(self) -> None:
+        logger.info("no lifespan has started the agent: it starts with this request, and runs until the process ends")
+        try:
+            await self.__aenter__()
+        except BaseException:
+            self._entered = False  # the next request tries again
+            raise
 
     def _card_changed(self) -> None:
         logger.info("modules have changed: there are %d skills now", len(self.catalog))
@@ -177,11 +190,17 @@ def _storage(task_store: object, storage: str | Storage[Any] | Kernel | None) ->
     return TaskStoreStorage(store)
 
 
+def _roles(given: Sequence[str]) -> Sequence[str]:
+    if isinstance(given, str):
+        raise TypeError("system_roles are several names of roles, not one string")
+    return given
+
+
 def _ended_after(seconds: float) -> RetentionPolicy:
     return RetentionPolicy(completed=seconds, failed=seconds, canceled=seconds, rejected=seconds)
 
 
-def _positive(**numbers: float) -> None:
+def _positive(**numbers: float | None) -> None:
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise ValueError(f"{name} is a number of seconds, and more than 0, not {value!r}")

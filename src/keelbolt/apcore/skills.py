@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from keelbolt.apcore.schemas import Schema, SchemaConverter, is_file, properties_of, text_property
+from keelbolt.apcore.schemas import Schema, SchemaConverter, is_file, is_text, properties_of, text_property
 from keelbolt.protocol.card import SkillConfig
 
 logger = logging.getLogger("keelbolt.apcore")
@@ -19,9 +19,45 @@ MAX_EXAMPLES = 10
 ANNOTATIONS = ("readonly", "destructive", "idempotent", "requires_approval", "open_world")
 """Of a module's annotations, those that tell a caller what a call may do."""
 
+TAGS = {
+    "readonly": "apcore:readonly",
+    "destructive": "apcore:destructive",
+    "idempotent": "apcore:idempotent",
+    "requires_approval": "apcore:requires-approval",
+}
+"""Tags of a skill for annotations that are true, as apcore-a2a has them."""
+
+INTENT = ("x-when-to-use", "x-when-not-to-use", "x-common-mistakes", "x-workflow-hints")
+"""Keys of a module's metadata that help a model to choose it. They are part of the description."""
+
 JSON = "application/json"
 TEXT = "text/plain"
 ANY = "*/*"
+
+
+@dataclass(frozen=True, slots=True)
+class Display:
+    """How a module is shown: ``metadata.display``, in which ``a2a`` comes before what is for all protocols."""
+
+    alias: str | None = None
+    description: str | None = None
+    guidance: str | None = None
+    tags: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any]) -> Display:
+        general = metadata.get("display")
+        general = general if isinstance(general, Mapping) else {}
+        own = general.get("a2a")
+        merged = (
+            {**general, **{key: value for key, value in own.items() if value}} if isinstance(own, Mapping) else general
+        )
+        words = {key: merged.get(key) for key in ("alias", "description", "guidance")}
+        tags = merged.get("tags")
+        return cls(
+            **{key: value.strip() or None for key, value in words.items() if isinstance(value, str)},
+            tags=tuple(str(tag) for tag in tags) if isinstance(tags, list | tuple) else (),
+        )
 
 
 class SkillMapper:
@@ -36,6 +72,10 @@ class SkillMapper:
         if not description:
             logger.warning("Skipping module %s: missing description", descriptor.module_id)
             return None
+        about = getattr(descriptor, "metadata", None)
+        about = about if isinstance(about, Mapping) else {}
+        display = Display.of(about)
+        intent = {key: str(about[key]) for key in INTENT if about.get(key)}
         input_schema = self._schemas.convert_input_schema(descriptor)
         output_schema = self._schemas.convert_output_schema(descriptor)
         examples = self._examples(descriptor)
@@ -43,11 +83,13 @@ class SkillMapper:
         told |= {"inputSchema": input_schema} if input_schema else {}
         told |= {"outputSchema": output_schema} if output_schema else {}
         told |= {"examples": examples} if examples else {}
+        told |= intent
+        tags = display.tags or tuple(str(tag) for tag in getattr(descriptor, "tags", None) or ())
         return SkillConfig(
             id=descriptor.module_id,
-            name=getattr(descriptor, "name", None) or self.humanized(descriptor.module_id),
-            description=description,
-            tags=tuple(str(tag) for tag in getattr(descriptor, "tags", None) or ()),
+            name=display.alias or getattr(descriptor, "name", None) or self.humanized(descriptor.module_id),
+            description=_described(display.description or description, display.guidance, intent),
+            tags=tuple(dict.fromkeys((*tags, *(TAGS[name] for name in TAGS if told["annotations"][name])))),
             examples=tuple(_example_text(example) for example in examples) or None,
             input_modes=self.input_modes(input_schema),
             output_modes=self.output_modes(output_schema),
@@ -72,7 +114,7 @@ class SkillMapper:
 
     def output_modes(self, schema: Schema) -> tuple[str, ...]:
         """What the artifacts of this skill hold."""
-        if not schema:
+        if not schema or is_text(schema):
             return (TEXT,)
         return (JSON, "application/octet-stream") if takes_files(schema) else (JSON,)
 
@@ -99,6 +141,13 @@ def takes_files(schema: Schema) -> bool:
         if is_file(found) or (isinstance(items, Mapping) and is_file(items)):
             return True
     return bool({"uri", "mimeType"} <= set(properties_of(schema)))
+
+
+def _described(description: str, guidance: str | None, intent: Mapping[str, str]) -> str:
+    """The description, with what helps to choose the skill."""
+    more = [f"Guidance: {guidance}"] if guidance else []
+    more += [f"{key.removeprefix('x-').replace('-', ' ').capitalize()}: {text}" for key, text in intent.items()]
+    return "\n\n".join([description, *more])
 
 
 def _example_text(example: Mapping[str, Any]) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
-from keelbolt.apcore.discovery import complaints
+from keelbolt.apcore.discovery import complaints, importable
 from keelbolt.apcore.library import load_metadata, resolve_entry_point, scan_extensions, validate_module
 
 logger = logging.getLogger("keelbolt.apcore")
@@ -24,12 +26,19 @@ Stamp = tuple[int, int]  # when it was written, and its size
 
 
 class ExtensionsWatch:
-    """Keeps a registry like its directory, from when it is made."""
+    """Keeps a registry like its directory, from when it is made.
 
-    def __init__(self, path: Path, registry: Any) -> None:
+    ``keeping`` serves a module as it is while it is replaced: a registry has no way to replace one at once.
+    """
+
+    def __init__(
+        self, path: Path, registry: Any, keeping: Callable[[str], AbstractContextManager[None]] | None = None
+    ) -> None:
         self._path = path
         self._registry = registry
+        self._keeping = keeping or (lambda _: contextlib.nullcontext())
         self._known = self._stamps()
+        self._missing: set[str] = set()  # at the last look
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -53,9 +62,13 @@ class ExtensionsWatch:
     def look(self) -> None:
         """Take in what changed since the last look."""
         stamps = self._stamps()
-        for module_id in self._known.keys() - stamps.keys():
-            if self._registry.unregister(module_id):
+        missing = self._known.keys() - stamps.keys()
+        for module_id in missing:
+            if module_id not in self._missing:  # some programs delete a file and write it anew
+                stamps[module_id] = self._known[module_id]
+            elif self._registry.unregister(module_id):
                 logger.info("module %s is gone", module_id)
+        self._missing = set(missing)
         for module_id, (file, stamp) in stamps.items():
             if module_id not in self._known or self._known[module_id][1] != stamp:
                 self._load(module_id, file)
@@ -85,29 +98,66 @@ class ExtensionsWatch:
         self._replace(module_id, module, metadata)
 
     def _replace(self, module_id: str, module: Any, metadata: dict[str, Any]) -> None:
-        """Another module under this id; the one before comes back if the new one refuses to be loaded."""
-        before = self._registry.get(module_id) if self._registry.has(module_id) else None
-        known = self._registry.get_module_metadata(module_id) if before is not None else {}
-        state = _suspended(before)
-        if before is not None:
-            self._registry.unregister(module_id)
-        try:
-            self._registry.register(module_id, module, metadata=metadata)
-        except Exception as error:  # noqa: BLE001 - the same
-            logger.warning("module %s is left as it was: %s", module_id, _why(error))
-            if before is not None:
-                self._registry.register(module_id, before, metadata=known)
+        """Put another module in the place of the one with this id, which stays if the new one can't be registered.
+
+        Calls find the old module until the new one is loaded; only then the old one is unloaded.
+        """
+        if not self._registry.has(module_id):
+            try:
+                self._registry.register(module_id, module, metadata=metadata)
+            except Exception as error:  # noqa: BLE001 - a file of a user may raise anything
+                logger.warning("module %s is left out: %s", module_id, _why(error))
+            else:
+                logger.info("module %s is new", module_id)
             return
-        if state is not None and callable(resume := getattr(module, "on_resume", None)):
-            resume(state)
-        logger.info("module %s is %s", module_id, "new" if before is None else "loaded again")
+        before = self._registry.get(module_id)
+        known = self._registry.get_module_metadata(module_id)
+        state = _suspended(before)
+        with self._keeping(module_id), _quiet(before):
+            self._registry.unregister(module_id)
+            try:
+                self._registry.register(module_id, module, metadata=metadata)
+            except Exception as error:  # noqa: BLE001 - the same
+                logger.warning("module %s is left as it was: %s", module_id, _why(error))
+                self._registry.register(module_id, before, metadata=known)
+                return
+            if state is not None:
+                _hook(module, "on_resume", state)
+        _hook(before, "on_unload")
+        logger.info("module %s is loaded again", module_id)
+
+
+@contextlib.contextmanager
+def _quiet(module: Any) -> Iterator[None]:
+    """Keep the registry from calling the hooks of a module that is still in use."""
+    hidden: list[str] = []
+    for name in ("on_load", "on_unload"):
+        with contextlib.suppress(AttributeError, TypeError):  # an object without a dictionary: its hooks are called
+            if name not in vars(module):
+                setattr(module, name, None)
+                hidden.append(name)
+    try:
+        yield
+    finally:
+        for name in hidden:
+            delattr(module, name)
+
+
+def _hook(module: Any, name: str, *given: Any) -> None:
+    hook = getattr(module, name, None)
+    try:
+        if callable(hook):
+            hook(*given)
+    except Exception:
+        logger.exception("%s failed in %s", name, type(module).__name__)
 
 
 def _loaded(file: Path, metadata: dict[str, Any]) -> Any:
     with contextlib.suppress(OSError, NotImplementedError):
         # Python takes what it compiled for the file's, as long as second and size are the same.
         Path(cache_from_source(str(file))).unlink(missing_ok=True)
-    module = resolve_entry_point(file, meta=metadata)()
+    with importable():
+        module = resolve_entry_point(file, meta=metadata)()
     if problems := validate_module(module):
         raise ValueError("; ".join(problems))
     return module

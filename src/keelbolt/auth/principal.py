@@ -6,6 +6,7 @@ import hashlib
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -76,16 +77,7 @@ class Principal:
         Other characters than ASCII letters, digits and usual punctuation are percent-encoded; a name that gets too long
         ends in its SHA-256. The name depends on nothing but tenant and owner, so it is the same in every process.
         """
-        owner = _escape(self.owner)
-        if self.tenant:
-            name = f"{_escape(self.tenant)}/{owner}"
-        elif self.asked_tenant:
-            name = f"{owner or _ANONYMOUS_PARTITION}//{_escape(self.asked_tenant)}"
-        else:
-            name = owner or _ANONYMOUS_PARTITION
-        if len(name) <= MAX_PARTITION_BYTES:
-            return name
-        return f"{name[:_HEAD_CHARACTERS]}~{hashlib.sha256(name.encode()).hexdigest()}"
+        return _partition(self.owner, self.tenant, self.asked_tenant)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, to be stored beside what this principal started."""
@@ -109,6 +101,20 @@ class Principal:
             type=stored.get("type", ""),
             asked_tenant=stored.get("askedTenant", ""),
         )
+
+
+@lru_cache(maxsize=4096)
+def _partition(owner: str, tenant: str, asked_tenant: str) -> str:
+    owner = _escape(owner)
+    if tenant:
+        name = f"{_escape(tenant)}/{owner}"
+    elif asked_tenant:
+        name = f"{owner or _ANONYMOUS_PARTITION}//{_escape(asked_tenant)}"
+    else:
+        name = owner or _ANONYMOUS_PARTITION
+    if len(name) <= MAX_PARTITION_BYTES:
+        return name
+    return f"{name[:_HEAD_CHARACTERS]}~{hashlib.sha256(name.encode()).hexdigest()}"
 
 
 def _escape(name: str) -> str:

@@ -7,7 +7,8 @@ when the agent could not start or go on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,8 @@ def serve_modules(given: Mapping[str, Any]) -> None:
 
 def _server(given: Mapping[str, Any]) -> ApcoreServer:
     path = given["extensions_dir"] or DEFAULT_EXTENSIONS
-    if given["extensions_dir"] is None and not Path(path).is_dir():  # whoever means a worker needs no apcore
+    openapi = _openapi(given)
+    if given["extensions_dir"] is None and not openapi and not Path(path).is_dir():  # a worker needs no apcore
         raise WrongConfiguration(
             f"{ExtensionsNotFound(path)}; name one with --extensions-dir, or a worker as module:name, for example "
             "agent:Echo for the Echo of agent.py"
@@ -63,15 +65,18 @@ def _server(given: Mapping[str, Any]) -> ApcoreServer:
 
     auth = auth_of(given)
     settings = settings_of(given)
+    if openapi and given["watch"] and given["extensions_dir"] is None:
+        raise ValueError("--watch needs --extensions-dir")
     return ApcoreServer(
-        path,
+        _modules(given["extensions_dir"], openapi) if openapi else path,
         name=given["name"],
         description=given["description"],
         version=given["agent_version"],
         auth=auth,
-        push_notifications=bool(given["push_notifications"]),
-        explorer=bool(given["explorer"]),
+        push_notifications=given["push_notifications"],
+        explorer=given["explorer"],
         explorer_prefix=settings.explorer_prefix,
+        cors_origins=given["cors_origins"] or None,
         cancel_on_disconnect=given["cancel_on_disconnect"] is not False,
         shutdown_timeout=given["shutdown_timeout"] or SHUTDOWN_SECONDS,
         execution_timeout=given["execution_timeout"],
@@ -84,6 +89,49 @@ def _server(given: Mapping[str, Any]) -> ApcoreServer:
         grpc_port=given["grpc_port"],
         **_kept(given),
     )
+
+
+def _openapi(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of an OpenAPI document: the configuration's, overridden by flags. Empty without a document."""
+    flags = {
+        "spec": given["from_openapi"],
+        "base_url": given["openapi_base_url"],
+        "prefix": given["openapi_prefix"],
+        "include": given["openapi_include"],
+        "exclude": given["openapi_exclude"],
+        "headers": _headers(given["openapi_headers"]),
+        "include_deprecated": False if given["openapi_no_deprecated"] else None,
+    }
+    chosen = {name: value for name, value in flags.items() if value is not None}
+    configured: dict[str, Any] = {}
+    if find_spec("apcore") is not None:
+        from keelbolt.apcore.openapi import configured_settings
+
+        configured = configured_settings()
+    found = {**configured, **chosen}
+    if found and not found.get("spec"):
+        raise ValueError("name an OpenAPI document with --from-openapi, or with apcore-a2a.openapi.spec")
+    return found
+
+
+def _headers(lines: Sequence[str]) -> dict[str, str] | None:
+    """Headers of KEY:VALUE; a line that is none is not repeated in the error, since it may hold a secret."""
+    pairs = [line.partition(":") for line in lines]
+    if any(not colon or not name.strip() for name, colon, _ in pairs):
+        raise ValueError("--openapi-header is KEY:VALUE")
+    return {name.strip(): value.strip() for name, _, value in pairs} or None
+
+
+def _modules(path: str | None, openapi: Mapping[str, Any]) -> object:
+    """The modules of an OpenAPI document, beside those of a directory if one is named."""
+    from keelbolt.apcore.discovery import load_extensions
+    from keelbolt.apcore.openapi import from_settings
+
+    if path is None:
+        return from_settings(openapi)
+    found = load_extensions(path)
+    from_settings(openapi, found.registry)
+    return found
 
 
 def _kept(given: Mapping[str, Any]) -> dict[str, Any]:

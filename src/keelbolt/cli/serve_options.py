@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import click
@@ -26,6 +26,13 @@ OF_MODULES = (
     "default_skill",
     "approval",
     "watch",
+    "from_openapi",
+    "openapi_base_url",
+    "openapi_prefix",
+    "openapi_include",
+    "openapi_exclude",
+    "openapi_headers",
+    "openapi_no_deprecated",
 )
 
 
@@ -34,7 +41,7 @@ class ServeCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, list(_repeated(args, "--cors-origins")))
         except click.UsageError as error:
             if _names_worker(ctx):
                 raise
@@ -48,17 +55,21 @@ class ServeOption(click.Option):
     is ``filled`` must not be empty: without it the agent would let in more callers than the operator meant.
     """
 
-    def __init__(self, *names: Any, plain: str | None = None, filled: bool = False, **options: Any) -> None:
+    def __init__(
+        self, *names: Any, plain: str | None = None, also: str | None = None, filled: bool = False, **options: Any
+    ) -> None:
         super().__init__(*names, **options)
         self.plain = plain
+        self.also = also
         self.filled = filled
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         found = super().resolve_envvar_value(ctx)
         names = [self.envvar] if isinstance(self.envvar, str) else []
-        if self.plain is not None and not _names_worker(ctx):
-            names.append(self.plain)
-            found = found or os.environ.get(self.plain) or None
+        for name in (self.plain, self.also):
+            if name is not None and not _names_worker(ctx):
+                names.append(name)
+                found = found or os.environ.get(name) or None
         if self.filled:
             for name in names:
                 if name in os.environ and not os.environ[name].strip():
@@ -69,6 +80,19 @@ class ServeOption(click.Option):
         if self.filled and isinstance(value, str) and not value.strip():
             raise click.UsageError(f"{self.opts[0]} is empty; give it a value", ctx)
         return super().process_value(ctx, value)
+
+
+def _repeated(args: Iterable[str], flag: str) -> Iterator[str]:
+    """``--flag a b`` as ``--flag a --flag b``; click has no option that takes any number of values."""
+    more = False
+    for one in args:
+        if one == flag:
+            more = True
+        elif one.startswith("-"):
+            more = False
+            yield one
+        else:
+            yield from (flag, one) if more else (one,)
 
 
 def _names_worker(ctx: click.Context) -> bool:
@@ -89,6 +113,23 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         metavar="DIR",
         help=f"Serve the apcore modules below this directory.  [default: {DEFAULT_EXTENSIONS}]",
     ),
+    _option(
+        "--from-openapi",
+        metavar="SPEC",
+        help="Serve the operations of an OpenAPI document, a URL or a path (modules). Needs keelbolt[openapi].",
+    ),
+    _option("--openapi-base-url", metavar="URL", help="Where its operations are.  [default: its first server]"),
+    _option("--openapi-prefix", metavar="ID", help="Put before their ids; required beside --extensions-dir."),
+    _option("--openapi-include", metavar="REGEX", help="Only ids that match."),
+    _option("--openapi-exclude", metavar="REGEX", help="No ids that match."),
+    _option(
+        "--openapi-header",
+        "openapi_headers",
+        multiple=True,
+        metavar="KEY:VALUE",
+        help="A header for reading the document, not for its operations; repeatable.",
+    ),
+    _option("--openapi-no-deprecated", is_flag=True, help="Leave out operations that are marked deprecated."),
     _option(
         "--storage",
         "url",
@@ -147,6 +188,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     _option(
         "--auth-key",
         plain="JWT_KEY",
+        also="APCORE_JWT_SECRET",
         metavar="KEY",
         filled=True,
         help="What their signatures are checked with: a secret, or the path of a file with a secret, a PEM or a JWK.",
@@ -190,7 +232,6 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "--execution-timeout",
         plain="EXECUTION_TIMEOUT",
         type=click.FloatRange(0, min_open=True),
-        default=300,
         metavar="SECONDS",
         help="How long a module may take.  [default: 300]",
     ),
@@ -227,7 +268,12 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     _option("--protocols", metavar="LIST", help="The versions of A2A, with commas.  [default: 1.0,0.3]"),
     _option("--metrics", is_flag=True, default=None, help="Serve /metrics."),
     _option(
-        "--cors", "cors_origins", multiple=True, metavar="ORIGIN", help="A page of this origin may call the agent."
+        "--cors",
+        "--cors-origins",  # as apcore-a2a calls it: several may follow
+        "cors_origins",
+        multiple=True,
+        metavar="ORIGIN",
+        help="A page of this origin may call the agent.",
     ),
     _option(
         "--log-level",

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import structs
 
 from keelbolt.cli.engine import engine_at, principal_of, storage_option, whose
 from keelbolt.cli.output import as_json, echo, print_json, print_table
@@ -54,7 +55,7 @@ def _json(report: TaskReport, task: dict[str, Any]) -> dict[str, Any]:
         "task": task,
         "partition": report.task.partition,
         "log": {"head": report.task.version, "floor": report.floor},
-        "work": asdict(item) if item is not None else None,
+        "work": structs.asdict(item) if item is not None else None,
         **{
             name: [asdict(each) for each in getattr(report, name)]
             for name in ("attempts", "steps", "steering", "artifacts")

@@ -23,7 +23,7 @@ from keelbolt.client.messages import Said, message_of, new_id, send_request
 from keelbolt.client.pages import TaskList
 from keelbolt.client.streams import REFUSED, Stream
 from keelbolt.client.transport import Frame, Hints, Options
-from keelbolt.errors import KeelboltError
+from keelbolt.errors import A2AConnectionError, BusyError, KeelboltError
 from keelbolt.protocol.operations import Operation
 from keelbolt.protocol.requests import (
     CancelTaskRequest,
@@ -184,6 +184,37 @@ class A2AClient:
         return self._calls
 
     # -------------------------------------------------------------------------------------------------------- card
+
+    @property
+    def url(self) -> str:
+        """The address of the agent, as it was given."""
+        return self._url
+
+    async def reachable(self) -> None:
+        """Wait until the agent's card can be loaded, for at most ``reconnect_seconds``."""
+        backoff = Backoff(self._reconnect_seconds, self._clock)
+        while True:
+            try:
+                await self._opened().transports()
+            except (A2AConnectionError, BusyError) as error:
+                pause = backoff.next(float(getattr(error, "retry_after", 0)))
+                if pause is None:
+                    raise
+                await asyncio.sleep(pause)
+            else:
+                return
+
+    async def streams(self) -> bool:
+        """Whether the agent streams, as its card declares."""
+        calls = self._opened()
+        await calls.transports()
+        return calls.streams
+
+    async def deduplicates(self) -> bool:
+        """Whether a message that is sent again with the same Idempotency-Key makes no second task."""
+        calls = self._opened()
+        await calls.transports()
+        return calls.resumes
 
     @property
     async def agent_card(self) -> dict[str, Any]:

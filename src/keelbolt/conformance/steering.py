@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from keelbolt.conformance.chance import RIGHT
 from keelbolt.conformance.model import Model, Stream

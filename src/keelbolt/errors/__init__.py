@@ -2,6 +2,9 @@
 
     KeelboltError
     ├── MissingExtra                 an optional dependency is not installed
+    ├── AddressNotAllowed            a URL leads into a private network, or is not https
+    ├── DownloadFailed               a file could not be downloaded from its URL
+    ├── UnsupportedVersion           an optional dependency is installed in a version that is not supported
     ├── ExtensionsError              an extensions directory of apcore modules can't be served
     │   ├── ExtensionsNotFound       it does not exist
     │   ├── ExtensionsUnreadable     its permissions forbid it
@@ -63,7 +66,8 @@
     │   ├── TurnEnded                the worker has ended its turn already
     │   ├── LeaseLost                another process has the task; nothing that this one writes is taken
     │   └── StepError
-    │       └── StepFailed           the step was answered as failed
+    │       ├── StepFailed           the step was answered as failed
+    │       └── RelayFailed          the other agent failed, rejected or canceled its task
     ├── TurnError                    in a turn; each has a code (E_…), a status, and says whether it is fatal
     │   ├── TurnAborted              the turn was aborted
     │   ├── InvalidTurnRunnerConfig  a turn runner was given a wrong configuration; ``problems`` lists all

@@ -21,3 +21,23 @@ class MissingExtra(KeelboltError):
         self.extra = extra
         self.module = module
         super().__init__(f"{module} is not installed. Install it with: pip install 'keelbolt[{extra}]'")
+
+
+class AddressNotAllowed(KeelboltError):
+    """The address is not allowed: it is private, local or reserved, or the URL does not begin with https://."""
+
+
+class DownloadFailed(KeelboltError):
+    """A file could not be downloaded from its URL."""
+
+
+class UnsupportedVersion(KeelboltError):
+    """An optional dependency is installed in a version that Keelbolt does not support."""
+
+    def __init__(self, package: str, found: str, supported: str) -> None:
+        self.package = package
+        self.found = found
+        self.supported = supported
+        super().__init__(
+            f"{package} {found} is not supported. Install a version that is: pip install '{package}{supported}'"
+        )

@@ -127,6 +127,17 @@ class StepFailed(StepError):
     """The step was in doubt, and was answered as failed."""
 
 
+class RelayFailed(StepError):
+    """The other agent did not complete its task."""
+
+    def __init__(self, task_id: str, state: str, reason: str = "") -> None:
+        self.task_id = task_id
+        self.state = state
+        self.reason = reason
+        """What the other agent reports about it; may be empty."""
+        super().__init__(f"The other agent's task is {plain_state(state)}{f': {reason}' if reason else '.'}")
+
+
 def plain_state(state: str) -> str:
     """TASK_STATE_INPUT_REQUIRED as people say it: input_required."""
     return state.removeprefix("TASK_STATE_").lower()

@@ -79,7 +79,7 @@ class Handlers:
             try:
                 request, caller = await self._admit(method, data, context)
                 with self._streams.one(caller.principal):
-                    events = self._dispatcher.events(request, caller, method.codec)
+                    events = self._dispatcher.events(request, caller, method.codec, "")
                     issued = issuing()
                     await self._stream(method, events, context)
                     _show(issued, context)

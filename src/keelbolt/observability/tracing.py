@@ -1,7 +1,7 @@
 """Spans by OpenTelemetry: from the request, through the worker and its steps, to the webhook, also across processes.
 
-`Tracing.of(enabled)` is None when tracing is off, and then nobody asks again. The trace of a request is stored with its
-turn, so that whatever process runs the task continues it.
+`Tracing.of(enabled)` is None when tracing is off. The trace of a request is stored with its turn in either case, so
+that the process that runs the task continues it, and a worker passes it on.
 """
 
 from __future__ import annotations

@@ -186,6 +186,7 @@ class A2AServer:
             engine.store,
             Poster(loopback=self.settings.webhook_loopback, hosts=self.settings.webhook_hosts),
             settings=DeliverySettings(
+                address=self.settings.url.rstrip("/") or self.address,
                 secret=self.settings.webhook_secret,
                 give_up_seconds=self.settings.webhook_give_up_seconds,
                 lease_seconds=self.task_settings.lease_seconds,
@@ -347,7 +348,6 @@ class _Routes:
             logins=Logins(settings.failed_logins),
             header_bytes=settings.header_bytes,
             protocols=settings.versions,
-            tracing=server.tracing is not None,
             trust_proxy=settings.trust_proxy,
         )
         middlewares = server._middlewares  # noqa: SLF001

@@ -126,9 +126,13 @@ class Cards:
             config = config.model_copy(update=changes)
         return _with_ours(config, self._settings)
 
+    def reached(self, base: str = "") -> str:
+        """The address of the agent for a caller that reached it at ``base``; "": the request does not name one."""
+        return base or self._settings.url.rstrip("/") or self.address
+
     def encoded(self, base: str = "") -> EncodedCard:
         """The card for clients that reach the agent at this address."""
-        base = base or self._settings.url.rstrip("/") or self.address
+        base = self.reached(base)
         found = self._known.get(base)
         if found is None:
             body = to_json(self._signed(self._card(self.config, base)))
@@ -149,7 +153,7 @@ class Cards:
             config = self._extended(caller)
             if inspect.isawaitable(config):
                 config = await config
-        base = base or self._settings.url.rstrip("/") or self.address
+        base = self.reached(base)
         card = self._card(_with_ours(config, self._settings), base)
         return to_json(self._signed(card_v1(card) if version is Version.v1_0 else card))
 

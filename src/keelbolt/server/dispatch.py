@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import cast
 
 from keelbolt.errors import UnsupportedOperationError
@@ -30,6 +31,7 @@ from keelbolt.server.caller import Caller
 from keelbolt.server.cards import Cards
 from keelbolt.server.middleware import Middleware, entered
 from keelbolt.server.service import AgentService
+from keelbolt.tasks.files import LINK, with_addresses
 
 logger = logging.getLogger("keelbolt.server")
 
@@ -55,17 +57,20 @@ class Dispatcher:
             return await self._answer(operation, request, caller, codec, base)
 
     async def _answer(self, operation: Operation, request: Request, caller: Caller, codec: Codec, base: str) -> bytes:
-        service = self.service
+        service, at = self.service, self.cards.reached(base)
         match request:
             case SendMessageRequest():
                 answer = await service.send(request, caller)
-                return codec.sent_message(answer.json) if answer.message else codec.sent_task(answer.json)
+                json = with_addresses(answer.json, at)
+                return codec.sent_message(json) if answer.message else codec.sent_task(json)
             case GetTaskRequest():
-                return codec.task(await service.get(request, caller))
+                return codec.task(with_addresses(await service.get(request, caller), at))
             case ListTasksRequest():
-                return codec.task_list(await service.list(request, caller))
+                page = await service.list(request, caller)
+                tasks = [with_addresses(task, at) if isinstance(task, bytes) else task for task in page.tasks]
+                return codec.task_list(replace(page, tasks=tasks))
             case CancelTaskRequest():
-                return codec.task(await service.cancel(request, caller))
+                return codec.task(with_addresses(await service.cancel(request, caller), at))
             case CreatePushConfigRequest():
                 partition = await service.push_task(request.task_id, caller)
                 config = request.config
@@ -77,10 +82,10 @@ class Dispatcher:
                 return codec.push_config(await service.push.get(partition, request.task_id, request.id))
             case ListPushConfigsRequest():
                 partition = await service.push_task(request.task_id, caller)
-                page = await service.push.list(
+                configs = await service.push.list(
                     partition, request.task_id, page_size=request.page_size, page_token=request.page_token
                 )
-                return codec.push_config_list(page)
+                return codec.push_config_list(configs)
             case DeletePushConfigRequest():
                 partition = await service.push_task(request.task_id, caller)
                 await service.push.delete(partition, request.task_id, request.id)
@@ -91,9 +96,10 @@ class Dispatcher:
                 raise UnsupportedOperationError
 
     async def events(
-        self, request: Request, caller: Caller, codec: Codec
+        self, request: Request, caller: Caller, codec: Codec, base: str
     ) -> AsyncGenerator[tuple[bytes, int | None], None]:
         """The events of a stream, each with the seq that it can be continued after; an empty one only opens it."""
+        at = self.cards.reached(base)
         sends = isinstance(request, SendMessageRequest)
         operation = Operation.send_streaming_message if sends else Operation.subscribe_to_task
         logger.debug("%s in A2A %s", operation, caller.version)
@@ -115,8 +121,11 @@ class Dispatcher:
                 if item.kind == "opened":
                     yield b"", None
                 elif item.kind == "task":
-                    yield codec.sent_task(item.json), item.seq
+                    yield codec.sent_task(with_addresses(item.json, at)), item.seq
                 else:
                     splice = splice or codec.Splice(item.task_id, item.context_id)
                     write = splice.artifact_update if item.kind == "artifact" else splice.status_update
-                    yield write(item.json), item.seq
+                    json = item.json
+                    if json.find(LINK) >= 0:  # here and not in the function: most events of a stream are short texts
+                        json = with_addresses(json, at)
+                    yield write(json), item.seq

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from starlette.types import Scope
 
 from keelbolt.auth import ANONYMOUS, Principal, Resolver
 from keelbolt.errors import CredentialsRefused, InvalidParamsError
+from keelbolt.observability.tracing import CARRIER
 from keelbolt.protocol import extensions, versions
 from keelbolt.protocol.card import AgentCardConfig
 from keelbolt.protocol.versions import Version
@@ -21,6 +23,10 @@ from keelbolt.server.rates import Client, Logins, Rates, client_of
 from keelbolt.webhooks.signing import issued_secrets
 
 logger = logging.getLogger("keelbolt.server")
+
+MAX_TRACESTATE = 512  # characters, as W3C Trace Context has it
+MAX_BAGGAGE = 8192
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-|$)")
 
 
 class Gate:
@@ -35,16 +41,14 @@ class Gate:
         logins: Logins,
         header_bytes: int = 65_536,
         protocols: Sequence[Version] = versions.ALL,
-        tracing: bool = False,
         trust_proxy: bool = False,
     ) -> None:
         self._resolver = resolver
-        self._tracing = tracing
         self._rates = rates
         self._logins = logins
         self._trust_proxy = trust_proxy
         self._header_bytes = header_bytes
-        self._versions = protocols
+        self.versions = protocols
         self._declared = [extensions.Declared(item.uri, item.required) for item in card.all_extensions]
 
     @property
@@ -54,11 +58,11 @@ class Gate:
 
     def asked(self, scope: Scope, query: Mapping[str, str]) -> tuple[Version, ...]:
         """The versions that the request asks for. Raises VersionNotSupportedError if none of them is spoken here."""
-        return versions.asked(header_list(scope, b"a2a-version"), query.get(versions.HEADER), supported=self._versions)
+        return versions.asked(header_list(scope, b"a2a-version"), query.get(versions.HEADER), supported=self.versions)
 
     def version(self, candidates: Sequence[Version], asked: Collection[Version]) -> Version:
         """The version of a method or path. Raises VersionNotSupportedError if it is not spoken here."""
-        return versions.chosen(candidates, asked, supported=self._versions)
+        return versions.chosen(candidates, asked, supported=self.versions)
 
     async def principal(self, scope: Scope) -> Principal:
         """Who calls. Raises HeadersTooLargeError, an AuthError, or RateLimitedError."""
@@ -87,9 +91,12 @@ class Gate:
         asked = extensions.parse(header_list(scope, b"a2a-extensions"), header_list(scope, b"x-a2a-extensions"))
         active = extensions.activate(asked, self._declared) if self._declared else ()
         after = header(scope, b"last-event-id") or query.get("afterSeq")
-        trace = _trace(scope) if self._tracing else None
+        trace = _trace(scope)
+        stored = {CARRIER: trace} if trace else {}
         key = header(scope, b"idempotency-key")
-        return Caller(principal, active, _seq(after), version, trace=trace, key=key, headers=scope["headers"])
+        return Caller(
+            principal, active, _seq(after), version, stored=stored, trace=trace, key=key, headers=scope["headers"]
+        )
 
 
 def resumed(caller: Caller, params: Mapping[str, Any]) -> Caller:
@@ -134,9 +141,17 @@ def shown_secrets(issued: Iterable[str]) -> Iterator[Header]:
         yield b"webhook-secret", secret.encode()
 
 
-def _trace(scope: Scope) -> dict[str, str]:
-    found = {name: header(scope, name.encode()) for name in ("traceparent", "tracestate", "baggage")}
-    return {name: value for name, value in found.items() if value}
+def _trace(scope: Scope) -> dict[str, str] | None:
+    """The headers of the trace that the request belongs to; None without a valid traceparent."""
+    parent = header(scope, b"traceparent")
+    if parent is None or _TRACEPARENT.match(parent) is None:
+        return None
+    found = {"traceparent": parent}
+    for name, limit in (("tracestate", MAX_TRACESTATE), ("baggage", MAX_BAGGAGE)):
+        value = header(scope, name.encode())
+        if value and len(value) <= limit:
+            found[name] = value
+    return found
 
 
 def _seq(text: str | None) -> int | None:

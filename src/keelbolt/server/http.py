@@ -15,6 +15,7 @@ from keelbolt.errors import (
     UnsupportedMediaTypeError,
 )
 from keelbolt.protocol.limits import DEFAULT
+from keelbolt.timers import call_later, within
 
 Header = tuple[bytes, bytes]
 
@@ -52,7 +53,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int, seconds: float =
     if announced.isascii() and announced.isdigit() and (len(announced) > 18 or int(announced) > limit):
         raise RequestTooLargeError(f"the body has {announced[:30]} bytes; at most {limit} are taken")
     try:
-        async with asyncio.timeout(seconds):
+        with within(seconds):
             return await _read(receive, limit)
     except TimeoutError:
         raise RequestTimeoutError from None
@@ -103,7 +104,7 @@ async def while_there(receive: Receive, answering: Coroutine[Any, Any, bytes]) -
             left = True
             task.cancel()
 
-    timer = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, watch)
+    timer = call_later(PATIENCE_SECONDS, watch)
     try:
         return await answering
     except asyncio.CancelledError:

@@ -191,7 +191,7 @@ class Rest:
         await self._streams.serve(
             receive,
             send,
-            self._dispatcher.events(request, caller, codec),
+            self._dispatcher.events(request, caller, codec, self._dispatcher.cards.base(scope)),
             frame=lambda data: data,
             failed=lambda error: failed(explain(error)),
             headers=chain(echoed(scope, caller), shown_secrets(issuing())),

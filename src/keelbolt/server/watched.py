@@ -49,7 +49,7 @@ class WatchedDispatcher(Dispatcher):
             self._count(operation, outcome, started)
 
     async def events(
-        self, request: Request, caller: Caller, codec: Codec
+        self, request: Request, caller: Caller, codec: Codec, base: str
     ) -> AsyncGenerator[tuple[bytes, int | None], None]:
         sends = isinstance(request, SendMessageRequest)
         operation = Operation.send_streaming_message if sends else Operation.subscribe_to_task
@@ -58,7 +58,7 @@ class WatchedDispatcher(Dispatcher):
         # whatever runs meanwhile.
         with self._span(operation, caller):
             caller = self._carrying(caller)
-        events = super().events(request, caller, codec)
+        events = super().events(request, caller, codec, base)
         try:
             async for event in events:
                 yield event

@@ -26,7 +26,7 @@ from keelbolt.state.host import claimed
 from keelbolt.state.names import name
 from keelbolt.state.policy import Counters, PolicyName, tell_load_failed, tell_save_failed
 from keelbolt.state.retention.sweeper import Sweeper
-from keelbolt.state.saving import SAVED, Saved, Saving, outcome
+from keelbolt.state.saving import SAVED, Saved, Saving
 from keelbolt.state.sharing import SharedHost
 from keelbolt.state.writes import Write
 from keelbolt.storage import Kernel, Operation, Put, Scope
@@ -97,7 +97,7 @@ class Desk:
         """
         write = Write(self.partition, method, operations, size, trace_id, None, alternative, vital, behind, key)
         if not (behind and self._behind) or self._crowded():
-            write.outcome = outcome()
+            write.outcome = Saving()
         loss = self.loss()
         try:
             self.host.post(write)
@@ -111,7 +111,7 @@ class Desk:
                 self.host.begin(self._sweeper.sweep, seconds=SWEEP_AT_MOST_SECONDS)
         if loss is not None:
             raise loss
-        return SAVED if write.outcome is None else Saving(write.outcome)
+        return write.outcome or SAVED
 
     def loss(self) -> BaseException | None:
         """The first lost save that no caller awaited, returned once; None under ``resilient``."""

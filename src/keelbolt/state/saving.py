@@ -7,10 +7,10 @@ order of the calls also when the caller never awaits it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import sys
-from collections.abc import Callable, Coroutine, Generator
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from functools import wraps
 from types import TracebackType
 from typing import Any, ParamSpec
@@ -22,6 +22,8 @@ P = ParamSpec("P")
 
 class Saved(Coroutine[Any, Any, None]):
     """Already done: awaiting it does not suspend."""
+
+    __slots__ = ()
 
     def __await__(self) -> Generator[Any, Any, None]:
         return iter(())  # type: ignore[return-value]  # an empty iterator is the cheapest thing to await
@@ -36,58 +38,80 @@ class Saved(Coroutine[Any, Any, None]):
         pass
 
 
-class Outcome(Future[None]):
-    """Set when the write is committed, spooled or lost. ``heard``: a caller awaits it."""
-
-    heard = False
-
-
 class Saving(Saved):
-    """Done when the outcome is set."""
+    """Done when the write is committed, spooled or lost. ``heard``: a caller awaits it.
 
-    def __init__(self, future: Outcome) -> None:
-        self._future = future
-        self._steps: Coroutine[Any, Any, None] | None = None
+    The write goes on when a waiting caller is cancelled. `settle` sets ``done`` before it reads the waiters, and a
+    caller adds its waiter before it reads ``done``: so each waiter is woken, without a lock.
+    """
+
+    __slots__ = ("done", "error", "heard", "steps", "waiters")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.error: BaseException | None = None
+        self.heard = False
+        self.waiters: list[asyncio.Future[None]] = []
+        self.steps: Generator[Any, Any, None] | None = None
 
     def __await__(self) -> Generator[Any, Any, None]:
-        return self._wait().__await__()
-
-    async def _wait(self) -> None:
-        self._future.heard = True
-        if not self._future.done():
-            await asyncio.wrap_future(self._future)
-        self._future.result()
+        self.heard = True
+        if not self.done:
+            waiter = asyncio.get_running_loop().create_future()
+            self.waiters.append(waiter)
+            if not self.done:
+                yield from waiter
+        if self.error is not None:
+            raise self.error
 
     def send(self, value: Any) -> Any:
-        if self._steps is None:
-            self._steps = self._wait()
-        return self._steps.send(value)
+        if self.steps is None:
+            self.steps = self.__await__()
+        return self.steps.send(value)
 
     def throw(self, kind: Any, value: BaseException | object = None, at: TracebackType | None = None) -> Any:
-        if self._steps is None:
+        if self.steps is None:
             return super().throw(kind, value, at)
-        return self._steps.throw(value if isinstance(value, BaseException) else kind)
+        return self.steps.throw(value if isinstance(value, BaseException) else kind)
 
     def close(self) -> None:
-        if self._steps is not None:
-            self._steps.close()
+        if self.steps is not None:
+            self.steps.close()
 
 
 SAVED = Saved()
 
 
-def outcome() -> Outcome:
-    """An outcome that a waiting caller can't cancel: the write goes on."""
-    future = Outcome()
-    future.set_running_or_notify_cancel()
-    return future
+def settle(savings: Iterable[Saving], error: BaseException | None = None) -> None:
+    """End these saves, from any thread. Each event loop with waiting callers is woken once for all of them.
+
+    Waking it for each save would cost a system call and a change of threads per save.
+    """
+    waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for saving in savings:
+        saving.error = error
+        saving.done = True
+        for waiter in saving.waiters:
+            waiting.setdefault(waiter.get_loop(), []).append(waiter)
+    for loop, waiters in waiting.items():
+        if loop is asyncio._get_running_loop():  # noqa: SLF001  (public names raise where no loop runs)
+            _wake(waiters)
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and its callers are gone
+                loop.call_soon_threadsafe(_wake, waiters)
+
+
+def _wake(waiters: Iterable[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
 
 
 def refused(error: BaseException) -> Saving:
     """A save that failed before it was handed over."""
-    future = outcome()
-    future.set_exception(error)
-    return Saving(future)
+    saving = Saving()
+    settle((saving,), error)
+    return saving
 
 
 def handed_over(save: Callable[P, Saved]) -> Callable[P, Saved]:

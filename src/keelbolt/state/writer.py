@@ -30,6 +30,7 @@ from keelbolt.state.breaker import Breaker
 from keelbolt.state.link import CLOSED, Link
 from keelbolt.state.policy import Counters, PolicyName, logger, tell_save_failed
 from keelbolt.state.recovery import Recovery
+from keelbolt.state.saving import settle
 from keelbolt.state.spool import MemorySpool, Spool
 from keelbolt.state.writes import GROUP_BYTES, GROUP_ENTRIES, Write, keys_of, merged
 from keelbolt.storage import Kernel, Operation, Put, Receipt
@@ -237,9 +238,7 @@ class Writer:
             self.breaker.succeeded()
         if self.recovery.active or self._oldest() < group[0].number:
             self.recovery.written(group)
-        for write in group:
-            if write.outcome is not None:
-                write.outcome.set_result(None)
+        settle([write.outcome for write in group if write.outcome is not None])
 
     def _overdue(self, future: asyncio.Future[Receipt]) -> None:
         group = self._under_way.pop(future, None)
@@ -313,9 +312,9 @@ class Writer:
         if write.outcome is None:
             return
         if self._policy == "strict" or write.vital or isinstance(error, InvalidRequest):
-            write.outcome.set_exception(told)
+            settle((write.outcome,), told)
         else:
-            write.outcome.set_result(None)
+            settle((write.outcome,))
 
     def _to_spool(self, write: Write, error: BaseException) -> None:
         try:
@@ -326,7 +325,7 @@ class Writer:
             return
         tell_save_failed(write.method, write.trace_id, error, key=write.key, kept=True)
         if write.outcome is not None:
-            write.outcome.set_result(None)
+            settle((write.outcome,))
 
 
 def _unheard(write: Write) -> bool:

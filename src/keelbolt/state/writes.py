@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from keelbolt.state.families import EVENTS, PLANNER_EVENTS
-from keelbolt.state.saving import Outcome
+from keelbolt.state.saving import Saving
 from keelbolt.storage import Append, Draft, Operation, Put
 
 GROUP_ENTRIES = 400
@@ -33,7 +33,7 @@ class Write:
     operations: tuple[Operation, ...]
     size: int
     trace_id: str | None = None
-    outcome: Outcome | None = None
+    outcome: Saving | None = None
     alternative: tuple[Operation, ...] | None = None
     vital: bool = False
     plain: bool = False

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator
-from dataclasses import dataclass
 from os import PathLike
 from typing import BinaryIO
+
+from msgspec import Struct
 
 from keelbolt.errors import StorageCorrupt
 
@@ -22,24 +23,21 @@ STAGED_SECONDS = 3600.0
 BlobSource = bytes | bytearray | memoryview | str | PathLike[str] | BinaryIO | AsyncIterable[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Blob:
+class Blob(Struct, frozen=True, gc=False):
     """The name of some bytes: their SHA-256 in hexadecimal, and how many they are."""
 
     digest: str
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Attach:
+class Attach(Struct, frozen=True, gc=False):
     """Hold the blob under this name; it stays until its last holder lets go. Refused when there is no such blob."""
 
     digest: str
     holder: str
 
 
-@dataclass(frozen=True, slots=True)
-class Detach:
+class Detach(Struct, frozen=True, gc=False):
     """Let go of the blob; no error when this holder did not hold it. After the last one it stays for STAGED_SECONDS."""
 
     digest: str

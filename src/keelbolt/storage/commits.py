@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from keelbolt.storage.blobs import Attach, Detach
 from keelbolt.storage.logs import Append, Drop, Head, Trim
@@ -33,8 +33,7 @@ Operation = Check | RecordWrite | LogWrite | WorkWrite | BlobWrite
 Outcome = int | tuple[int, ...] | Record | None
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True, gc=False):
     """What a commit did. A key is written at most once in a commit, so its name finds its outcome."""
 
     operations: tuple[Operation, ...]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True, gc=False):
     """An entry to append. A repeat of ``dedupe`` in the same stream writes nothing and answers the first one's seq."""
 
     kind: str
@@ -14,8 +13,7 @@ class Draft:
     dedupe: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True, gc=False):
     """A stored entry; ``at`` is when it was committed (microseconds since 1970, for people: order is by seq)."""
 
     seq: int
@@ -24,16 +22,14 @@ class Entry:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogState:
+class LogState(Struct, frozen=True, gc=False):
     """``head`` is the last seq (0: nothing yet), ``floor`` the last trimmed one (0: nothing trimmed)."""
 
     head: int
     floor: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogPage:
+class LogPage(Struct, frozen=True, gc=False):
     """Entries next to each other, in the order asked for, with the log's head and floor at the same moment."""
 
     entries: tuple[Entry, ...]
@@ -44,8 +40,7 @@ class LogPage:
 # ---------------------------------------------------------------------------------------------------------- checks
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True, gc=False):
     """Check: the stream's last seq is exactly this (0: nothing was appended)."""
 
     log: str
@@ -56,8 +51,7 @@ class Head:
 # ---------------------------------------------------------------------------------------------------------- writes
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(Struct, frozen=True, gc=False):
     """Append these entries, next to each other and in this order."""
 
     log: str
@@ -65,8 +59,7 @@ class Append:
     entries: tuple[Draft, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Trim:
+class Trim(Struct, frozen=True, gc=False):
     """Forget the entries up to and including ``through`` (at most the head); the floor keeps the cut visible.
 
     Their dedupe keys are forgotten with them.
@@ -77,8 +70,7 @@ class Trim:
     through: int
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(Struct, frozen=True, gc=False):
     """Forget the stream altogether: afterwards it is like a stream that was never written."""
 
     log: str

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from msgspec import Struct
+
 Scalar = str | int | float | bool | None
 Fields = Mapping[str, Scalar]
 
 NO_FIELDS: Fields = MappingProxyType({})
-
-
-def _no_fields() -> Fields:
-    return NO_FIELDS
 
 
 MAX_INDEXES = 4
@@ -49,31 +47,28 @@ class Collection:
     expiring: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True, gc=False):
     """A record as it was when it was read. A field that is None is the same as one that was not given."""
 
     collection: str
     key: str
     version: int
     body: bytes
-    fields: Fields = field(default_factory=_no_fields)
+    fields: Fields = NO_FIELDS
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True, gc=False):
     """Which records, in which order. ``since`` is included, ``until`` is not; both are values of the order's field."""
 
     collection: str
-    equal: Fields = field(default_factory=_no_fields)
+    equal: Fields = NO_FIELDS
     order: str | None = None
     since: Scalar = None
     until: Scalar = None
     newest_first: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True, gc=False):
     """Some records of a query, and the cursor of the next page (None: this was the last).
 
     ``started_at`` is when the first page was read (microseconds since 1970): a caller that lists by time may skip what
@@ -85,8 +80,7 @@ class Page:
     started_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(Struct, frozen=True, gc=False):
     """How many. Not ``exact`` means: at least this many, counting stopped at the cap."""
 
     value: int
@@ -96,8 +90,7 @@ class Count:
 # ---------------------------------------------------------------------------------------------------------- checks
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(Struct, frozen=True, gc=False):
     """Check: the record is at exactly this version."""
 
     collection: str
@@ -105,24 +98,21 @@ class Version:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Absent:
+class Absent(Struct, frozen=True, gc=False):
     """Check: there is no such record (an expired one is none)."""
 
     collection: str
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Present:
+class Present(Struct, frozen=True, gc=False):
     """Check: there is such a record."""
 
     collection: str
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class FieldIn:
+class FieldIn(Struct, frozen=True, gc=False):
     """Check: the record exists and this field is one of these values."""
 
     collection: str
@@ -131,8 +121,7 @@ class FieldIn:
     values: tuple[Scalar, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FieldNotIn:
+class FieldNotIn(Struct, frozen=True, gc=False):
     """Check: the record exists and this field is none of these values."""
 
     collection: str
@@ -144,42 +133,38 @@ class FieldNotIn:
 # ---------------------------------------------------------------------------------------------------------- writes
 
 
-@dataclass(frozen=True, slots=True)
-class Insert:
+class Insert(Struct, frozen=True, gc=False):
     """Write a new record at version 1; refused when there is one already."""
 
     collection: str
     key: str
     body: bytes
-    fields: Fields = field(default_factory=_no_fields)
+    fields: Fields = NO_FIELDS
     expires_in: float | None = None  # seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(Struct, frozen=True, gc=False):
     """Write the record, whatever was there: version 1, or one more than before. Fields and expiry are replaced too."""
 
     collection: str
     key: str
     body: bytes
-    fields: Fields = field(default_factory=_no_fields)
+    fields: Fields = NO_FIELDS
     expires_in: float | None = None  # seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(Struct, frozen=True, gc=False):
     """Put, but only over exactly this version."""
 
     collection: str
     key: str
     version: int
     body: bytes
-    fields: Fields = field(default_factory=_no_fields)
+    fields: Fields = NO_FIELDS
     expires_in: float | None = None  # seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(Struct, frozen=True, gc=False):
     """Change some fields and leave the others, the body and the expiry alone; refused when there is no record."""
 
     collection: str
@@ -188,8 +173,7 @@ class Patch:
     version: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Struct, frozen=True, gc=False):
     """Remove the record; without ``version`` it is no error when there is none."""
 
     collection: str
@@ -197,16 +181,14 @@ class Delete:
     version: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Expire:
+class Expire(Struct, frozen=True, gc=False):
     """Remove the record if its time is over. Engines sweep with it; callers can't."""
 
     collection: str
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Take:
+class Take(Struct, frozen=True, gc=False):
     """Read the record and remove it: of all takers one gets it, the others are refused."""
 
     collection: str

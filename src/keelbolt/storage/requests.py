@@ -40,6 +40,7 @@ from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remov
 
 MAX_SECONDS = 100 * 366 * 86400.0
 MAX_OPERATIONS = 1000
+MAX_KNOWN_KINDS = 1000
 _INT_LIMIT = 1 << 63
 
 
@@ -239,6 +240,15 @@ def _field(declared: Declared, operation: FieldIn | FieldNotIn) -> tuple[Operati
     return type(operation)(operation.collection, operation.key, operation.field, values), 0
 
 
+_kinds: set[str] = set()  # kinds of entries that were checked; a program has few
+
+
+def _check_kind(kind: str) -> None:
+    check_key(kind, "kind")
+    if len(_kinds) < MAX_KNOWN_KINDS:
+        _kinds.add(kind)
+
+
 def _append(_declared: Declared, operation: Append) -> tuple[Operation, int]:
     check_family(operation.log, "log")
     check_key(operation.stream, "stream")
@@ -254,11 +264,14 @@ def _append(_declared: Declared, operation: Append) -> tuple[Operation, int]:
     for draft in entries:
         if type(draft) is not Draft:
             raise InvalidValue(f"an entry to append must be a Draft, not {type(draft).__name__}")
-        check_key(draft.kind, "kind")
-        check_data(draft.data, "an entry's data")
+        data = draft.data
+        if type(draft.kind) is not str or draft.kind not in _kinds:
+            _check_kind(draft.kind)
+        if type(data) is not bytes or len(data) > MAX_VALUE_BYTES:
+            check_data(data, "an entry's data")
         if draft.dedupe is not None:
             check_key(draft.dedupe, "dedupe key")
-        size += len(draft.data)
+        size += len(data)
     return operation, size
 
 

@@ -11,14 +11,14 @@ The life of an item:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 WorkState = Literal["waiting", "held", "dead"]
 
 
-@dataclass(frozen=True, slots=True)
-class WorkItem:
+class WorkItem(Struct, frozen=True, gc=False):
     """A work item as it was when it was read. ``ready_in`` is in seconds; negative: it has been ready for so long."""
 
     partition: str
@@ -35,16 +35,14 @@ class WorkItem:
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class WorkPage:
+class WorkPage(Struct, frozen=True, gc=False):
     """Some work items, and the cursor of the next page (None: this was the last)."""
 
     items: tuple[WorkItem, ...]
     cursor: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True, gc=False):
     """A held item. Every write made in its name carries its fence, so that a holder who lost it can't write.
 
     ``attempt`` counts from 1. An ``exhausted`` item has used up its attempts without an answer (each holder died): it
@@ -83,8 +81,7 @@ class Claim:
 # ---------------------------------------------------------------------------------------------------------- checks
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(Struct, frozen=True, gc=False):
     """Check: the item is held, under exactly this fence. (An expired lease that nobody took over still holds.)"""
 
     queue: str
@@ -95,8 +92,7 @@ class Fence:
 # ---------------------------------------------------------------------------------------------------------- writes
 
 
-@dataclass(frozen=True, slots=True)
-class Enqueue:
+class Enqueue(Struct, frozen=True, gc=False):
     """Have this done, from ``ready_in`` seconds on.
 
     An item that waits already becomes ready at the earlier of the two times and takes the new lane, priority and
@@ -114,8 +110,7 @@ class Enqueue:
     worker: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Complete:
+class Complete(Struct, frozen=True, gc=False):
     """It is done: remove the item (or let it wait again, if it was enqueued anew meanwhile)."""
 
     queue: str
@@ -123,8 +118,7 @@ class Complete:
     fence: int
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Struct, frozen=True, gc=False):
     """Give it back unfinished, for another worker; this attempt is not counted."""
 
     queue: str
@@ -133,8 +127,7 @@ class Release:
     ready_in: float = 0.0  # seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Struct, frozen=True, gc=False):
     """It failed: try again from ``ready_in`` seconds on; after the last attempt the item is dead, for this reason."""
 
     queue: str
@@ -144,8 +137,7 @@ class Retry:
     ready_in: float = 0.0  # seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Bury:
+class Bury(Struct, frozen=True, gc=False):
     """Give up: the item is dead, for this reason, and stays visible until it is requeued, enqueued or removed.
 
     What was enqueued while it was held is dropped with it.
@@ -157,8 +149,7 @@ class Bury:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(Struct, frozen=True, gc=False):
     """Remove the item in any state; a holder's fence no longer holds. No error when there is none."""
 
     queue: str

@@ -5,21 +5,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, ParamSpec, TypeVar, TypeVarTuple, overload
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, TypeVarTuple, overload
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from keelbolt.errors import InvalidValue
-from keelbolt.protocol.types import Part, TaskState
+from keelbolt.protocol.types import Message, Metadata, Part, Task, TaskState
 from keelbolt.tasks.json import bounded, json_bytes
 from keelbolt.tasks.lifecycle import End
+from keelbolt.tasks.listing import list_tasks
 from keelbolt.tasks.notes import Note, OtherNote
 from keelbolt.tasks.parts import data_part, encoded_part, plain, text_part
-from keelbolt.tasks.steps import Done, Policy, Probe
+from keelbolt.tasks.queries import ListTasksQuery
+from keelbolt.tasks.steps import QUESTION, Done, Policy, Probe
 from keelbolt.tasks.turn_output import TurnOutput
 
+if TYPE_CHECKING:
+    from keelbolt.client.client import A2AClient
+    from keelbolt.client.messages import Said
+
 _UNCHANGED: Any = object()
+CONVERSATION_TASKS = 20  # of which `conversation` reads the messages, at most
+QUESTION_CHARACTERS = 16  # of the digest that identifies a question within its turn
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -194,6 +203,53 @@ class TaskContext(TurnOutput):
             name, function, args, kwargs, idempotent=idempotent, in_doubt=in_doubt, probe=probe
         )
 
+    async def ask(self, question: str | None = None, *, data: Any = None) -> Message:
+        """Ask the user in the middle of a turn, and return the answer.
+
+        No process waits meanwhile: the worker is left here. After the answer `handle` begins anew with the same
+        message, recorded steps return their results, and this call returns the answer. A question that has changed by
+        then is asked again, since the answer was given to another one.
+        """
+        self._check()
+        message = None if question is None and data is None else self._say(question, data)
+        words = json_bytes([None if question is None else plain(question), data], "the question")
+        key = self._steps.key(f"{QUESTION} {sha256(words).hexdigest()[:QUESTION_CHARACTERS]}")
+        return await self._steps.ask(key, End(TaskState.input_required, message))
+
+    async def relay(
+        self,
+        client: A2AClient,
+        message: Said,
+        *,
+        name: str = "relay",
+        stream: bool = True,
+        seconds: float | None = None,
+        in_doubt: Literal["retry", "ask"] | None = None,
+        context_id: str | None = None,
+        metadata: Metadata | None = None,
+        skill: str | None = None,
+        accepted_output_modes: Sequence[str] = (),
+    ) -> Task | Message:
+        """Send a message to another agent, follow its task, and return its answer: a durable step.
+
+        With ``stream``, its artifacts and reports become ours while it works; an answer without artifacts becomes the
+        artifact ``answer``. Its questions are put to our own user, whose answers go back to it; meanwhile no process is
+        held. A cancel of our task cancels the other agent's task. A run that follows a lost one continues with the same
+        task, after the last event that was passed on.
+
+        Raises RelayFailed when the other agent fails, rejects or cancels its task, and TimeoutError when it works
+        longer than ``seconds`` (its task is canceled then). The time in which the user is asked does not count.
+
+        ``in_doubt`` is what happens when the process died before it was known whether the message arrived: ``retry``
+        (the default for an agent that knows repeated messages, as Keelbolt agents do) or ``ask`` (the default
+        otherwise). A turn that relays several messages gives each a ``name``.
+        """
+        from keelbolt.tasks.relay import Relay, RelayOptions  # noqa: PLC0415 - loads the client
+
+        self._check()
+        options = RelayOptions(name, stream, seconds, in_doubt, context_id, metadata, skill, accepted_output_modes)
+        return await Relay(self, client, message, options).run()
+
     async def run_sync(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a blocking function in a thread, and return its result.
 
@@ -226,6 +282,20 @@ class TaskContext(TurnOutput):
         """
         self._check_cancel()
         return await self._conversation.update(value)
+
+    async def conversation(self, messages: int = 100) -> list[Message]:
+        """The last messages before this one, oldest first: of earlier tasks with the same context id, and of this task.
+
+        Earlier tasks are those of the same caller. A message that was sent without a context id begins a conversation.
+        """
+        found = self.history
+        if self.message.context_id is not None and len(found) < messages:
+            query = ListTasksQuery(context_id=self.context_id, page_size=CONVERSATION_TASKS)
+            page = await list_tasks(self._run.store, self._run.partition, query)
+            tasks = [each if isinstance(each, Task) else Task.model_validate_json(each) for each in page.tasks]
+            tasks.sort(key=lambda task: task.id)  # ids are ordered by time
+            found = [*(each for task in tasks if task.id != self.task_id for each in task.history), *found]
+        return found[-messages:]
 
     # ------------------------------------------------------------------------------------------------------ cancel
 

@@ -86,7 +86,7 @@ class Ear:
         """Stop a worker whose task was ended, erased or taken over by others: it may not write for long."""
         run, claim = self._run, self._run.journal.claim
         item = await run.store.kernel.work(run.partition, QUEUE, claim.key)
-        if not (run.ended or run.ending) and (item is None or item.fence != claim.fence):
+        if not (run.ended or run.ending) and (item is None or item.holder is None or item.fence != claim.fence):
             run.stop("lost")
 
     async def drained(self) -> None:
@@ -119,6 +119,13 @@ class Ear:
         """Whoever listens looks again: something came, or the turn is over."""
         if self._news is not None:
             self._news.set()
+
+    async def cancelled(self) -> None:
+        """Return when the client cancels the task, or the turn is over."""
+        self._news = self._news or asyncio.Event()
+        while not (self._run.cancel_requested or self._run.ended):
+            self._news.clear()
+            await self._news.wait()
 
     async def steering(self) -> AsyncIterator[Steering]:
         """What comes, until the turn ends."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
 from pydantic_core import to_json
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
@@ -17,8 +17,7 @@ from keelbolt.tasks.run import Run
 from keelbolt.tasks.store import StoredTask
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Struct, frozen=True):
     """A message that was taken: its task as of then, and its run if that is in this process."""
 
     task: StoredTask
@@ -40,8 +39,7 @@ class Sent:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(Struct, frozen=True):
     """What comes with a message: who sends it, what they take as an answer, what middlewares add.
 
     ``request`` becomes ``ctx.request_context`` and stays in this process; ``stored`` is kept with the turn.
@@ -49,12 +47,12 @@ class Envelope:
 
     principal: Principal = ANONYMOUS
     accepts: Sequence[str] = ()
-    stored: Mapping[str, Any] = field(default_factory=dict)
-    metadata: Mapping[str, Any] = field(default_factory=dict)  # of the task that the message makes
+    stored: Mapping[str, Any] = {}
+    metadata: Mapping[str, Any] = {}  # of the task that the message makes
     before: Sequence[Note] = ()  # what the log of the task that the message makes begins with
     push: NewPush | None = None  # a push config that the task is made with
     key: str | None = None  # the Idempotency-Key of the request
-    request: Mapping[str, Any] = field(default_factory=dict)
+    request: Mapping[str, Any] = {}
     generation: int | None = None  # that the task must have which the message continues
 
     @property
@@ -63,8 +61,10 @@ class Envelope:
         return lane_of(self.principal.partition)
 
     def turn(self, number: int, message_id: str) -> Turn:
-        who = {name: value for name, value in self.principal.to_json().items() if value}
-        return Turn(number, message_id, list(self.accepts), dict(self.stored), who)
+        caller: dict[str, Any] = {}
+        if self.principal is not ANONYMOUS:
+            caller = {name: value for name, value in self.principal.to_json().items() if value}
+        return Turn(number, message_id, list(self.accepts), dict(self.stored), caller)
 
 
 ALONE = Envelope()

@@ -5,6 +5,7 @@ Every entry is noted in the task's own log before it takes effect, with who sent
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -45,10 +46,10 @@ def noted(entry: Entry) -> OtherNote:
     return OtherNote("steer", {**from_json(entry.data), "inbox": entry.seq, "kind": entry.kind})
 
 
-def cancelled(seq: int, source: str, reason: str) -> OtherNote:
-    """How it is noted that a task was cancelled that nobody ran. ``seq`` is the last entry of its inbox."""
-    body = {"inbox": seq, "kind": "cancel", "source": source, "reason": reason}
-    return OtherNote("steer", {name: value for name, value in body.items() if value != ""})
+def cancelled(seq: int, body: Mapping[str, Any]) -> OtherNote:
+    """The note of a cancel that did not go through the inbox. ``seq`` is the last entry of the inbox."""
+    given = from_json(json_bytes({name: value for name, value in body.items() if value}, "what came with the cancel"))
+    return OtherNote("steer", {**given, "inbox": seq, "kind": "cancel"})
 
 
 def steering(note: OtherNote) -> Steering:

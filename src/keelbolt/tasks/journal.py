@@ -20,12 +20,12 @@ from keelbolt.errors import (
     TaskTerminalStateError,
 )
 from keelbolt.protocol.types import timestamp
-from keelbolt.storage import Append, Claim, Entry, Head, Operation, Receipt
+from keelbolt.storage import Append, Bury, Claim, Complete, Entry, Head, Operation, Receipt
 from keelbolt.tasks.events import Events
 from keelbolt.tasks.families import EVENTS, INBOX, TASKS
-from keelbolt.tasks.lifecycle import Command, apply
-from keelbolt.tasks.notes import Note, draft
-from keelbolt.tasks.pushes import nudges
+from keelbolt.tasks.lifecycle import Command, Report, apply
+from keelbolt.tasks.notes import CLEANUP_KINDS, Note, OtherNote, draft
+from keelbolt.tasks.pushes import nudge, nudges
 from keelbolt.tasks.record import TaskRecord
 from keelbolt.tasks.store import StoredTask, TaskStore, snapshot_operations
 
@@ -60,8 +60,16 @@ class Journal:
 
     async def note(self, note: Note, size: int) -> None:
         """Write this soon, in order; waits only while too much is buffered already."""
+        await self.notes((note,), size)
+
+    async def notes(self, notes: Sequence[Note], size: int, *, instead_of: Note | None = None) -> None:
+        """Write these soon, in one commit. ``instead_of``: a note that is not needed unless it was written already."""
         self._check()
-        self._buffer.append(note)
+        if not (notes := self._writable(notes)):
+            return
+        if instead_of is not None and self._buffer and self._buffer[-1] is instead_of:
+            self._buffer.pop()
+        self._buffer += notes
         self._buffered += size
         if self._flight is None:
             self._flight = asyncio.create_task(self._fly(), name=f"journal of {self.task.record.task_id}")
@@ -91,6 +99,12 @@ class Journal:
         """Why nothing can be written any more; None: it can."""
         return self._error
 
+    def _writable(self, notes: Sequence[Note]) -> Sequence[Note]:
+        """These notes; of a task that ended before its worker cleaned up, those that no client sees."""
+        if not self.task.view.cleanup:
+            return notes
+        return [note for note in notes if note.kind in CLEANUP_KINDS]
+
     def _take(self) -> list[Note]:
         notes, self._buffer, self._buffered = self._buffer, [], 0
         return notes
@@ -114,13 +128,19 @@ class Journal:
             await self.sure()
             buffered = self._take()
             try:
-                await self._commit([*buffered, *notes], operations)
+                await self._commit([*buffered, *self._writable(notes)], operations)
             except InboxHasMore:
                 self._put_back(buffered)
                 raise
             except asyncio.CancelledError:
                 self._limbo = (buffered, self.task.view.head)
                 raise
+
+    async def cleaned(self, done: Complete | Bury) -> None:
+        """Note that the worker needs no further call to clean up, and end its work item."""
+        record = self.task.record
+        seen = [nudge(self.task.partition, record.task_id, config_id) for config_id in record.push]
+        await self.write([OtherNote("cleanup", {"due": False})], done, *seen)
 
     async def move(
         self,
@@ -132,8 +152,10 @@ class Journal:
         """Change the status of the task; with it everything noted before, ``before``, and the other operations.
 
         ``edit`` changes the record that goes with it. Raises InboxHasMore when an operation asks for an inbox that
-        was read to its end, and it was not.
+        was read to its end, and it was not. A report of a worker that cleans up after the end is dropped.
         """
+        if self.task.view.cleanup and isinstance(command, Report):
+            return
         async with self._pen:
             self._check()
             await self.sure()

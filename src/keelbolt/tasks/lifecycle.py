@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from keelbolt.errors import (
     IllegalTransition,
@@ -48,20 +49,17 @@ TRANSITIONS: Mapping[TaskState, Mapping[TaskState, str]] = MappingProxyType(
 """From each state to each state that can follow it, with what brings it about."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True, gc=False):
     """A worker picks the task up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True, gc=False):
     """The worker says how far it is; the task stays working."""
 
     message: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Struct, frozen=True, gc=False):
     """The turn ends: in a terminal state, or in a paused one. What is said belongs to the history."""
 
     state: TaskState
@@ -69,25 +67,26 @@ class End:
     metadata: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True, gc=False):
     """The user answers a paused task; it is submitted again."""
 
     message: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(Struct, frozen=True, gc=False):
     """The client wants it no more."""
 
     message: bytes | None = None
 
 
-Command = Start | Report | End | Answer | Cancel
+class PassOnCancel(Struct, frozen=True, gc=False):
+    """The client cancels a task that waits with a question of another agent: its worker cancels that one first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+Command = Start | Report | End | Answer | Cancel | PassOnCancel
+
+
+class Decision(Struct, frozen=True, gc=False):
     """The new state, and what is written into the task's log."""
 
     state: TaskState
@@ -114,6 +113,9 @@ def apply(task_id: str, state: TaskState, command: Command, *, now: str) -> Deci
             return Decision(
                 TaskState.submitted, (MessageNote(command.message), StatusNote.of(TaskState.submitted, now))
             )
+        case PassOnCancel():
+            check_transition(task_id, state, TaskState.submitted)
+            return Decision(TaskState.submitted, (StatusNote.of(TaskState.submitted, now),))
         case Cancel():
             if state in TERMINAL:
                 raise TaskNotCancelableError(task_id, state)

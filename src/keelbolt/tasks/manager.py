@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
@@ -19,23 +18,24 @@ from keelbolt.errors import (
 )
 from keelbolt.protocol.requests import TaskPage
 from keelbolt.protocol.types import Message, TaskState, timestamp
-from keelbolt.storage import Entry, FieldIn, Head, Remove
+from keelbolt.storage import Enqueue, Entry, FieldIn, Head, Operation, Release, Remove, WorkItem
 from keelbolt.tasks.dead import drop, owner_of, second_try
 from keelbolt.tasks.envelope import Envelope, Sent
 from keelbolt.tasks.events import Followed, Snapshot
-from keelbolt.tasks.families import EVENTS, QUEUE, TASKS
+from keelbolt.tasks.families import EVENTS, QUEUE, TASKS, lane_of
 from keelbolt.tasks.fork import forked
 from keelbolt.tasks.inbox import STEERING, SteeringKind, cancelled
 from keelbolt.tasks.intake import RETRIES, RUNNING, Intake, checked_message
 from keelbolt.tasks.json import json_bytes
-from keelbolt.tasks.lifecycle import Cancel, apply
+from keelbolt.tasks.lifecycle import Cancel, PassOnCancel, apply
 from keelbolt.tasks.listing import list_tasks, newest_record
-from keelbolt.tasks.notes import Note, append_notes
-from keelbolt.tasks.parts import agent_message, text_part
+from keelbolt.tasks.notes import Note, OtherNote, append_notes
 from keelbolt.tasks.pushes import nudges
 from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.sends import Send, named
+from keelbolt.tasks.steps import RELAYED
 from keelbolt.tasks.store import StoredTask
+from keelbolt.timers import within
 
 ANSWER_SECONDS = 2.8  # the official SDK clients give up after 5 s
 HEARD_SECONDS = 0.5  # until a process that runs the task has noted a cancel and written the end
@@ -76,9 +76,8 @@ class TaskManager(Intake):
         """The task when its turn is over (terminal or paused), or as it is after so many seconds."""
         if seconds is None:
             return await self._settled(sent)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                return await self._settled(sent)
+        with contextlib.suppress(TimeoutError), within(seconds):
+            return await self._settled(sent)
         return await self.store.load(sent.task.partition, sent.task.record.task_id)
 
     async def _settled(self, sent: Sent) -> StoredTask:
@@ -117,18 +116,22 @@ class TaskManager(Intake):
         when the task ended otherwise before.
         """
         partition = principal.partition
+        body = {"source": source or principal.owner, "reason": reason, "metadata": dict(metadata or {}), "words": words}
         for _ in range(RETRIES):
             task = await self.store.load(partition, task_id)
             if task.view.state.terminal:
                 raise TaskNotCancelableError(task_id, task.view.state)
             item = await self.kernel.work(partition, QUEUE, task_id)
+            body = {"source": source or principal.owner, "reason": reason, "metadata": dict(metadata or {})}
+            body["words"] = words
             try:
                 if item is not None and item.holder is not None:
-                    body = {"source": source or principal.owner, "reason": reason, "metadata": dict(metadata or {})}
-                    body["words"] = words
                     await self._post(task, "cancel", body, FieldIn(TASKS, task_id, "state", RUNNING))
                     break
-                return await self._cancel_idle(task, source or principal.owner, reason, words)
+                if task.view.state.paused and (task.record.turn.asked or "").startswith(RELAYED):
+                    await self._pass_on_cancel(task, body)
+                    break
+                return await self._cancel_here(task, item, words, body)
             except CommitRefused:
                 continue
         else:
@@ -150,27 +153,54 @@ class TaskManager(Intake):
             if ended.view.cancel is not None or ended.view.state.terminal:
                 return await self.settled(sent, seconds=seconds - grace)  # its worker noted the cancel, and ends it
             try:
-                # Its process hangs, or died. Without its work item, all that it may still write is refused.
-                return await self._cancel_idle(ended, "", "", words)
+                # Its process hangs, or died. It loses the work item, so all that it may still write is refused.
+                return await self._cancel_here(ended, await self.kernel.work(partition, QUEUE, task_id), words)
             except CommitRefused:
                 ended = await self.store.load(partition, task_id)
         return ended
 
-    async def _cancel_idle(self, task: StoredTask, source: str, reason: str, words: str) -> StoredTask:
-        """No process works on it: end it here."""
+    async def _pass_on_cancel(self, task: StoredTask, body: dict[str, Any]) -> None:
+        """The user was asked a question of another agent: the worker is called once more, to cancel that one's task."""
         record, view = task.record, task.view
         now = self.store.clock.wall()
-        said = agent_message(record.task_id, record.context_id, text_part(words)) if words else None
-        decision = apply(record.task_id, view.state, Cancel(said), now=timestamp(now))
+        decision = apply(record.task_id, view.state, PassOnCancel(), now=timestamp(now))
         record.stand(decision, now, view.metadata)
-        notes: list[Note] = [*decision.notes]
-        if source or reason:
-            notes.insert(0, cancelled(view.inbox, source, reason))
+        record.turn.asked = None
+        notes: list[Note] = [cancelled(view.inbox, body), *decision.notes]
         await self.kernel.commit(
             task.partition,
             Head(EVENTS, record.task_id, view.head),
             record.replace(),
-            Remove(QUEUE, record.task_id),
+            Enqueue(QUEUE, record.task_id, lane=lane_of(task.partition), max_attempts=self.settings.max_attempts),
+            append_notes(record.task_id, notes),
+            *nudges(task.partition, record, notes),
+        )
+
+    async def _cancel_here(
+        self, task: StoredTask, item: WorkItem | None, words: str, body: dict[str, Any] | None = None
+    ) -> StoredTask:
+        """End a task that no process works on, or whose process does not react.
+
+        If a worker began the turn, the work item outlives the task: the next process that claims it calls the worker
+        once more, to clean up. ``body`` is what came with the cancel, unless it is in the inbox.
+        """
+        record, view = task.record, task.view
+        now = self.store.clock.wall()
+        said = record.message(words) if words else None
+        decision = apply(record.task_id, view.state, Cancel(said), now=timestamp(now))
+        record.stand(decision, now, view.metadata)
+        notes: list[Note] = [*decision.notes]
+        if body is not None:
+            notes.insert(0, cancelled(view.inbox, body))
+        over: Operation = Remove(QUEUE, record.task_id)
+        if view.state is TaskState.working and item is not None and item.state != "dead":
+            notes.insert(0, OtherNote("cleanup", {"due": True}))
+            over = _left_for_cleanup(item)
+        await self.kernel.commit(
+            task.partition,
+            Head(EVENTS, record.task_id, view.head),
+            record.replace(),
+            over,
             append_notes(record.task_id, notes),
             *nudges(task.partition, record, notes),
         )
@@ -240,6 +270,13 @@ class TaskManager(Intake):
             await self._post(task, kind, body, FieldIn(TASKS, task_id, "state", RUNNING))
         except CommitRefused:
             raise TaskNotAcceptingMessagesError(task_id) from None
+
+
+def _left_for_cleanup(item: WorkItem) -> Operation:
+    """What takes the work item from its holder, if it has one, and makes it ready."""
+    if item.holder is not None:
+        return Release(QUEUE, item.key, item.fence)
+    return Enqueue(QUEUE, item.key, lane=item.lane, priority=item.priority, max_attempts=item.max_attempts)
 
 
 def _state_of(event: Entry) -> TaskState | None:

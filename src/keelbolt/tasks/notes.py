@@ -9,6 +9,7 @@
     step       a durable step began, or reported
     steer      something came through the inbox
     state      {"value": …}: the state of the task, which the worker committed with the end of its turn
+    cleanup    {"due": …}: whether the worker of a canceled task must still be called to clean up
     touch      nothing but a new version
 
 Status, said and artifact are what a client streams; their bytes go to the wire as they are stored.
@@ -17,9 +18,10 @@ Status, said and artifact are what a client streams; their bytes go to the wire 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from msgspec import Struct
+from msgspec.structs import force_setattr
 from pydantic_core import from_json, to_json
 
 from keelbolt.protocol.types import TaskState
@@ -27,12 +29,13 @@ from keelbolt.storage import Append, Draft, Entry
 from keelbolt.tasks.families import EVENTS
 
 WIRE_KINDS = frozenset({"status", "said", "artifact"})
+CLEANUP_KINDS = frozenset({"attempt", "step", "steer", "cleanup"})
+"""What is written after the end of a task, while its worker cleans up: no client sees any of it."""
 
-OtherKind = Literal["metadata", "attempt", "step", "steer", "state", "touch"]
+OtherKind = Literal["metadata", "attempt", "step", "steer", "state", "cleanup", "touch"]
 
 
-@dataclass(frozen=True, slots=True)
-class MessageNote:
+class MessageNote(Struct, frozen=True, gc=False):
     """A message of the history."""
 
     data: bytes
@@ -42,8 +45,7 @@ class MessageNote:
         return "message"
 
 
-@dataclass(frozen=True, slots=True)
-class StatusNote:
+class StatusNote(Struct, frozen=True, gc=False):
     """A new status. ``said`` is its message when that belongs to the history."""
 
     state: TaskState
@@ -75,8 +77,7 @@ class StatusNote:
         return b'{"status":%b%b}' % (self.status, more)
 
 
-@dataclass(frozen=True, slots=True)
-class ArtifactNote:
+class ArtifactNote(Struct, frozen=True, gc=False):
     """Parts of an artifact. ``about`` are its other members as JSON, ``"artifactId":"x"`` the first of them."""
 
     artifact_id: str
@@ -100,17 +101,16 @@ class ArtifactNote:
         return b'{"artifact":{%b,"parts":[%b]}%b}' % (self.about, self.parts, more)
 
 
-@dataclass(frozen=True, slots=True)
-class OtherNote:
+class OtherNote(Struct, frozen=True, gc=False):
     """A note that no client streams. ``data`` is its body as JSON, made once."""
 
     kind: OtherKind
     body: dict[str, Any]
-    data: bytes = field(default=b"", compare=False, repr=False)
+    data: bytes = b""
 
     def __post_init__(self) -> None:
         if not self.data:
-            object.__setattr__(self, "data", to_json(self.body))
+            force_setattr(self, "data", to_json(self.body))
 
 
 Note = MessageNote | StatusNote | ArtifactNote | OtherNote

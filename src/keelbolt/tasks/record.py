@@ -13,10 +13,13 @@ from keelbolt.storage import Insert, Record, Replace
 from keelbolt.tasks.families import TASKS
 from keelbolt.tasks.lifecycle import Decision
 from keelbolt.tasks.notes import StatusNote
+from keelbolt.tasks.parts import agent_message, text_part
 
 REQUEST_METADATA = "keelbolt.metadata"
 EXTENSIONS = "keelbolt.extensions"
-"""Where a turn's request keeps the metadata that came beside the message, and the extensions that are in use."""
+STREAMED = "keelbolt.streamed"
+"""Where a turn's request keeps the metadata that came beside the message, the extensions in use, and whether the client
+streams."""
 
 
 ENDED = tuple(sorted(state.name for state in TERMINAL))
@@ -70,6 +73,10 @@ class TaskRecord:
     direct: bool = False  # the answer of this task is a message, not a task
     version: int = 0
     push: tuple[str, ...] = ()  # the push configs of the task, by their ids
+
+    def message(self, text: str) -> bytes:
+        """A new message of the agent in this task, as JSON."""
+        return agent_message(self.task_id, self.context_id, text_part(text))
 
     def stand(self, decision: Decision, now: int, metadata: dict[str, Any]) -> None:
         """Stand where the decision leads."""

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageUnavailable, TaskTerminalStateError
 from keelbolt.protocol.types import Message, TaskState
@@ -19,7 +19,6 @@ from keelbolt.tasks.families import INBOX
 from keelbolt.tasks.journal import InboxHasMore, Journal
 from keelbolt.tasks.lifecycle import End, Report
 from keelbolt.tasks.notes import MessageNote, Note, OtherNote
-from keelbolt.tasks.parts import agent_message, text_part
 from keelbolt.tasks.record import TaskRecord, Turn
 from keelbolt.tasks.steps import Steps, Suspend, Unwind
 from keelbolt.tasks.store import StoredTask
@@ -32,6 +31,7 @@ logger = logging.getLogger("keelbolt.tasks")
 STUBBORN_SECONDS = 5.0  # so long after it was stopped, a worker that goes on is overruled; of a cancel: cancel_seconds
 LAST_SECONDS = 0.25  # what a worker gets that is stopped after its grace is used up
 AGAIN_SECONDS = 1.0  # a task that the store could not take is tried again after so long
+NO_PROGRESS = "The agent made no progress for too long."
 YIELDING = (TaskState.completed, TaskState.input_required, TaskState.auth_required)
 
 Stop = Literal["cancel", "interrupt", "no progress", "drain", "lost"]
@@ -48,7 +48,7 @@ class Run:
         self.partition = journal.task.partition
         self.journal = journal
         self.ended = False
-        self.cancel_requested = journal.task.view.cancel is not None
+        self.cancel_requested = journal.task.view.cancel is not None or journal.task.view.cleanup
         self._over = False
         self._waiting: list[asyncio.Future[StoredTask | None]] = []
         self._next: Turn | None = None
@@ -56,26 +56,52 @@ class Run:
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None  # of a worker that was stopped, or will be
         self._cancelled_at = 0.0
+        self._cancelling: asyncio.Handle | None = None
         self._shields = 0  # how many shielded blocks the worker is in
         self._shield_seconds = 0.0  # of the outermost
         self._shield_used = False  # one block extends the grace of a cancel
         self.shielded = False
         self._outcome: StoredTask | None = None
         self.steps: Steps  # of the turn that runs
-        self.ear = Ear(self)
+        self._ear: Ear | None = None
         self._begun = False
         self._rerun = journal.task.view.run > 1  # the turn is run again, and the worker is not called yet
         self.ending = 0  # more than 0: an end of the turn is being written
         self._stop_after: Stop | None = None
+        self.relays = 0  # agents that the worker waits for, which have limits of their own
 
     @property
     def key(self) -> tuple[str, str]:
         return self.partition, self.journal.claim.key
 
+    @property
+    def ear(self) -> Ear:
+        """The inbox of this run; most runs are over before anything needs it."""
+        if self._ear is None:
+            self._ear = Ear(self)
+        return self._ear
+
+    def _wake_listeners(self) -> None:
+        if self._ear is not None:
+            self._ear.wake()
+
     def check_cancel(self) -> None:
         """Raise CancelledError in a worker whose task was canceled, outside of shielded blocks."""
         if self.cancel_requested and not self.shielded and not self.ended:
+            if self._cancelling is not None:  # one error is enough: another one would cut the worker's cleanup short
+                self._cancelling.cancel()
+                self._stop = "cancel"
             raise asyncio.CancelledError("the task was canceled")
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether what the worker waits for is not wanted any more; False when another process continues the turn.
+
+        Without a stop from outside, the worker's own code gave it up: it cancelled a task that waits for it.
+        """
+        if self._stop is None and self._task is not None and not self._task.cancelling():
+            return True
+        return self.cancel_requested or self._stop in ("interrupt", "no progress")
 
     def fence(self) -> tuple[Fence, ...]:
         """What refuses a write beside the task once another process has it; nothing after it ended here."""
@@ -113,7 +139,7 @@ class Run:
             if self.cancel_requested and self.journal.task.view.run == 1:  # no worker began this turn
                 await self._end_quietly(self._canceled())
                 return
-            await self._turn(message or await self._message())
+            await self._turn(message or await self.store.turn_message(self.journal.task))
             message = None
             if self._next is None or self._over:
                 return
@@ -156,11 +182,15 @@ class Run:
     def _clean_up(self) -> None:
         """Cancel the worker that is called once more to clean up, after the steps that were recorded."""
         self._cancelled_at = asyncio.get_running_loop().time()
+        self._alarm(self.settings.cancel_seconds, self._overrule)
         if self.steps.replaying:
-            self._alarm(self.settings.cancel_seconds, self._overrule)
-            self.steps.after_replay = lambda: self.stop("cancel")
+            self.steps.after_replay = self._cancel_soon
         else:
-            self.stop("cancel")
+            self._cancel_soon()
+
+    def _cancel_soon(self) -> None:
+        """Cancel the worker, in whose task this is called, at its next await or call of ``ctx``."""
+        self._cancelling = asyncio.get_running_loop().call_soon(self.stop, "cancel")
 
     async def _raised(self, error: BaseException) -> None:
         if self.journal.broken is not None:  # nothing can be written any more, whatever the worker made of that
@@ -193,7 +223,7 @@ class Run:
                 if not self.ended:
                     await self._next_turn(Report(), ())
             case "no progress":
-                await self._end_quietly(self._failed("The agent made no progress for too long."))
+                await self._end_quietly(self._failed(NO_PROGRESS))
             case "drain":
                 await self._let_go()
             case "lost":
@@ -202,13 +232,10 @@ class Run:
     def _canceled(self) -> End:
         """What ends a task that its client wants no more, with the words that came with the cancel."""
         words = (self.journal.task.view.cancel or {}).get("words")
-        record = self.journal.task.record
-        said = agent_message(record.task_id, record.context_id, text_part(words)) if words else None
-        return End(TaskState.canceled, said)
+        return End(TaskState.canceled, self.journal.task.record.message(words) if words else None)
 
     def _failed(self, text: str) -> End:
-        record = self.journal.task.record
-        return End(TaskState.failed, agent_message(record.task_id, record.context_id, text_part(text)))
+        return End(TaskState.failed, self.journal.task.record.message(text))
 
     async def _context(self, message: Message) -> TaskContext:
         task = self.journal.task
@@ -234,25 +261,17 @@ class Run:
             if artifact.turn == task.view.turn and artifact.run < task.view.run
         }
 
-    async def _message(self) -> Message:
-        """The message of this turn, from the history."""
-        task = self.journal.task
-        wanted = task.record.turn.message_id
-        for texts in (task.view.history.tail, [await self.store.history_json(task, None)]):
-            for text in reversed(texts):
-                for body in reversed(from_json(b"[%b]" % text)):
-                    if body["messageId"] == wanted:
-                        return Message.model_validate(body)
-        raise KeelboltError(f"the message of turn {task.record.turn.number} is not in the history")
-
     # ---------------------------------------------------------------------------------------------------- endings
 
     async def end(
         self, command: End, *, before: Sequence[Note] = (), direct: bool = False, asked: str | None = None
     ) -> None:
         """End the turn; if a message waits, it gets a turn of its own instead of the end."""
-        with self._uninterrupted():
+        self.ending += 1
+        try:
             await self._end(command, before, asked, direct=direct)
+        finally:
+            self._ended_ending()
 
     async def _end(self, command: End, before: Sequence[Note], asked: str | None, *, direct: bool) -> None:
         def edit(record: TaskRecord) -> None:
@@ -260,6 +279,10 @@ class Run:
             record.turn.asked = asked
 
         claim = self.journal.claim
+        if self.journal.task.view.cleanup:  # the task ended before: the worker has cleaned up
+            await self.journal.cleaned(claim.complete())
+            self.ended, self._outcome = True, self.journal.task
+            return
         while True:
             view = self.journal.task.view
             if self.cancel_requested and command.state.paused:  # nobody will answer
@@ -274,7 +297,7 @@ class Run:
                 await self.ear.drain()
                 continue
             self.ended, self._outcome = True, self.journal.task
-            self.ear.wake()
+            self._wake_listeners()
             self.runner.told(self.journal.task)
             return
 
@@ -328,7 +351,7 @@ class Run:
         with self._uninterrupted():
             await self.journal.move(report, before=notes, edit=edit)
             self._next, self.ended = turn, True
-        self.ear.wake()
+        self._wake_listeners()
 
     @contextlib.contextmanager
     def _uninterrupted(self) -> Iterator[None]:
@@ -337,10 +360,13 @@ class Run:
         try:
             yield
         finally:
-            self.ending -= 1
-            if self._stop_after is not None and self.ending == 0:
-                why, self._stop_after = self._stop_after, None
-                self.stop(why)
+            self._ended_ending()
+
+    def _ended_ending(self) -> None:
+        self.ending -= 1
+        if self._stop_after is not None and self.ending == 0:
+            why, self._stop_after = self._stop_after, None
+            self.stop(why)
 
     async def _let_go(self, *, ready_in: float = 0.0) -> None:
         """Give the task back, for another process; if the store does not answer, the lease ends by itself."""
@@ -349,7 +375,8 @@ class Run:
         # After a write that failed or was interrupted, the view may tell of an end that is not stored: given back, the
         # task is read again.
         certain = self.journal.broken is None or isinstance(self.journal.broken, TaskTerminalStateError)
-        terminal = certain and not self.journal.unsure and self.journal.task.view.state.terminal
+        view = self.journal.task.view
+        terminal = certain and not self.journal.unsure and view.state.terminal and not view.cleanup
         try:
             over = claim.complete() if terminal else claim.release(ready_in=ready_in)
             await self.store.kernel.commit(self.partition, over)
@@ -362,7 +389,8 @@ class Run:
     def _close(self) -> None:
         self._calm()
         self.ended = True
-        self.ear.close()
+        if self._ear is not None:
+            self._ear.close()
         self.runner.finished(self)
         self._settle()
 
@@ -423,7 +451,7 @@ class Run:
             if self._stop == "drain":
                 await self._let_go()
             elif self._stop == "no progress":
-                await self._end_quietly(self._failed("The agent made no progress for too long."))
+                await self._end_quietly(self._failed(NO_PROGRESS))
             elif self._stop == "interrupt" and self.journal.task.view.pending:
                 await self._next_turn(Report(), ())
                 self._next = None
@@ -441,7 +469,7 @@ class Run:
 
     def check_progress(self) -> None:
         """Stop a worker that wrote nothing for too long."""
-        idle = asyncio.get_running_loop().time() - self.journal.progress
+        idle = 0.0 if self.relays else asyncio.get_running_loop().time() - self.journal.progress
         if idle > self.settings.no_progress_seconds > 0:
             self.stop("no progress")
 

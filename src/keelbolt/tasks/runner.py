@@ -22,7 +22,6 @@ from keelbolt.tasks.journal import Journal
 from keelbolt.tasks.lease import Lease, cancelled, give_back
 from keelbolt.tasks.lifecycle import End, Start
 from keelbolt.tasks.notes import OtherNote
-from keelbolt.tasks.parts import agent_message, text_part
 from keelbolt.tasks.request_contexts import RequestContexts
 from keelbolt.tasks.run import Run
 from keelbolt.tasks.settings import TaskSettings
@@ -40,6 +39,7 @@ POLL_SECONDS = 0.5  # delayed items and expired leases give no hint
 RETIRE_SECONDS = 5.0  # if the store does not answer, the lease ends by itself
 GIVEN_UP = "The agent could not work on this task; it was given up after its last attempt."
 EXHAUSTED = "The agent's process died each time it worked on this task; it was given up."
+UNCLEANED = "The task was canceled. Its worker could not clean up: the process died each time."
 
 
 class Runner:
@@ -147,6 +147,8 @@ class Runner:
     def run(self, journal: Journal, message: Message | None = None) -> Run:
         """Run a task that is claimed and begun. ``message`` is its turn's message, when it is at hand."""
         run = Run(self, journal)
+        if (lost := self.runs.get(run.key)) is not None:  # this process did not notice yet that it lost the task
+            lost.stop("lost")
         self.runs[run.key] = run
         self._young.append(run)
         if len(self._young) == 1:
@@ -269,21 +271,20 @@ class Runner:
             await self.store.kernel.commit(claim.partition, claim.complete())
             return
         state = task.view.state
-        if state.terminal or state.paused:  # a nudge that came too late
+        if state.paused or (state.terminal and not task.view.cleanup):  # a nudge that came too late
             await self.store.kernel.commit(claim.partition, claim.complete())
             return
         journal = Journal(self.store, self.events, task, claim)
         if claim.exhausted:
-            message = agent_message(task.record.task_id, task.record.context_id, text_part(EXHAUSTED))
-            await journal.move(End(TaskState.failed, message), claim.bury(EXHAUSTED))
-            self.told(journal.task)
+            await self._dead_letter(journal, EXHAUSTED, UNCLEANED if task.view.cleanup else EXHAUSTED)
             return
         note = self.attempt_note(task.record.turn.number, claim)
         if state is TaskState.submitted:
             await journal.move(Start(), before=[note])
         else:
             await journal.write([note])
-        self.told(journal.task)
+        if not journal.task.view.cleanup:
+            self.told(journal.task)
         self.run(journal).ear.poke()
 
     def attempt_note(self, turn: int, claim: Claim | None, took: int | None = None) -> OtherNote:
@@ -324,14 +325,24 @@ class Runner:
     async def _give_up(self, claim: Claim, reason: str) -> None:
         try:
             task = await self.store.load(claim.partition, claim.key)
-            message = agent_message(task.record.task_id, task.record.context_id, text_part(GIVEN_UP))
-            journal = Journal(self.store, self.events, task, claim)
-            await journal.move(End(TaskState.failed, message), claim.bury(reason))
-            self.told(journal.task)
+            await self._dead_letter(Journal(self.store, self.events, task, claim), GIVEN_UP, reason)
         except (StorageUnavailable, CommitRefused):
             raise
         except KeelboltError:  # not even its end can be written: at least it is among the dead letters
             await self.store.kernel.commit(claim.partition, claim.bury(reason))
+
+    async def _dead_letter(self, journal: Journal, words: str, reason: str) -> None:
+        """Fail the task with these words, and keep its work item as a dead letter, for this reason.
+
+        A canceled task whose worker could not clean up stays canceled.
+        """
+        buried = journal.claim.bury(reason)
+        if journal.task.view.cleanup:
+            logger.error("task %s was canceled, but its worker could not clean up: %s", journal.claim.key, reason)
+            await journal.cleaned(buried)
+            return
+        await journal.move(End(TaskState.failed, journal.task.record.message(words)), buried)
+        self.told(journal.task)
 
     def give_back_later(self, claim: Claim) -> None:
         """See `give_back`."""

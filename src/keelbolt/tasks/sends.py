@@ -12,9 +12,9 @@ continues the task, so a repeat finds it or nothing was committed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from hashlib import blake2b
 
+from msgspec import Struct
 from pydantic_core import from_json
 
 from keelbolt.auth.principal import Principal
@@ -28,8 +28,7 @@ MAX_KEY_CHARACTERS = 255
 _REUSED = {"key": IdempotencyKeyReused, "id": MessageReused}
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True, gc=False):
     """A message that is sent: its JSON as the client wrote it, and the keys of a repeat. Without keys it has none."""
 
     text: bytes

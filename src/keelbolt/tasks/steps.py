@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic_core import from_json
 
 from keelbolt.errors import InvalidValue, StepFailed
-from keelbolt.protocol.types import TaskState
+from keelbolt.protocol.types import Message, TaskState
 from keelbolt.tasks.json import bounded, json_bytes
 from keelbolt.tasks.lifecycle import End
-from keelbolt.tasks.notes import OtherNote
+from keelbolt.tasks.notes import Note, OtherNote
 from keelbolt.tasks.parts import agent_message, data_part, plain, text_part
 from keelbolt.tasks.traces import step_span
 from keelbolt.tasks.view import StepView
@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 Policy = Literal["retry", "verify", "ask"]
 ANSWERS = ("retry", "done", "failed")
+DETAIL = "~."  # begins the keys of what belongs to another step
+QUESTION = "~ask"  # the key of a question of the worker
+RELAYED = DETAIL + "ask "  # begins the keys of questions of other agents
+
+_enclosing: ContextVar[tuple[str, ...]] = ContextVar("keelbolt_enclosing_steps", default=())
+"""Keys of the steps that the current code runs in, outermost first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +61,16 @@ class Steps:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._names: Counter[str] = Counter()
-        recorded = run.journal.task.view.steps.items()
-        self._ahead = {key for key, step in recorded if step.state == "done" or key.startswith("~")}
-
+        self._names: dict[str, int] = {}
+        # The steps of a worker that cleaned up before are not ahead of the cancel: they follow it.
+        self._ahead = {
+            key
+            for key, step in run.journal.task.view.steps.items()
+            # "retry": the step that a question was asked in runs again, up to the question that lies ahead
+            if (step.state in ("done", "retry") or key.startswith("~"))
+            and not step.after_cancel
+            and not key.startswith(DETAIL)
+        }
         self.after_replay: Callable[[], None] | None = None  # called once, when no recorded step lies ahead
 
     @property
@@ -66,10 +78,9 @@ class Steps:
         """Whether recorded steps lie ahead."""
         return bool(self._ahead)
 
-    def _key(self, name: str) -> str:
+    def key(self, name: str) -> str:
         """A name that is used again in one turn is another step: its number tells them apart."""
-        self._names[name] += 1
-        count = self._names[name]
+        count = self._names[name] = self._names.get(name, 0) + 1
         key = name if count == 1 else f"{name}#{count}"
         if key in self._ahead:
             self._ahead.remove(key)
@@ -77,7 +88,7 @@ class Steps:
             self._ahead.clear()
         return key
 
-    def _passed(self) -> None:
+    def passed(self) -> None:
         if not self._ahead and self.after_replay is not None:
             call, self.after_replay = self.after_replay, None
             call()
@@ -95,14 +106,15 @@ class Steps:
     ) -> Any:
         policy = _policy(name, in_doubt, probe, idempotent=idempotent)
         call = _call(name, function, args, kwargs)
-        key = self._key(plain(name))
+        key = self.key(plain(name))
         known = self._run.journal.task.view.steps.get(key)
         if known is not None and known.state == "done":
-            result = await self._result(key, known)
-            self._passed()  # a cancel that waited for this is raised after the step
+            result = await self.result(key, known)
+            self.passed()  # a cancel that waited for this is raised after the step
             return result
-        self._passed()
-        self._run.check_cancel()
+        self.passed()
+        if not self.replaying:
+            self._run.check_cancel()
         if known is not None:
             match known.state:
                 case "refused":
@@ -114,15 +126,19 @@ class Steps:
                 case _:  # failed, or to be retried: it is done now
                     pass
         await self._begin(key, barrier=policy != "retry")
+        inside = _enclosing.set((*_enclosing.get(), key))
         try:
             with step_span(self._run.runner.tracing, key):
                 result = await _called(call)
         except Exception as error:
-            await self._note(key, "failed", error=type(error).__name__)
+            await self.note(key, "failed", error=type(error).__name__)
             raise
-        return await self._done(key, result)
+        finally:
+            _enclosing.reset(inside)
+        return await self.done(key, result)
 
-    async def _result(self, key: str, known: StepView) -> Any:
+    async def result(self, key: str, known: StepView) -> Any:
+        """The recorded result of a step."""
         if known.result is None and known.stored:
             task = self._run.journal.task
             known.result = await self._run.store.step_result(task.partition, task.record.task_id, task.view.turn, key)
@@ -135,13 +151,14 @@ class Steps:
         else:
             await self._run.journal.note(note, 100)
 
-    async def _done(self, key: str, result: Any) -> Any:
+    async def done(self, key: str, result: Any) -> Any:
+        """Record the result of a step, and return it as it is recorded."""
         what = f"the result of the step {key!r}"
         value = from_json(bounded(json_bytes(result, what), what))
-        await self._note(key, "done", result=value)
+        await self.note(key, "done", result=value)
         return value
 
-    async def _note(self, key: str, state: str, **more: Any) -> None:
+    async def note(self, key: str, state: str, **more: Any) -> None:
         await self._run.journal.write([OtherNote("step", {"step": key, "state": state, **more})])
 
     # ---------------------------------------------------------------------------------------------------- in doubt
@@ -156,12 +173,13 @@ class Steps:
             assert probe is not None
             found = await _called(_call(f"{key} (probe)", probe, args, kwargs))
             if isinstance(found, Done):
-                return Done(await self._done(key, found.result))
+                return Done(await self.done(key, found.result))
             return None
-        await self._ask(key)
+        await self.ask_in_doubt(key)
         raise Unwind
 
-    async def _ask(self, key: str) -> None:
+    async def ask_in_doubt(self, key: str) -> None:
+        """End the turn, and ask the client what came of the step."""
         record = self._run.journal.task.record
         text = (
             f"The step {key!r} was begun and then interrupted: nobody knows whether it took effect. "
@@ -175,21 +193,44 @@ class Steps:
             asked=key,
         )
 
+    # -------------------------------------------------------------------------------------------------- questions
+
+    async def ask(self, key: str, end: End, *, before: Sequence[Note] = ()) -> Message:
+        """Ask the user, and return the answer in the run that follows it.
+
+        The first call ends the turn with ``end`` and leaves the worker. Any message continues the same turn: `handle`
+        begins anew with the message of the turn, and this call returns the answer. The key is of a kind above.
+
+        The steps that the question is asked in are run again then: their functions ask the same question, and continue
+        with its answer. Steps that run beside it stay begun, and are in doubt.
+        """
+        known = self._run.journal.task.view.steps.get(key)
+        if known is not None and known.state == "answered":
+            answer = Message.model_validate(await self.result(key, known))
+            self.passed()
+            return answer
+        self.passed()
+        self._run.check_cancel()
+        notes = [OtherNote("step", {"step": each, "state": "retry"}) for each in _enclosing.get()]
+        notes.append(OtherNote("step", {"step": key, "state": "asked"}))
+        await self._run.end(end, before=[*before, *notes], asked=key)
+        raise Unwind
+
     # ------------------------------------------------------------------------------------------------------ sleep
 
     async def sleep(self, seconds: float) -> None:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
             raise InvalidValue(f"a sleep is a number of seconds that is not negative, not {seconds!r}")
-        key = self._key("~sleep")
+        key = self.key("~sleep")
         clock = self._run.store.clock
         known = self._run.journal.task.view.steps.get(key)
         if known is None:
             until = clock.wall() + int(seconds * 1_000_000)
-            await self._note(key, "started", result=until)
+            await self.note(key, "started", result=until)
         else:
             until = known.result
         remaining = (until - clock.wall()) / 1_000_000
-        self._passed()
+        self.passed()
         if remaining > 0:
             self._run.check_cancel()
         if remaining > self._run.settings.sleep_hold_seconds:

@@ -10,9 +10,16 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from keelbolt.errors import InvalidName, InvalidTaskRequest, LogTrimmed, StorageCorrupt, TaskNotFoundError
+from keelbolt.errors import (
+    InvalidName,
+    InvalidTaskRequest,
+    KeelboltError,
+    LogTrimmed,
+    StorageCorrupt,
+    TaskNotFoundError,
+)
 from keelbolt.protocol.extensions import GENERATION
-from keelbolt.protocol.types import Task, TaskState
+from keelbolt.protocol.types import Message, Task, TaskState
 from keelbolt.storage import Clock, Delete, Kernel, Operation, Put
 from keelbolt.tasks.families import EVENTS, SEGMENTS, SNAPSHOTS, TASKS
 from keelbolt.tasks.ids import is_task_id
@@ -151,6 +158,16 @@ class TaskStore:
             b'{%b,"parts":[%b]}' % (artifact.about, b",".join(parts))
             for artifact, parts in zip(artifacts, values, strict=True)
         ]
+
+    async def turn_message(self, task: StoredTask) -> Message:
+        """The message of the task's current turn, from its history."""
+        wanted = task.record.turn.message_id
+        for texts in (task.view.history.tail, [await self.history_json(task, None)]):
+            for text in reversed(texts):
+                for body in reversed(from_json(b"[%b]" % text)):
+                    if body["messageId"] == wanted:
+                        return Message.model_validate(body)
+        raise KeelboltError(f"the message of turn {task.record.turn.number} is not in the history")
 
     async def history_json(self, task: StoredTask, length: int | None) -> bytes:
         """The last ``length`` messages (None: all), as the inside of a JSON array."""

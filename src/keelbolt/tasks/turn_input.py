@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
@@ -17,7 +18,7 @@ from keelbolt.tasks.conversation import Conversation
 from keelbolt.tasks.dependencies import Dependencies
 from keelbolt.tasks.json import bounded
 from keelbolt.tasks.parts import agent_message, data_part, text_part
-from keelbolt.tasks.record import EXTENSIONS, REQUEST_METADATA
+from keelbolt.tasks.record import EXTENSIONS, REQUEST_METADATA, STREAMED
 from keelbolt.tasks.steps import Steps
 
 if TYPE_CHECKING:
@@ -61,10 +62,13 @@ class TurnInput:
         self._turn = record.turn
         self._history = history
         self._artifacts = artifacts
-        self._rewind = rewind or {}
+        self._rewind = dict(rewind or {})
         self._touched: set[str] = set()
         self._steps = run.steps = Steps(run)
-        self._conversation = Conversation(run.store.kernel, run.partition, self.context_id, run.fence)
+
+    @cached_property
+    def _conversation(self) -> Conversation:
+        return Conversation(self._run.store.kernel, self._run.partition, self.context_id, self._run.fence)
 
     # ------------------------------------------------------------------------------------------------ the message
 
@@ -145,7 +149,7 @@ class TurnInput:
 
     @property
     def trace(self) -> dict[str, str] | None:
-        """The headers of the trace that the request belongs to, where tracing is on."""
+        """The headers of the trace that the request belongs to; None without one."""
         return carried(self._turn.request)
 
     @property
@@ -161,6 +165,11 @@ class TurnInput:
         return found
 
     @property
+    def is_streamed(self) -> bool:
+        """Whether the client sent the message to get a stream. Other clients may follow the task all the same."""
+        return self._turn.request.get(STREAMED, False) is True
+
+    @property
     def deps(self) -> Dependencies:
         return self._run.dependencies
 
@@ -168,6 +177,10 @@ class TurnInput:
     def is_cancelled(self) -> bool:
         """Whether the client canceled the task. A worker sees it in `shielded` blocks and while it cleans up."""
         return self._run.cancel_requested
+
+    async def cancelled(self) -> None:
+        """Return when the client cancels the task or the turn ends, also in `shielded` blocks."""
+        await self._run.ear.cancelled()
 
     @property
     def cancel_metadata(self) -> dict[str, Any]:

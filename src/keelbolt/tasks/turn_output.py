@@ -22,8 +22,8 @@ from keelbolt.tasks.turn_input import TurnInput
 class TurnOutput(TurnInput):
     """The part of `TaskContext` that writes before the turn ends."""
 
-    async def send_status(self, message: str | None = None) -> None:
-        """Report progress; clients that poll or stream the task see it.
+    async def send_status(self, message: str | None = None, *, data: Any = None) -> None:
+        """Report progress; clients that poll or stream the task see it. ``data`` is a JSON part of the message.
 
         While the turn is `replaying`, nothing is written: the report of the earlier run stands, and progress does not
         go back.
@@ -31,7 +31,8 @@ class TurnOutput(TurnInput):
         self._check()
         if self.replaying:
             return
-        await self._run.journal.move(Report(None if message is None else self._say(message)))
+        said = None if message is None and data is None else self._say(message, data)
+        await self._run.journal.move(Report(said))
 
     async def emit_artifact(
         self,

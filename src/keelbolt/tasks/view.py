@@ -90,6 +90,7 @@ class StepView:
     run: int
     result: Any = None
     stored: bool = False  # the result lies in a segment of its own; None stands for it in a snapshot
+    after_cancel: bool = False  # it was noted after the cancel, by a worker that cleaned up
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,7 @@ class TaskView:
     transitions: list[tuple[str, str]] = field(default_factory=list)  # states and when each began, the last ones
     steered: list[dict[str, Any]] = field(default_factory=list)  # what came to this turn, for a run that begins it anew
     kept: bytes = b"null"  # what the worker keeps about the task between turns, as JSON
+    cleanup: bool = False  # the task was canceled without its worker, which must still be called to clean up
     _obsolete: list[str] = field(default_factory=list)  # segments of replaced artifacts, until the next snapshot
     _sealed: bool = False  # a long stream was finished since the last snapshot
     _since: int = 0  # notes since the last snapshot
@@ -190,7 +192,12 @@ class TaskView:
                 if "took" in body:
                     self.pending = {seq: waits for seq, waits in self.pending.items() if seq > body["took"]}
             case "step":
-                self.steps[body["step"]] = StepView(body["state"], self.run, body.get("result"))
+                self.steps[body["step"]] = StepView(
+                    body["state"],
+                    self.run,
+                    body.get("result"),
+                    after_cancel=self.cancel is not None or self.cleanup,
+                )
             case "steer":
                 self.inbox = max(self.inbox, body["inbox"])
                 if body["kind"] == "message":
@@ -201,6 +208,8 @@ class TaskView:
                     self.steered.append(body)
             case "state":
                 self.kept = to_json(body["value"])
+            case "cleanup":
+                self.cleanup = body["due"]
             case "touch":
                 pass
 
@@ -309,12 +318,13 @@ class TaskView:
                 for key, artifact in self.artifacts.items()
             ],
             "steps": {
-                key: [step.state, step.run, None if step.stored else step.result, step.stored]
+                key: [step.state, step.run, None if step.stored else step.result, step.stored, step.after_cancel]
                 for key, step in self.steps.items()
             },
             "steered": self.steered,
             "transitions": self.transitions,
             "kept": self.kept.decode(),
+            "cleanup": self.cleanup,
         }
 
     @classmethod
@@ -344,6 +354,7 @@ class TaskView:
         view.steered = index["steered"]
         view.transitions = [(state, moment) for state, moment in index["transitions"]]
         view.kept = index.get("kept", "null").encode()  # snapshots of older versions have none
+        view.cleanup = index.get("cleanup", False)  # the same
         view._index_bytes = len(data)
         return view
 

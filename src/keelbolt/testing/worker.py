@@ -124,7 +124,7 @@ class WorkerHarness:
         await self._front.tasks.cancel(
             self._known(), self._principal, reason=reason, metadata=metadata, seconds=self._seconds
         )
-        return await self._look()
+        return await self._settled()
 
     # ------------------------------------------------------------------------------------------------ what goes wrong
 
@@ -221,7 +221,7 @@ class WorkerHarness:
         async with asyncio.timeout(self._seconds):
             while True:
                 stored = await self._front.store.load(partition, task_id)
-                if stored.view.state.terminal or stored.view.state.paused:
+                if (stored.view.state.terminal and not stored.view.cleanup) or stored.view.state.paused:
                     break
                 item = await self._kernel.work(partition, QUEUE, task_id)
                 if item is not None and item.holder is None and item.ready_in > 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from keelbolt.outbound.download import DownloadRules
 from keelbolt.turns.abort import AbortController, AbortSignal
 from keelbolt.turns.callbacks import CALLBACKS, REQUIRED, StorageCallbacks
 from keelbolt.turns.chat import (
@@ -70,6 +71,7 @@ __all__ = [
     "Delta",
     "DispatchContext",
     "DispatchRunner",
+    "DownloadRules",
     "DurableGates",
     "DurableStorage",
     "Executor",

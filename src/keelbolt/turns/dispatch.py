@@ -35,6 +35,7 @@ from keelbolt.turns.events import (
     now,
 )
 from keelbolt.turns.helpers import ExecutorHelpers
+from keelbolt.turns.holdings import Write
 from keelbolt.turns.pipeline import Middleware, Pipeline
 from keelbolt.turns.queue import Persistence
 from keelbolt.turns.raw_dispatch import RawDispatch
@@ -173,6 +174,7 @@ class _Run:
     helpers: ExecutorHelpers
     started_at: datetime
     started: int = 0  # iterations
+    before: list[tuple[str, ...]] | None = None  # what the iteration before this one wrote
     error: BaseException | None = None
     aborted: bool = False  # the last iteration was dropped because of an abort
 
@@ -199,15 +201,22 @@ class _Run:
             self.emitter.emit("iteration_end", end)
 
     def _check_signal(self) -> None:
-        """Warn once for each runner when the executor has not signalled and nothing of the turn is unfinished."""
-        ctx = self.ctx
-        if self.started != 1 or self.runner.warned or ctx.aborted or ctx.is_signalled:
+        """Warn once for each runner when an iteration without a signal wrote the same as the one before, or nothing.
+
+        Iterations that call tools, or wait for one, make progress that can't be seen here.
+        """
+        ctx, before = self.ctx, self.before
+        self.before = [_content(write) for write in ctx.written]
+        if self.runner.warned or ctx.aborted or ctx.is_signalled or before != self.before:
+            return
+        if any(write.kind == "tool_call" for write in ctx.written):
             return
         if all(call.is_complete for call in ctx.own_tool_calls):
             self.runner.warned = True
+            wrote = "the same" if before else "nothing"
             self.emitter.warn(
                 "not_signalled",
-                "the first iteration ended without ctx.ack() or ctx.nack() and left no pending tool call; "
+                f"two iterations in a row wrote {wrote} and ended without ctx.ack() or ctx.nack(); "
                 "the executor is called again, until max_iterations. Call ctx.ack() when the turn is done",
             )
 
@@ -268,3 +277,8 @@ class _Run:
             self.emitter.emit("error", error)
         self.emitter.emit("dispatch_end", end)
         return end
+
+
+def _content(write: Write) -> tuple[str, ...]:
+    """What is written, without the ids and times that differ each time."""
+    return write.op, write.kind, str(getattr(write.value, "content", write.value))

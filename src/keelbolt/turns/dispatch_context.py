@@ -70,6 +70,7 @@ class DispatchContext(Surface):
         "system_prompt",
         "tools",
         "unlink",
+        "written",
     )
 
     def __init__(self, seed: DispatchSeed) -> None:
@@ -101,6 +102,7 @@ class DispatchContext(Surface):
         self._nack_error: BaseException | None = None
         self._on_ack: list[Callable[[], Any]] = []
         self.queue = WriteQueue(self._destination(seed.unit_of_work), seed.persistence)
+        self.written: list[Write] = []  # in this iteration
 
     # ------------------------------------------------------------------------------------------------- what it is
 
@@ -173,8 +175,9 @@ class DispatchContext(Surface):
         return self.queue.pending
 
     def begin_iteration(self, number: int) -> None:
-        """The so-manieth of this dispatch; those of earlier runs of the turn were before it."""
+        """Begin the iteration with this index in the dispatch; earlier runs of the turn may have had others before."""
         self.iteration = number
+        self.written = []
         if self._source is not None:
             self.iteration += self._source.iterations_done
             self._source.begin_iteration(self.iteration)
@@ -209,6 +212,7 @@ class DispatchContext(Surface):
         if self._checks_ids:
             self.holdings.check_artifact_ids(write)
         self.holdings.apply(write)
+        self.written.append(write)
         return self.queue.put(write)
 
     def _destination(self, unit_of_work: UnitOfWork | None) -> Destination:

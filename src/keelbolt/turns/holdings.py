@@ -41,7 +41,7 @@ def checked_write(op: Op, kind: Kind, value: Any) -> Write:
     if kind == "standing_instruction":
         if not isinstance(value, str | Tokenizable) or not value:
             raise InvalidInitialValue(f"{called} takes a non-empty str or Tokenizable, not {value!r}")
-        return Write(op, kind, value.copy() if isinstance(value, Tokenizable) else value)
+        return Write(op, kind, value.frozen() if isinstance(value, Tokenizable) else value)
     if op == "delete":
         if not isinstance(value, str) or not value:
             raise InvalidInitialValue(f"{called} takes the id of what is deleted, not {type(value).__name__}")

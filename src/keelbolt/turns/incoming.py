@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import json
+from urllib.parse import unquote, urlsplit
 
 from keelbolt.tasks import FileInfo, TaskContext
+from keelbolt.turns.durable.adapter import DurableStorage
+from keelbolt.turns.durable.scope import Turn
 from keelbolt.turns.events import now
 from keelbolt.turns.memory_bytes import InMemoryMediaReader
 from keelbolt.turns.primitives import Media, Message
 from keelbolt.turns.primitives.media import MediaKind
+from keelbolt.turns.readers import MediaReader
+from keelbolt.turns.relay import INLINE_BYTES
 
 _KINDS: dict[str, MediaKind] = {"image": "image", "audio": "audio", "video": "video"}
 
 
-def incoming(task: TaskContext) -> Message:
-    """Text and JSON are its content, files its attachments; of a file elsewhere the content has the address.
+async def incoming(task: TaskContext, storage: DurableStorage, turn: Turn) -> Message:
+    """The message of this task's turn: text and JSON are its content, files its attachments.
 
-    Its id is the same whenever it is made, and is none that an agent or another task's client gives.
+    Files of more than `INLINE_BYTES` are written to the blobs of the storage first. A file that the message names by a
+    URL is downloaded when it is read. The id is the same at each call, and no agent or client of another task gives it.
     """
     name = f"user:{task.task_id}:{task.message_id}"
     said = [task.user_text] if task.user_text else []
     said += [json.dumps(data, ensure_ascii=False) for data in task.data_parts]
-    said += [file.url for file in task.files if file.url is not None]
+    attachments: list[Media] = []
+    for number, file in enumerate(task.files):
+        media_id = f"{name}:{number}"
+        attachments.append(_media(media_id, file, await _reader(file, media_id, storage, turn)))
     moment = now()
-    files = [file for file in task.files if file.content is not None]
-    attachments = [_media(f"{name}:{number}", file) for number, file in enumerate(files)]
     return Message(
         id=name,
         role="user",
@@ -35,12 +42,30 @@ def incoming(task: TaskContext) -> Message:
     )
 
 
-def _media(name: str, file: FileInfo) -> Media:
+async def _reader(file: FileInfo, name: str, storage: DurableStorage, turn: Turn) -> MediaReader:
+    if file.url is not None:
+        return storage.media_at(file.url)
+    content = file.content or b""
+    if len(content) <= INLINE_BYTES:
+        return InMemoryMediaReader(content)
+    return await storage.blobs.media(turn).write(name, content)
+
+
+def _media(name: str, file: FileInfo, reader: MediaReader) -> Media:
     mime = file.media_type or "application/octet-stream"
     return Media.user_attachment(
         kind=_KINDS.get(mime.partition("/")[0], "document"),
         id=name,
         mime_type=mime,
-        filename=file.filename or "file",
-        reader=InMemoryMediaReader(file.content or b""),
+        filename=file.filename or _last_name(file.url) or "file",
+        source=file.url or None,
+        reader=reader,
     )
+
+
+def _last_name(url: str | None) -> str:
+    """The name of the file at this URL, if the URL ends with one."""
+    try:
+        return unquote(urlsplit(url or "").path).rpartition("/")[2]
+    except ValueError:
+        return ""

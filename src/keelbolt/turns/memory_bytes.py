@@ -30,7 +30,7 @@ class InMemorySpoolReader:
     """Reads the bytes it was given, whatever happens to the store they came from."""
 
     def __init__(self, data: bytes) -> None:
-        self._data = data
+        self._data = bytes(data)
         self._lines: list[bytes] | None = None
 
     def _all(self) -> list[bytes]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from keelbolt.errors import InvalidInitialRegistryValue
+from keelbolt.turns.primitives.frozen import REFUSED
 
 
 class Registry:
@@ -16,7 +17,7 @@ class Registry:
     ``Registry({"a.b": 1})`` is kept and shown by `all`, but ``get("a.b")`` looks for b in a and does not find it.
     """
 
-    __slots__ = ("_values",)
+    __slots__ = ("_frozen", "_values")
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         if values is not None and not isinstance(values, dict):
@@ -25,6 +26,19 @@ class Registry:
             if not isinstance(key, str):
                 raise InvalidInitialRegistryValue(f"the keys of a registry are strings, not {key!r}")
         self._values: dict[str, Any] = _copied(values or {})
+        self._frozen = False
+
+    @property
+    def is_frozen(self) -> bool:
+        return self._frozen
+
+    def frozen(self) -> Registry:
+        """As it is now, and unchangeable: a copy, or this one if it is frozen already."""
+        if self._frozen:
+            return self
+        found = Registry(self._values)
+        found._frozen = True
+        return found
 
     def get(self, key: str, default: Any = None) -> Any:
         """A copy of what is there, or the default."""
@@ -32,7 +46,12 @@ class Registry:
         return default if found is _NOTHING else copy.deepcopy(found)
 
     def set(self, key: str, value: Any) -> None:
-        """Keep a copy; dicts on the way are made, and something else on the way is replaced by one."""
+        """Keep a copy; dicts on the way are made, and something else on the way is replaced by one.
+
+        Raises TypeError if this registry is frozen, as the stash of media is.
+        """
+        if self._frozen:
+            raise TypeError(REFUSED)
         *way, last = _path(key)
         kept = _copied(value)
         place = self._values

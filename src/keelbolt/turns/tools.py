@@ -14,6 +14,7 @@ from keelbolt.turns.arity import arity_problem
 from keelbolt.turns.events import ToolExecutionEnd, ToolExecutionStart, milliseconds, now
 from keelbolt.turns.primitives import Media, SpooledArtifact, tool_call_checksum
 from keelbolt.turns.primitives.checks import Wrong, flag, optional_text, refusing, text
+from keelbolt.turns.primitives.frozen import thawed
 from keelbolt.turns.registry import Registry
 from keelbolt.turns.schemas import Schema, checker, json_schema
 
@@ -114,7 +115,7 @@ class Tool:
     async def _execute(self, ctx: TurnContext | DispatchContext, args: Mapping[str, Any]) -> ToolResult:
         try:
             call_id = tool_call_checksum(self.name, args)  # of what was asked for, before anything is converted
-            checked = self._check(args)
+            checked = self._check(thawed(args))  # a handler may change its arguments; the call stays as it is
         except (TypeError, ValueError) as wrong:
             raise InvalidToolArgs(f"{self.name}: {wrong}; the tool was not called") from wrong
         started = now()

@@ -195,7 +195,8 @@ class TurnWorker(Worker, Dependency):
             return True
         if task.sent_while_working and not gate.settled:
             named = _Named(entry.turn_id, Registry(stash))
-            await self._storage.callbacks()["store_message_callback"](named, incoming(task))  # type: ignore[arg-type]
+            message = await incoming(task, self._storage, named)
+            await self._storage.callbacks()["store_message_callback"](named, message)  # type: ignore[arg-type]
             await self._ask(task, entry, gate)
             return False
         try:
@@ -330,7 +331,7 @@ class TurnWorker(Worker, Dependency):
             stash=stash,
             abort_controller=under.controller,
             turn_id=under.turn_id,
-            incoming=[incoming(task)] if fresh else [],
+            incoming=[await incoming(task, self._storage, _Named(under.turn_id, Registry(stash)))] if fresh else [],
         )
         hooks: dict[str, Listener] = {
             **under.relay.hooks(),

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from keelbolt.errors import (
+    AddressNotAllowed,
     BadCursor,
     CommitRefused,
     InvalidName,
@@ -19,7 +20,9 @@ from keelbolt.errors import (
     SecretKeyMissing,
     StorageBusy,
     TaskNotFoundError,
+    WebhookAddressError,
 )
+from keelbolt.outbound.addresses import check_url
 from keelbolt.protocol.requests import PushConfig, PushConfigPage
 from keelbolt.protocol.versions import Version
 from keelbolt.storage import (
@@ -39,7 +42,6 @@ from keelbolt.storage import (
 from keelbolt.tasks.families import EVENTS, PUSH_CONFIGS, PUSH_CURSORS, TASKS, WEBHOOKS
 from keelbolt.tasks.pushes import NewPush, nudge, push_key
 from keelbolt.tasks.record import push_field, push_of
-from keelbolt.webhooks.addresses import check_url
 from keelbolt.webhooks.cursor import Cursor
 from keelbolt.webhooks.sealing import Sealer, opened
 from keelbolt.webhooks.signing import issue, new_signing_secret
@@ -122,7 +124,10 @@ class PushConfigs:
         return NewPush(config.id, lambda key: stored.json(key, self._sealer), stored.secret)
 
     def _checked(self, config: PushConfig) -> PushConfig:
-        check_url(config.url, loopback=self._loopback, hosts=self._hosts)
+        try:
+            check_url(config.url, loopback=self._loopback, hosts=self._hosts)
+        except AddressNotAllowed as wrong:
+            raise WebhookAddressError(f"the webhook can't be used: {wrong}") from None
         config_id = config.id or new_id()
         if len(config_id) > MAX_ID or not config_id.isprintable() or "/" in config_id:
             raise InvalidTaskRequest(f"the id of a push config has at most {MAX_ID} characters, and no slash")

@@ -51,6 +51,7 @@ class DeliverySettings:
     give_up_seconds: float = 3 * 86400.0  # a receiver that failed for so long is told nothing more
     lease_seconds: float = 15.0
     heartbeat_seconds: float = 5.0
+    address: str = ""  # of the server, for links to its files
     secret: str = field(default="", repr=False)  # signs deliveries, beside the secret of each config
 
 
@@ -74,7 +75,9 @@ class Deliverer:
         self._kernel = store.kernel
         self._poster = poster
         carrier = tracing.carrier if tracing is not None else None
-        self._letters = Letters(store, secret=self.settings.secret, key=key, carrier=carrier)
+        self._letters = Letters(
+            store, secret=self.settings.secret, key=key, carrier=carrier, address=self.settings.address
+        )
         self._sealer = sealer
         self._tracing = tracing
         self._metrics = metrics

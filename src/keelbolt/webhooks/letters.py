@@ -12,6 +12,7 @@ from keelbolt.protocol import v03, v1
 from keelbolt.protocol.signatures import CardKey
 from keelbolt.protocol.versions import Version
 from keelbolt.storage import Entry
+from keelbolt.tasks.files import with_addresses
 from keelbolt.tasks.notes import WIRE_KINDS
 from keelbolt.tasks.record import TaskRecord
 from keelbolt.tasks.store import TaskStore
@@ -41,16 +42,18 @@ class Letters:
         secret: str = "",
         key: CardKey | None = None,
         carrier: Callable[[], Mapping[str, str]] | None = None,
+        address: str = "",
     ) -> None:
         self._store = store
         self._secret = secret_of(secret)
         self._key = key
         self._carrier = carrier
+        self._address = address  # of the server, for links to files
 
     async def write(self, partition: str, record: TaskRecord, stored: StoredConfig, entry: Entry) -> Letter:
         config = stored.config
         if stored.version is Version.v1_0:
-            body, content_type = _event(record, entry), "application/a2a+json"
+            body, content_type = self._event(record, entry), "application/a2a+json"
         else:
             body, content_type = await self._task(partition, record.task_id, entry), "application/json"
         delivery_id = f"{_plain(record.task_id)}:{_plain(config.id or '')}:{entry.seq}"
@@ -71,17 +74,16 @@ class Letters:
         """The task, with the status of this event: what was told later comes later."""
         task = await self._store.load(partition, task_id)
         task.view.status = to_json(from_json(entry.data)["status"])
-        return v03.task(await self._store.task_json(task))
+        return v03.task(with_addresses(await self._store.task_json(task), self._address))
+
+    def _event(self, record: TaskRecord, entry: Entry) -> bytes:
+        splice, data = v1.Splice(record.task_id, record.context_id), with_addresses(entry.data, self._address)
+        return splice.artifact_update(data) if entry.kind == "artifact" else splice.status_update(data)
 
 
 def _plain(name: str) -> str:
     """The name without the colon that divides an id, and without the dot that divides what is signed."""
     return quote(name, safe="").replace(".", "%2E")
-
-
-def _event(record: TaskRecord, entry: Entry) -> bytes:
-    splice = v1.Splice(record.task_id, record.context_id)
-    return splice.artifact_update(entry.data) if entry.kind == "artifact" else splice.status_update(entry.data)
 
 
 def wanted(entry: Entry, version: Version) -> bool:

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from keelbolt.errors import WebhookAddressError
-from keelbolt.webhooks.addresses import Resolver, Target, check_url, resolve
-from keelbolt.webhooks.connection import BadAnswer, ClosedEarly, Connection
+from keelbolt.errors import AddressNotAllowed
+from keelbolt.outbound.addresses import Resolver, Target, check_url
+from keelbolt.outbound.connection import BadAnswer, ClosedEarly, Connection, connect
 
 TOTAL_SECONDS = 15.0
 MAX_KEPT = 256  # idle connections of this process
@@ -80,7 +80,7 @@ class Poster:
                 status = await self._post(target, _head(target, len(body), headers), body)
         except TimeoutError:
             return Answer(ok=False, silent=True, error=f"no answer within {self._seconds:g} s", category="timeout")
-        except WebhookAddressError as error:
+        except AddressNotAllowed as error:
             return Answer(ok=False, error=str(error), category="address")
         except BadAnswer as error:
             return Answer(ok=False, error=str(error), category="answer")
@@ -114,21 +114,7 @@ class Poster:
         return status
 
     async def _connect(self, target: Target) -> Connection:
-        addresses = await resolve(target, loopback=self._loopback, resolver=self._resolver)
-        tls = self._context() if target.scheme == "https" else None
-        for address in addresses[:-1]:
-            try:
-                return await Connection.open(address, target.port, tls, target.certified)
-            except ssl.SSLError:
-                raise
-            except OSError:  # the next one may be reachable from here
-                continue
-        return await Connection.open(addresses[-1], target.port, tls, target.certified)
-
-    def _context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
-        return self._tls
+        return await connect(target, loopback=self._loopback, resolver=self._resolver, tls=self._tls)
 
     # --------------------------------------------------------------------------------------------------- connections
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from keelbolt.errors import CommitRefused, InvalidRequest, WrittenTwice
 from keelbolt.storage.commits import Operation, Receipt, address

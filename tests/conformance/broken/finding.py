@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from keelbolt.errors import BadCursor, NoIndex
 from keelbolt.storage.commits import Operation, Receipt

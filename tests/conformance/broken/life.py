@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from keelbolt.errors import Forked, InvalidName, InvalidValue, NotDeclared, StorageClosed, TooLarge, WrongLoop
 from keelbolt.storage.commits import Operation, Receipt
@@ -157,7 +159,7 @@ class HealthRaises(Broken):
 class StatsForgetTheDead(Broken):
     async def stats(self) -> Stats:
         stats = await super().stats()
-        return replace(stats, work={queue: {**states, "dead": 0} for queue, states in stats.work.items()})
+        return dataclasses.replace(stats, work={queue: {**states, "dead": 0} for queue, states in stats.work.items()})
 
 
 @caught_by("sweep_leaves_living_workers_alone")

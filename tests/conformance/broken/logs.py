@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from keelbolt.errors import LogTrimmed
 from keelbolt.storage.commits import Operation, Receipt

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.ledger import WorkRow

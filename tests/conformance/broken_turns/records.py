@@ -202,6 +202,52 @@ class AppendsEveryStore(Kept):
         self.rows(ctx, kind).append(self.row(ctx, kind, value))
 
 
+@caught_by("a_repeated_unit_is_one")
+class AppendsWhatUnitsRepeat(Kept):
+    units = 0
+
+    @asynccontextmanager
+    async def unit_of_work(self, ctx: Any) -> AsyncIterator[None]:
+        self.units += 1
+        async with super().unit_of_work(ctx):
+            yield
+
+    async def store(self, ctx: Any, kind: Kind, value: Any) -> None:
+        if self.units > 1:
+            self.rows(ctx, kind).append(self.row(ctx, kind, value))
+        else:
+            await super().store(ctx, kind, value)
+
+
+@caught_by("a_repeat_after_a_crash_is_one")
+class KnowsRepeatsOfItsProcess(Kept):
+    def __init__(self, place: str) -> None:
+        super().__init__(place)
+        self.stored: set[tuple[str, str, str]] = set()
+
+    async def store(self, ctx: Any, kind: Kind, value: Any) -> None:
+        known = (ctx.id, kind, self.key(kind, value))
+        if known not in self.stored:
+            self.stored.add(known)
+            self.rows(ctx, kind).append(self.row(ctx, kind, value))
+
+
+@caught_by("of_settlements_at_once_one_counts")
+class ReadsThenSettles(Kept):
+    def __init__(self, place: str) -> None:
+        super().__init__(place)
+        self.gates = Racing(self.data)
+
+
+class Racing(Gates):
+    async def settle(self, ctx: Any, gate: Any, settlement: Any) -> Any:
+        if found := self.data.gates.get((gate.turn_id, gate.id)):
+            return found
+        await asyncio.sleep(0)
+        self.data.gates[gate.turn_id, gate.id] = settlement
+        return settlement
+
+
 @caught_by("the_first_settlement_counts")
 class SettlesAnew(Kept):
     def __init__(self, place: str) -> None:

@@ -129,6 +129,44 @@ async def test_the_trace_goes_along() -> None:
     assert len({trace.split("-")[1] for trace in seen}) == 1
 
 
+class Traced:
+    """Returns the id of its trace, and that of the agent which it calls."""
+
+    input_schema = Anything
+    output_schema = Anything
+    description = "Returns trace ids"
+
+    def __init__(self, url: str = "") -> None:
+        self.url = url
+
+    async def execute(self, inputs: dict[str, Any], context: Context[Any]) -> dict[str, Any]:
+        ids = [context.trace_id]
+        if self.url:
+            task = await agent(context, self.url).send({})
+            assert isinstance(task, Task)
+            ids += task.artifacts[0].parts[0].data["ids"]
+        return {"ids": ids}
+
+
+@pytest.mark.parametrize(
+    ("sent", "continued"),
+    [
+        ("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", True),
+        ("00-00000000000000000000000000000000-00f067aa0ba902b7-01", False),
+        ("nonsense", False),
+    ],
+)
+async def test_a_trace_continues_through_two_agents_with_no_setting(sent: str, *, continued: bool) -> None:
+    remote = agent_of(executor_of(registry_of(traced=Traced())))
+    async with served(remote) as url, agent_of(executor_of(registry_of(traced=Traced(url)))) as server:
+        headers = [("traceparent", sent), ("tracestate", "vendor=1")]
+        reply = await call(server.app, "SendMessage", {"message": message({})}, headers=headers)
+        ids = output(reply.json["result"]["task"])["ids"]
+    assert len(ids) == 2
+    assert ids[0] == ids[1]
+    assert (ids[0] == sent.split("-")[1 if continued else 0]) is continued
+
+
 def test_only_a_module_that_runs_as_a_task_may_ask() -> None:
     with pytest.raises(InvalidValue):
         agent(Context.create(), "http://127.0.0.1:1")

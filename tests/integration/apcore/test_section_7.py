@@ -113,6 +113,24 @@ async def test_section_7_3_an_approval_is_given_in_the_same_context_after_a_rest
     Deploy.deployed.clear()
 
 
+async def test_section_7_3_a_module_sees_the_conversation() -> None:
+    """The messages of earlier tasks in the context, and of its own task; those of other callers are not among them."""
+    registry = registry_of(echo=Echo(), who=Whoami())
+    async with talking(ApcoreServer(registry, auth=authenticator())) as client:
+        ann, ben = ({"Authorization": f"Bearer {token(sub=name)}"} for name in ("ann", "ben"))
+        first = await rpc(client, "message/send", said(text("one"), skill="echo"), **ann)
+        context = first["contextId"]
+        await rpc(client, "message/send", said(text("two"), skill="echo", context=context), **ann)
+        found = await rpc(client, "message/send", said(data({"x": 1}), skill="who", context=context), **ann)
+        history = found["artifacts"][0]["parts"][0]["data"]["a2a"]["history"]
+        assert [(each["role"], each["parts"][0]["text"]) for each in history] == [
+            ("ROLE_USER", "one"),
+            ("ROLE_USER", "two"),
+        ]
+        other = await rpc(client, "message/send", said(data({"x": 1}), skill="who", context=context), **ben)
+        assert other["artifacts"][0]["parts"][0]["data"]["a2a"]["history"] == []
+
+
 async def test_section_7_4_a_client_finds_the_agent_and_calls_it() -> None:
     async with served(ApcoreServer(registry_of(echo=Echo(), total=Total()))) as url, A2AClient(url) as client:
         card = await client.agent_card

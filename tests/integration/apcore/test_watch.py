@@ -54,6 +54,8 @@ def test_files_that_come_change_and_go(watched: Watched) -> None:
     assert watched.said("other") == "Says it once"
     (watched.path / "other.py").unlink()
     watched.watch.look()
+    assert watched.registry.list() == ["other", "text.echo"]  # a program may be about to write it anew
+    watched.watch.look()
     assert watched.registry.list() == ["text.echo"]
     expected = [("register", "other"), ("unregister", "other"), ("register", "other"), ("unregister", "other")]
     assert watched.events == expected
@@ -72,6 +74,7 @@ def test_a_change_within_a_second_counts(watched: Watched, monkeypatch: pytest.M
 
 def test_a_file_that_moves_is_another_module(watched: Watched) -> None:
     (watched.path / "text" / "echo.py").rename(watched.path / "text" / "parrot.py")
+    watched.watch.look()
     watched.watch.look()
     assert watched.registry.list() == ["text.parrot"]
 
@@ -144,3 +147,72 @@ async def test_a_running_agent_follows_its_directory(tmp_path: Path, monkeypatch
         assert output(await task_of(server.app, {"text": "hi"}, skill="second")) == {"text": "hi"}
         (path / "second.py").unlink()
         await until(server, ("echo", "Anew"))
+
+
+HOOKED = (
+    MODULE
+    + """
+    def on_load(self):
+        note("load WORD")
+
+    def on_unload(self):
+        note("unload WORD")
+
+def note(line):
+    with open("hooks.txt", "a") as hooks:
+        hooks.write(line + "\\n")
+"""
+)
+
+
+def test_the_new_module_is_loaded_before_the_old_one_is_unloaded(watched: Watched, tmp_path: Path) -> None:
+    watched.write("hooked", HOOKED.replace("WORD", "one"))
+    watched.write("hooked", HOOKED.replace("WORD", "two"))
+    watched.write("hooked", HOOKED.replace("WORD", "three").replace('note("load', 'raise OSError("load'))
+    assert (tmp_path / "hooks.txt").read_text().splitlines() == ["load one", "load two", "unload one"]
+    watched.write("hooked", HOOKED.replace("WORD", "four"))
+    assert (tmp_path / "hooks.txt").read_text().splitlines()[3:] == ["load four", "unload two"]
+
+
+async def test_no_call_and_no_card_misses_a_module_that_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new module takes a while to load; calls go to the old one until then."""
+    monkeypatch.chdir(tmp_path)
+    path = extensions(tmp_path / "modules", echo=MODULE)
+    slow = MODULE + "    def on_load(self):\n        import time; time.sleep(0.05)\n"
+    async with ApcoreServer(path) as server:
+        watch = ExtensionsWatch(path, server.catalog.registry, server.modules.keeping)
+
+        async def replace() -> None:
+            for number in range(10):
+                extensions(path, echo=f"{slow}# {number}\n")
+                await asyncio.to_thread(watch.look)
+
+        replacing = asyncio.create_task(replace())
+        calls = 0
+        while not replacing.done():
+            assert output(await task_of(server.app, {"text": "hi"}, skill="echo")) == {"text": "hi"}
+            card = (await ask(server.app, "GET", "/.well-known/agent-card.json")).json
+            assert [skill["id"] for skill in card["skills"]] == ["echo"]
+            calls += 1
+        await replacing
+        assert calls > 3
+        assert "on_load" in dir(server.catalog.registry.get("echo"))
+
+
+async def test_an_approval_is_needed_while_a_module_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The YAML file beside the module requires it, which the registry alone knows."""
+    monkeypatch.chdir(tmp_path)
+    path = extensions(tmp_path / "modules", echo=MODULE)
+    (path / "echo_meta.yaml").write_text("annotations: {requires_approval: true}\n")
+    async with ApcoreServer(path) as server:
+        registry = server.catalog.registry
+        module = registry.get("echo")
+        with server.modules.keeping("echo"):
+            registry.unregister("echo")
+            task = await task_of(server.app, {"text": "hi"}, skill="echo")
+            assert task["status"]["state"] == "TASK_STATE_REJECTED"
+            registry.register("echo", module, metadata={"annotations": {"requires_approval": True}})

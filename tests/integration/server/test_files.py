@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
@@ -43,7 +44,7 @@ async def paths(server: A2AServer) -> list[str]:
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "keep"}]}
     headers = [("a2a-version", "1.0"), *bearer("alice")]
     reply = await call(server.app, "SendMessage", {"message": message}, headers=headers)
-    return [artifact["parts"][0]["url"] for artifact in reply.json["result"]["task"]["artifacts"]]
+    return [urlsplit(artifact["parts"][0]["url"]).path for artifact in reply.json["result"]["task"]["artifacts"]]
 
 
 async def get(server: A2AServer, path: str, who: str = "alice", **headers: str) -> Reply:

@@ -1,4 +1,8 @@
-"""An agent of the chat executor that is killed at its awaits: three concurrent turns on one thread, each pays once."""
+"""Agents of the chat executor that are killed at their awaits: each purchase is paid once.
+
+Every kill is a SIGKILL of a whole process; the next process goes on with the same storage. With ``--full`` the process
+is killed at every step of its event loop that it came to, on each engine; without it, at some of them.
+"""
 
 from __future__ import annotations
 
@@ -7,61 +11,130 @@ import json
 import os
 import random
 import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.integration.tasks.conftest import store_url
+from tests.integration.turns.chatter import CROWD
+
 CHATTER = str(Path(__file__).with_name("chatter.py"))
-KILLS_EACH = 3  # processes of one store that die before one lives
+LANES = 4  # storages that are worked on at the same time
+EVERY = 45  # steps from kill to kill, without --full
+KILLS_IN_A_ROW = 3
+PURCHASES = {"readme": 1, "crowd": CROWD}
 
 
-async def chatter(url: str, folder: Path, step: int) -> dict[str, Any] | None:
-    """What it found at its end; None: it was killed."""
-    command = [sys.executable, CHATTER, url, str(folder), str(step)]
+@dataclass
+class Lane:
+    """One storage, and the process that forks agents on it, one after another."""
+
+    program: str
+    url: str
+    folder: Path
+    process: asyncio.subprocess.Process
+    kills: int = 0
+    violations: list[str] = field(default_factory=list)
+
+    async def run(self, name: str, step: int) -> dict[str, Any] | None:
+        """What a process found at its end; None: it was killed."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        request = {
+            "program": self.program,
+            "url": self.url,
+            "folder": str(folder),
+            "name": name,
+            "step": step,
+        }
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(request).encode() + b"\n")
+        answer = json.loads(await asyncio.wait_for(self.process.stdout.readline(), 120))
+        assert answer["code"] in (0, -9), answer.get("error")
+        found: dict[str, Any] | None = answer.get("found")
+        return found
+
+    async def survives(self, name: str, steps: Sequence[int]) -> None:
+        """Kill it at each of these steps, let it finish, and note what is wrong."""
+        killed = 0
+        for step in steps:
+            killed += await self.run(name, step) is None
+        found = await self.run(name, -1)
+        assert found is not None
+        self.kills += killed
+        count = PURCHASES[self.program]
+        del found["steps"]
+        paid = found.pop("paid")
+        expected = {
+            "states": ["completed"] * count,
+            "asked": count,
+            "answers": count,
+            "calls": ["pay"] * count + ["price"] * count,
+            "pending": 0,
+        }
+        if found != expected:
+            self.violations.append(f"killed at {steps}: {found}")
+        # A kill between a payment and its record repeats the call under the same key: the bank has it once.
+        if len(paid) != count or max(paid) > 1 + killed:
+            self.violations.append(f"killed at {steps}: the bank's attempts by key are {paid}")
+
+
+@asynccontextmanager
+async def lane(program: str, url: str, folder: Path) -> AsyncIterator[Lane]:
+    folder.mkdir(parents=True)
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
-    out, err = await asyncio.wait_for(process.communicate(), 120)
-    assert process.returncode in (0, -9), err.decode()
-    found: dict[str, Any] | None = json.loads(out) if process.returncode == 0 else None
-    return found
+    process = await asyncio.create_subprocess_exec(sys.executable, CHATTER, stdin=pipe, stdout=pipe)
+    try:
+        yield Lane(program, url, folder, process)
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        await process.wait()
 
 
-async def survives(url: str, folder: Path, steps: list[int]) -> int:
-    """Kill it at each of these steps, let it finish, and check what is there; returns the kills."""
-    kills = 0
-    folder.mkdir()
-    for step in steps:
-        kills += await chatter(url, folder, step) is None
-    found = await chatter(url, folder, -1)
-    assert found is not None
-    del found["steps"]
-    paid = found.pop("paid")
-    assert found == {
-        "states": ["completed"] * 3,
-        "asked": 3,
-        "answers": 3,
-        "calls": ["pay"] * 3 + ["price"] * 3,
-        "pending": 0,
-    }, steps
-    # A kill between the payment and its record repeats the call, under the same key: the other side has it once.
-    assert len(paid) == 3, steps
-    assert sum(paid) <= 3 + kills, (paid, steps)
-    return kills
+@pytest.mark.timeout(7200)  # with --full
+@pytest.mark.parametrize("engine", ["sqlite", "postgres", "redis"])
+@pytest.mark.parametrize("program", PURCHASES)
+async def test_killed_at_every_await_it_pays_once(
+    program: str, engine: str, request: pytest.FixtureRequest, tmp_path: Path, full: bool
+) -> None:
+    """Every step with --full; ``-s`` shows how many kills that were."""
+    lanes: list[Lane] = []
+    counted: asyncio.Future[Iterator[int]] = asyncio.get_running_loop().create_future()  # the steps that are left
 
+    async def work(number: int) -> None:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        url = store_url(engine, request, folder)
+        async with lane(program, url, folder / "paid") as mine:
+            lanes.append(mine)
+            whole = await mine.run("whole", -1)
+            assert whole is not None
+            if number == 0:
+                counted.set_result(iter(range(whole["steps"]) if full else range(20, whole["steps"], EVERY)))
+            for step in await counted:
+                await mine.survives(f"step-{step}", [step])
 
-async def test_killed_at_every_await_it_pays_once(tmp_path: Path, full: bool) -> None:
-    """On SQLite, one store for each step; every step with --full, some of them otherwise."""
-    first = tmp_path / "first"
-    first.mkdir()
-    whole = await chatter(f"sqlite:///{tmp_path}/first.db", first, -1)
-    assert whole is not None
-    steps = range(whole["steps"]) if full else range(20, whole["steps"], 60)
-    for step in steps:
-        await survives(f"sqlite:///{tmp_path}/{step}.db", tmp_path / f"paid-{step}", [step])
+    async with asyncio.TaskGroup() as group:
+        for number in range(LANES):
+            group.create_task(work(number))
+    violations = [each for one in lanes for each in one.violations]
+    kills = sum(each.kills for each in lanes)
+    print(f"{program} on {engine}: {kills} kills, {len(violations)} violations")
+    assert violations == []
+    assert kills > 0
 
 
 async def test_killed_again_and_again_on_every_engine(lasting_url: str, tmp_path: Path) -> None:
     """Processes that follow each other die too; the last one finishes."""
     seed = int(os.environ.get("KEELBOLT_SEED", "20"))
     choose = random.Random(f"{seed}{lasting_url.partition(':')[0]}")
-    steps = [choose.randrange(40, 480) for _ in range(KILLS_EACH)]
-    assert await survives(lasting_url, tmp_path / "paid", steps) > 0
+    async with lane("crowd", lasting_url, tmp_path / "paid") as mine:
+        await mine.survives("row", [choose.randrange(40, 480) for _ in range(KILLS_IN_A_ROW)])
+    assert mine.violations == []
+    assert mine.kills > 0

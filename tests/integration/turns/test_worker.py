@@ -17,7 +17,6 @@ from keelbolt.turns import (
     DispatchContext,
     DurableStorage,
     ExecutorHelpers,
-    Media,
     Tool,
     durable_storage,
     hydrate,
@@ -25,7 +24,6 @@ from keelbolt.turns import (
     turn_worker,
 )
 from keelbolt.turns.answers import GateAnswer, read_gate_answer
-from keelbolt.turns.memory_bytes import InMemoryMediaReader
 from keelbolt.turns.relay import METADATA
 from keelbolt.turns.runner import TurnRunner
 from keelbolt.turns.waking import wake_task
@@ -75,9 +73,16 @@ class Agent:
                 await asyncio.sleep(0.01)
 
 
-async def agent(stage: Stage, execute: Any, *, settings: dict[str, Any] | None = None, **options: Any) -> Agent:
+async def agent(
+    stage: Stage,
+    execute: Any,
+    *,
+    settings: dict[str, Any] | None = None,
+    storing: dict[str, Any] | None = None,
+    **options: Any,
+) -> Agent:
     kernel = await stage.kernel()
-    storage = durable_storage(kernel)
+    storage = durable_storage(kernel, **(storing or {}))
     runner = storage.runner(executor_callback=execute, turn_input_pipeline=[hydrate("messages", "tool_calls")])
     worker = turn_worker(runner, storage, system_prompt="Be kind.", **options)
     return Agent(await stage.engine(worker, **(settings or {})), storage)
@@ -320,23 +325,6 @@ async def test_storage_that_fails_does_not_fail_the_task(memory: Stage) -> None:
     assert task.status.state == TaskState.completed
 
 
-async def test_files_are_attachments(memory: Stage) -> None:
-    async def execute(ctx: DispatchContext, _helpers: Any) -> None:
-        (said,) = ctx.turn_messages
-        assert [(media.kind, await media.as_bytes()) for media in said.attachments] == [("image", b"\x89PNG")]
-        assert str(said.content) == 'look\n{"a": 1}\nhttps://example.com/x'
-        ctx.ack()
-
-    one = await agent(memory, execute)
-    parts = [
-        Part(text="look"),
-        Part(data={"a": 1}),
-        Part(raw=b"\x89PNG", media_type="image/png", filename="cat.png"),
-        Part(url="https://example.com/x"),
-    ]
-    assert (await one.say(parts=parts)).status.state == TaskState.completed
-
-
 async def test_only_what_is_to_be_shown(memory: Stage) -> None:
     async def execute(ctx: DispatchContext, helpers: ExecutorHelpers) -> None:
         helpers.report_thought("t", "secret", is_complete=True)
@@ -405,25 +393,3 @@ async def test_a_slow_plain_tool_keeps_the_lease(stage: Stage) -> None:
     one = await agent(stage, execute, settings={"lease_seconds": 1.0, "heartbeat_seconds": 0.3})
     task = await one.say()
     assert (task.status.state, calls) == (TaskState.completed, [1])
-
-
-async def test_attachments_of_the_agent_are_artifacts(memory: Stage) -> None:
-    """Small ones have their bytes, large ones the path of a file of the task."""
-    large = b"x" * 300_000
-
-    async def execute(ctx: DispatchContext, _helpers: Any) -> None:
-        media = [
-            Media.tool_generated(kind="image", mime_type="image/png", filename=name, reader=InMemoryMediaReader(data))
-            for name, data in (("small.png", b"png"), ("large.png", large))
-        ]
-        await ctx.store_message(stored("m", "look", role="assistant", attachments=media))
-        ctx.ack()
-
-    one = await agent(memory, execute)
-    task = await one.say()
-    text, small, big = task.artifacts
-    assert text.parts[0].text == "look"
-    part = small.parts[0]
-    assert (part.raw, part.media_type, part.filename) == (b"png", "image/png", "small.png")
-    assert big.parts[0].url
-    assert (big.metadata or {})[METADATA]["kind"] == "media"

@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator
 import pytest
 import trustme
 
-from keelbolt.webhooks import connection, post
-from keelbolt.webhooks.connection import MAX_ANSWER
+from keelbolt.outbound import connection
+from keelbolt.outbound.connection import MAX_ANSWER
+from keelbolt.webhooks import post
 from keelbolt.webhooks.post import Poster
 from tests.integration.webhooks.receiver import OK, Answering, Arrival, Receiver, answer, receiving
 

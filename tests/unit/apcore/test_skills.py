@@ -77,7 +77,7 @@ def test_a_skill_has_all_that_its_module_says() -> None:
     skill = SkillMapper().to_skill(registry.get_definition("image.resize_all"))
     assert skill is not None
     assert (skill.id, skill.name, skill.description) == ("image.resize_all", "Image Resize All", "Resizes an image")
-    assert tuple(skill.tags) == ("image", "fast")
+    assert tuple(skill.tags) == ("image", "fast", "apcore:readonly", "apcore:idempotent")
     assert (skill.input_modes, skill.output_modes) == (("application/json",), ("application/json",))
     assert skill.examples is not None
     assert len(skill.examples) == 10
@@ -92,6 +92,39 @@ def test_a_skill_has_all_that_its_module_says() -> None:
     }
     assert told["outputSchema"]["properties"]["width"]["type"] == "integer"
     assert told["examples"][0]["title"] == "Example 0"
+
+
+class Shown(Resize):
+    metadata: ClassVar[dict[str, Any]] = {
+        "display": {
+            "alias": "Resizer",
+            "description": "For all",
+            "tags": ["shown"],
+            "a2a": {"alias": "Resize it", "guidance": "One at a time", "description": ""},
+        },
+        "x-when-to-use": "When an image is too large",
+        "x-common-mistakes": "Sizes in inches",
+    }
+
+
+def test_the_overlay_and_the_intent_of_a_module_are_shown() -> None:
+    skill = SkillMapper().to_skill(registry_of(resize=Shown()).get_definition("resize"))
+    assert skill is not None
+    assert (skill.id, skill.name) == ("resize", "Resize it")
+    assert skill.description == (
+        "For all\n\nGuidance: One at a time\n\nWhen to use: When an image is too large\n\n"
+        "Common mistakes: Sizes in inches"
+    )
+    assert tuple(skill.tags) == ("shown", "apcore:readonly", "apcore:idempotent")
+    assert (skill.extensions or {})["apcore"]["x-when-to-use"] == "When an image is too large"
+
+
+@pytest.mark.parametrize("display", ["text", {"a2a": "text"}, {"alias": 3, "tags": "no list"}, None])
+def test_an_overlay_of_another_shape_is_left_out(display: Any) -> None:
+    descriptor = ModuleDescriptor("text.odd", None, "Odd", None, {}, {}, metadata={"display": display})
+    skill = SkillMapper().to_skill(descriptor)
+    assert skill is not None
+    assert (skill.name, skill.description, tuple(skill.tags)) == ("Text Odd", "Odd", ())
 
 
 def test_a_module_without_a_description_is_skipped_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:

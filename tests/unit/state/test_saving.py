@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from typing import Any
 
 import pytest
 
 from keelbolt.errors import InvalidState
-from keelbolt.state.saving import SAVED, Outcome, Saved, Saving, handed_over, outcome, refused
+from keelbolt.state.saving import SAVED, Saved, Saving, handed_over, refused, settle
 
 
 async def test_what_is_saved_does_not_suspend() -> None:
@@ -22,27 +23,70 @@ async def test_what_is_saved_does_not_suspend() -> None:
 async def test_what_is_being_saved_is_waited_for() -> None:
     """Also as a task, also from a future that another thread sets."""
     for wait in (lambda saving: saving, asyncio.create_task):
-        future = outcome()
-        threading.Timer(0.01, future.set_result, (None,)).start()
-        await wait(Saving(future))
-    await Saving(_done())
+        saving = Saving()
+        threading.Timer(0.01, settle, ((saving,),)).start()
+        await wait(saving)
+    await saving  # done
 
 
-def _done() -> Outcome:
-    future = outcome()
-    future.set_result(None)
-    return future
+async def test_saves_that_end_together_wake_their_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wake-up for each save would be a system call, and often a change of threads, for each save."""
+    loop = asyncio.get_running_loop()
+    wake_ups = 0
+    wake = loop.call_soon_threadsafe
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal wake_ups
+        wake_ups += 1
+        return wake(*args, **kwargs)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+    savings = [Saving() for _ in range(10)]
+    waiting = asyncio.gather(*map(asyncio.create_task, savings))
+    await asyncio.sleep(0)
+    thread = threading.Thread(target=settle, args=(savings,))
+    thread.start()
+    await waiting
+    thread.join()
+    assert wake_ups == 1
+
+
+async def test_a_save_can_be_awaited_by_several_callers() -> None:
+    saving = Saving()
+    waiting = [asyncio.create_task(_awaits(saving)) for _ in range(3)]
+    await asyncio.sleep(0)
+    settle((saving,), InvalidState("refused"))
+    assert all(isinstance(error, InvalidState) for error in await asyncio.gather(*waiting, return_exceptions=True))
+
+
+async def _awaits(saving: Saving) -> None:
+    await saving
+
+
+def test_a_save_that_ends_while_its_caller_begins_to_wait_is_not_missed() -> None:
+    """The caller and the thread that settles race; no caller waits for ever."""
+    savings = [Saving() for _ in range(2000)]
+
+    async def caller() -> None:
+        for saving in savings:
+            await saving
+
+    thread = threading.Thread(target=lambda: [settle((saving,)) for saving in savings])
+    thread.start()
+    asyncio.run(asyncio.wait_for(caller(), 30))
+    thread.join()
 
 
 async def test_cancelling_who_waits_cancels_nothing_else() -> None:
-    future = outcome()
-    waiting = asyncio.create_task(Saving(future))
+    saving = Saving()
+    waiting = asyncio.create_task(saving)
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    future.set_result(None)
-    never = asyncio.create_task(Saving(outcome()))
+    settle((saving,))
+    await saving
+    never = asyncio.create_task(Saving())
     never.cancel()
     with pytest.raises(asyncio.CancelledError):
         await never
@@ -62,6 +106,6 @@ async def test_a_refusal_is_raised_where_it_is_awaited() -> None:
 
 def test_nobody_has_to_await(recwarn: pytest.WarningsRecorder) -> None:
     refused(InvalidState())
-    Saving(outcome()).close()
+    Saving().close()
     gc.collect()
     assert list(recwarn) == []

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from keelbolt.errors import InvalidValue, NoReaderResolver, ReaderNotDescribable
+from keelbolt.errors import InvalidInitialThoughtValue, InvalidValue, NoReaderResolver, ReaderNotDescribable
 from keelbolt.turns import (
     ArtifactTypes,
     Codec,
@@ -99,7 +99,9 @@ def test_what_json_can_not_say_is_refused() -> None:
     """Not made into something else: it would come back changed."""
     circle: list[object] = []
     circle.append(circle)
-    wrong: list[object] = [{1: 2}, [{"a": float("nan")}], {"a": {1, 2}}, b"x", circle]
+    with pytest.raises(InvalidInitialThoughtValue, match="payload can't be copied"):
+        Thought(id="t", payload=circle, replay_compatibility="p", created_at=AT, updated_at=AT)
+    wrong: list[object] = [{1: 2}, [{"a": float("nan")}], {"a": {1, 2}}, b"x"]
     for payload in wrong:
         opaque = Thought(id="t", payload=payload, replay_compatibility="p", created_at=AT, updated_at=AT)
         with pytest.raises(InvalidValue, match="payload"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from typing import Any
 
@@ -20,7 +21,7 @@ from keelbolt.turns import AbortController, Tokenizable, Tool, TurnContext
 from keelbolt.turns.callbacks import FETCHES
 from keelbolt.turns.codec.kinds import PLURALS
 from keelbolt.turns.events import KINDS, OPS
-from tests.unit.turns.stage import VALUES, Stage, message, tool_call, turn
+from tests.unit.turns.stage import NOW, VALUES, Stage, message, tool_call, turn
 
 PIPELINES = ("turn_input_pipeline", "dispatch_input_pipeline", "dispatch_output_pipeline", "turn_output_pipeline")
 
@@ -539,7 +540,40 @@ async def test_an_executor_that_forgets_to_signal_is_warned_and_ended(caplog: py
     result = await Stage().run(work)
     assert isinstance(result.errors[0], IterationLimitReached)
     assert len(calls) == 100
-    assert sum("without ctx.ack()" in record.getMessage() for record in caplog.records) == 1
+    (warning,) = [record.getMessage() for record in caplog.records if "without ctx.ack()" in record.getMessage()]
+    assert "two iterations in a row wrote nothing" in warning
+
+
+async def test_an_executor_that_repeats_its_answer_is_warned_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def work(ctx: Any, _helpers: Any) -> None:
+        await ctx.store_message(message(f"answer-{ctx.iteration}", "Hello"))
+        if ctx.iteration == 5:
+            ctx.ack()
+
+    await Stage().run(work)
+    (warning,) = [record.getMessage() for record in caplog.records if "without ctx.ack()" in record.getMessage()]
+    assert "two iterations in a row wrote the same" in warning
+
+
+async def test_several_iterations_on_purpose_are_not_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    """Each one writes something else, calls a tool, or waits for one."""
+
+    async def work(ctx: Any, _helpers: Any) -> None:
+        match ctx.iteration:
+            case 0 | 1:
+                await ctx.store_message(message(f"chapter-{ctx.iteration}", f"Chapter {ctx.iteration}"))
+            case 2 | 3:  # asks for the same again
+                await ctx.store_tool_call(tool_call(f"call-{ctx.iteration}").completed("5", at=NOW))
+            case 4:
+                await ctx.store_tool_call(tool_call("slow"))
+            case 5 | 6:
+                pass  # waits
+            case _:
+                ctx.ack()
+
+    result = await Stage().run(work)
+    assert result.status == "ack"
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 async def test_text_instructions_reach_callbacks_as_text() -> None:

@@ -122,12 +122,12 @@ class Case:
         self.unit_of_work = unit_of_work
         self.gates = gates
 
-    def turn(self, thread: str = "thread-1", *, tenant: str = "tenant-1") -> TurnContext:
-        """A new turn of this thread, whose methods call the callbacks."""
+    def turn(self, thread: str = "thread-1", *, tenant: str = "tenant-1", turn_id: str | None = None) -> TurnContext:
+        """A new turn of this thread (or the one of this id again), whose methods call the callbacks."""
         missing = [name for name, callback in CALLBACKS.items() if callback.required and name not in self.callbacks]
         if missing:
             broken(f"it has no {missing[0]}")
-        given = TurnInput(system_prompt="a law", stash=self.subject.stash(tenant, thread))
+        given = TurnInput(system_prompt="a law", stash=self.subject.stash(tenant, thread), turn_id=turn_id)
         return TurnContext(
             given, callbacks=self.callbacks, tools=ToolRegistry(()), emitter=Emitter(), gate_store=self.gates
         )

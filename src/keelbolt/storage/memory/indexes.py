@@ -11,46 +11,53 @@ from keelbolt.storage.ledger import Key, RecordState
 
 
 class Indexes:
-    """Sorted index entries per (collection, index number), and totals per (collection, counter number, group)."""
+    """Sorted index entries of each collection, and totals per (collection, counter number, group)."""
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[str, int], list[bytes]] = {}
-        self._keys: dict[tuple[str, int, bytes], Key] = {}
-        self._places: dict[Key, tuple[list[bytes], list[bytes]]] = {}  # what each record's entries and groups are
+        self._entries: dict[str, list[list[bytes]]] = {}  # by collection, then by the number of the index
+        self._keys: dict[str, list[dict[bytes, Key]]] = {}  # the record of each entry
+        self._places: dict[Key, tuple[list[bytes], list[bytes]]] = {}  # the entries and groups of each record
         self.totals: Counter[tuple[str, int, bytes]] = Counter()
 
     def change(self, shape: Shape, key: Key, old: RecordState | None, new: RecordState | None) -> None:
-        """Move a record from its old places to its new ones."""
+        """Move a record from its old places to its new ones; an entry that stays the same is not touched."""
         if not shape.indexes and not shape.counters:
             return
         if old is not None and new is not None and old.fields == new.fields:
             return
         partition, collection, name = key
-        if old is not None:
-            old_entries, old_groups = self._places.pop(key)
-            for number, entry in enumerate(old_entries):
-                entries = self._entries[collection, number]
-                del entries[bisect_left(entries, entry)]
-                del self._keys[collection, number, entry]
-            for number, group in enumerate(old_groups):
-                self.totals[collection, number, group] -= 1
+        before, groups_before = self._places.pop(key) if old is not None else (_NONE, _NONE)
+        after, groups_after = _NONE, _NONE
         if new is not None:
-            places = self._places[key] = shape.entries(partition, name, new.fields), shape.groups(partition, new.fields)
-            for number, entry in enumerate(places[0]):
-                place = (collection, number)
-                entries = self._entries.get(place) or self._entries.setdefault(place, [])
-                if entries and entry > entries[-1]:  # most are the newest
-                    entries.append(entry)
+            after, groups_after = shape.entries(partition, name, new.fields), shape.groups(partition, new.fields)
+            self._places[key] = after, groups_after
+        if collection not in self._entries:
+            self._entries[collection] = [[] for _ in shape.indexes]
+            self._keys[collection] = [{} for _ in shape.indexes]
+        for number, (entries, keys) in enumerate(zip(self._entries[collection], self._keys[collection], strict=True)):
+            gone = before[number] if before else None
+            came = after[number] if after else None
+            if gone == came:
+                continue
+            if gone is not None:
+                del entries[bisect_left(entries, gone)]
+                del keys[gone]
+            if came is not None:
+                keys[came] = key
+                if not entries or came > entries[-1]:  # most are the newest
+                    entries.append(came)
                 else:
-                    insort(entries, entry)
-                self._keys[collection, number, entry] = key
-            for number, group in enumerate(places[1]):
+                    insort(entries, came)
+        if groups_before != groups_after:
+            for number, group in enumerate(groups_before):
+                self.totals[collection, number, group] -= 1
+            for number, group in enumerate(groups_after):
                 self.totals[collection, number, group] += 1
 
     def forget(self, collection: str) -> None:
         """Drop what is known of a collection, before it is built anew."""
-        self._entries = {place: entries for place, entries in self._entries.items() if place[0] != collection}
-        self._keys = {place: key for place, key in self._keys.items() if place[0] != collection}
+        self._entries.pop(collection, None)
+        self._keys.pop(collection, None)
         self._places = {key: places for key, places in self._places.items() if key[1] != collection}
         for place in [place for place in self.totals if place[0] == collection]:
             del self.totals[place]
@@ -58,7 +65,12 @@ class Indexes:
     def scan(
         self, collection: str, number: int, low: bytes, high: bytes, *, newest_first: bool
     ) -> Iterator[tuple[bytes, Key]]:
-        entries = self._entries.get((collection, number), [])
+        if collection not in self._entries:
+            return
+        entries, keys = self._entries[collection][number], self._keys[collection][number]
         places = range(bisect_left(entries, low), bisect_left(entries, high))
         for place in reversed(places) if newest_first else places:
-            yield entries[place], self._keys[collection, number, entries[place]]
+            yield entries[place], keys[entries[place]]
+
+
+_NONE: list[bytes] = []

@@ -127,6 +127,9 @@ def writer_settings(durability: Durability) -> dict[str, str]:
         "enable_hashjoin": "off",
         "enable_mergejoin": "off",
         "jit": "off",
+        # One plan for each statement. By default the server plans anew for each commit, which costs it more than
+        # executing the plan.
+        "plan_cache_mode": "force_generic_plan",
     }
 
 

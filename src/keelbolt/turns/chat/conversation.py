@@ -59,7 +59,10 @@ def _generation(call_id: str) -> str:
 
 def _said(message: Message) -> str:
     text = "" if message.content is None else str(message.content)
-    files = [f"[attached: {media.filename}, {media.mime_type}]" for media in message.attachments]
+    files = [
+        f"[attached: {', '.join(filter(None, (media.filename, media.mime_type, media.source)))}]"
+        for media in message.attachments
+    ]
     return "\n".join([*([text] if text else []), *files]) or "(empty)"
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
 from keelbolt.errors import InvalidValue, SchemaTooNew, StorageClosed, TurnStorageSchema
+from keelbolt.outbound.download import DownloadRules
 from keelbolt.storage import Kernel, open_storage
 from keelbolt.turns.callbacks import StorageCallbacks
 from keelbolt.turns.codec import KINDS, ArtifactTypes, Codec, Kind, Resolvers
@@ -30,7 +32,8 @@ from keelbolt.turns.durable.shelves import TurnBlobs
 from keelbolt.turns.durable.store import TurnStore
 from keelbolt.turns.durable.unit import current
 from keelbolt.turns.primitives import Message
-from keelbolt.turns.readers import answer
+from keelbolt.turns.readers import Descriptor, MediaReader, answer
+from keelbolt.turns.remote_media import URL_TAG, RemoteMediaReader
 from keelbolt.turns.runner import TurnRunner, TurnRunnerChanges
 from keelbolt.turns.windows import FetchPolicy
 
@@ -50,6 +53,7 @@ def durable_storage(
     tools: Sequence[Any] | Callable[[Any], Any] = (),
     resolvers: Resolvers | None = None,
     artifacts: ArtifactTypes | None = None,
+    remote_media: DownloadRules | None = None,
     eager_bytes: int = EAGER_BYTES,
     clock: Callable[[], float] = time.time,
 ) -> DurableStorage:
@@ -60,17 +64,21 @@ def durable_storage(
 
     ``scope`` answers whose turn it is; by default the stash holds it under "scope". ``tools`` is what fetch_tools
     answers. ``resolvers`` open readers that you describe yourself, ``artifacts`` names your kinds of SpooledArtifact.
+    ``remote_media`` says which files of URLs may be read; by default those at public addresses, up to 50 MiB.
     Texts of up to ``eager_bytes`` are read as a whole when a line is asked for. The rest is in `Policy`.
     """
     if isinstance(eager_bytes, bool) or not isinstance(eager_bytes, int) or eager_bytes < 0:
         raise InvalidValue(f"eager_bytes is a whole number from 0, not {eager_bytes!r}")
+    opening = resolvers if resolvers is not None else Resolvers()
+    if not opening.knows(Descriptor(tag=URL_TAG, locator=None), media=True):
+        opening.media(URL_TAG, partial(RemoteMediaReader.at, remote_media or DownloadRules()))
     policy = Policy(fetch or FetchPolicy(), duplicates, upsert, memories, standing_instructions)
     return DurableStorage(
         storage,
         scope=scope,
         policy=policy,
         tools=tools,
-        codec=Codec(resolvers, artifacts),
+        codec=Codec(opening, artifacts),
         eager_bytes=eager_bytes,
         clock=clock,
     )
@@ -175,6 +183,13 @@ class DurableStorage:
     async def messages_of(self, ctx: Turn) -> list[Message]:
         """The messages that this very turn has stored, among the last 500 of its thread."""
         return await self._store.fetch_of_turn(self._where(ctx), "message")
+
+    def media_at(self, url: str) -> MediaReader:
+        """A reader of the file at this URL, under the rules ``remote_media``. It is stored as the URL."""
+        reader: MediaReader = self._store.codec.resolvers.open(
+            Descriptor(tag=URL_TAG, locator={"url": url}), media=True
+        )
+        return reader
 
     @property
     def is_open(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 import math
@@ -11,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from keelbolt.errors import InvalidInitialValue, TokenizableEvaluatorInvalid
+from keelbolt.turns.primitives.frozen import FrozenDict, FrozenList, frozen
 from keelbolt.turns.primitives.text import Tokenizable
 from keelbolt.turns.primitives.times import moment
 
@@ -99,9 +99,9 @@ def times(created: object, updated: object) -> tuple[datetime, datetime]:
 
 
 def words(name: str, value: object, *, empty: bool = False) -> Tokenizable:
-    """Text as a Tokenizable; one that is given is copied, since whoever gave it may change it."""
+    """Text as a Tokenizable that can't be changed; one that is given is copied, since its owner may change it."""
     try:
-        found = value.copy() if isinstance(value, Tokenizable) else Tokenizable(value)  # type: ignore[arg-type]
+        found = value.frozen() if isinstance(value, Tokenizable) else Tokenizable.frozen_text(value)  # type: ignore[arg-type]
     except TokenizableEvaluatorInvalid:
         raise Wrong(f"{name} is a str or a Tokenizable, not {type(value).__name__}") from None
     if not found and not empty:
@@ -118,15 +118,16 @@ def replay(payload: object, compatibility: object) -> str | None:
 
 
 def opaque(payload: T) -> T:
-    """A copy of what only its provider understands."""
+    """A copy of what only its provider understands; dicts and lists in it can't be changed."""
     try:
-        return copy.deepcopy(payload)
+        kept: T = frozen(payload)
     except Exception as uncopied:
         raise Wrong(f"payload can't be copied ({uncopied}); give it as plain data") from uncopied
+    return kept
 
 
 def plain(name: str, value: object) -> Any:
-    """A copy of a JSON value, so that nobody changes it from outside."""
+    """A copy of a JSON value that can't be changed."""
     if value is None or isinstance(value, bool | str | int):
         return value
     if isinstance(value, float):
@@ -137,7 +138,7 @@ def plain(name: str, value: object) -> Any:
         for key in value:
             if not isinstance(key, str):
                 raise Wrong(f"{name} has the key {key!r}; keys of JSON are strings")
-        return {key: plain(f"{name}.{key}", item) for key, item in value.items()}
+        return FrozenDict({key: plain(f"{name}.{key}", item) for key, item in value.items()})
     if isinstance(value, list | tuple):
-        return [plain(f"{name}[{index}]", item) for index, item in enumerate(value)]
+        return FrozenList([plain(f"{name}[{index}]", item) for index, item in enumerate(value)])
     raise Wrong(f"{name} is {type(value).__name__}, which is not JSON")

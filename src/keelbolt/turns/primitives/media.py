@@ -31,7 +31,7 @@ class MediaStashEntry(TypedDict):
 class Media:
     """A pointer to bytes. ``trust_tier`` and ``modality_hazard`` must be said; the factories below say them for you.
 
-    ``stash`` holds what was found out about it; its entries are checked when the media is made.
+    ``stash`` holds what was found out about it; its entries are checked when the media is made, and can't be changed.
     """
 
     id: str
@@ -130,10 +130,15 @@ def _labels(kind: object, tier: TrustTier) -> dict[str, Any]:
     return {"trust_tier": tier, "modality_hazard": hazard}
 
 
+_EMPTY = Registry().frozen()
+
+
 def _stash(value: object) -> Registry:
+    if isinstance(value, Registry) and value.is_frozen:
+        return value  # of other media: it was checked
     entries = value.all() if isinstance(value, Registry) else value
     if entries is None:
-        return Registry()
+        return _EMPTY
     if not isinstance(entries, Mapping):
         raise Wrong(f"stash is a dict of entries, not {type(entries).__name__}")
     for name, entry in entries.items():
@@ -146,7 +151,7 @@ def _stash(value: object) -> Registry:
             text(f"derived_from_media of stash entry {name!r}", entry["derived_from_media"])
         if unknown := set(entry) - {"value", "trust_tier", "derived_from_media"}:
             raise Wrong(f"stash entry {name!r} has the unknown key {min(map(str, unknown))!r}")
-    return Registry(cast("dict[str, Any]", dict(entries)))
+    return Registry(cast("dict[str, Any]", dict(entries))).frozen()
 
 
 def _entry_json(entry: object) -> object:

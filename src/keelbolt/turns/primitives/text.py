@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sized
 
 from keelbolt.errors import TokenizableEvaluatorInvalid
+from keelbolt.turns.primitives.frozen import REFUSED
 
 Encoder = Callable[[str], "int | Sized"]  # answers the tokens, or how many there are
 _encoders: dict[str, Encoder] = {}
@@ -28,17 +29,18 @@ def count_tokens(text: str, encoding: str | Encoder | None = None) -> int:
 
 
 class Tokenizable:
-    """Text that can be changed in place, and remembers its token counts until it is.
+    """Text that can be changed in place, and remembers its token counts until it is. The text of a primitive is frozen.
 
     ``key`` names a standing instruction, so that a changed text replaces it; without one it is known by its text.
     """
 
-    __slots__ = ("_counts", "_key", "_text")
+    __slots__ = ("_counts", "_frozen", "_key", "_text")
 
     def __init__(self, text: str, *, key: str | None = None) -> None:
         if key is not None and (not isinstance(key, str) or not key):
             raise TokenizableEvaluatorInvalid("the key of a Tokenizable is a non-empty str, or None")
         self._key = key
+        self._frozen = False
         self.set(text)
 
     @classmethod
@@ -51,7 +53,9 @@ class Tokenizable:
         return self._key
 
     def set(self, text: str) -> None:
-        """Another text; what was counted before is forgotten."""
+        """Another text; what was counted before is forgotten. Raises TypeError if this one is frozen."""
+        if self._frozen:
+            raise TypeError(REFUSED)
         if not isinstance(text, str):
             raise TokenizableEvaluatorInvalid(
                 f"a Tokenizable holds text, not {type(text).__name__}; functions are not evaluated: pass a str"
@@ -60,8 +64,19 @@ class Tokenizable:
         self._counts: dict[str | Encoder | None, int] = {}
 
     def copy(self) -> Tokenizable:
-        """As it is now; later changes of this one don't reach the copy."""
+        """As it is now; later changes of this one don't reach the copy, which can be changed itself."""
         return Tokenizable(self._text, key=self._key)
+
+    def frozen(self) -> Tokenizable:
+        """As it is now, and unchangeable: a copy, or this one if it is frozen already."""
+        return self if self._frozen else Tokenizable.frozen_text(self._text, key=self._key)
+
+    @classmethod
+    def frozen_text(cls, text: str, *, key: str | None = None) -> Tokenizable:
+        """Text that can't be changed."""
+        found = cls(text, key=key)
+        found._frozen = True
+        return found
 
     def estimate_tokens(self, encoding: str | Encoder | None = None) -> int:
         """How many tokens a model sees; see `count_tokens`. Counted once per encoding."""

@@ -119,7 +119,7 @@ def _args(value: object) -> dict[str, Any]:
             raise Wrong(f"args is text that is not JSON: {wrong}") from None
     if not isinstance(value, Mapping):
         raise Wrong(f"args is a dict, or JSON text of an object, not {type(value).__name__}")
-    kept: dict[str, Any] = plain("args", dict(value))
+    kept: dict[str, Any] = plain("args", value if isinstance(value, dict) else dict(value))
     return kept
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from keelbolt.conformance.expect import equal
 from keelbolt.conformance.turn_callbacks.law import Case, law
 from keelbolt.turns.gates import Settlement, TurnGate
@@ -20,6 +22,19 @@ async def the_first_settlement_counts(case: Case) -> None:
     second = await case.gates.settle(turn, gate(), Settlement("resolved", False))
     again = await case.gates.open(turn, gate())
     equal([each.value for each in (first, second, again)], [True, True, True], "the values")
+
+
+@law("gates")
+async def of_settlements_at_once_one_counts(case: Case) -> None:
+    """Of settlements that overlap one counts: each settler gets its value, and so does a turn that opens the gate."""
+    turn = case.turn()
+    gate = TurnGate(turn_id=turn.id, id="pay", reason="May I pay?")
+    await case.gates.open(turn, gate)
+    found = await asyncio.gather(
+        *(case.gates.settle(turn, gate, Settlement("resolved", number)) for number in range(5))
+    )
+    stored = await case.gates.open(turn, gate)
+    equal([each.value for each in found], [stored.value] * 5, "the values that the settlers get")
 
 
 @law("gates")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keelbolt.conformance.expect import equal
 from keelbolt.conformance.turn_callbacks.law import TurnPlace, persistent_law
-from keelbolt.conformance.turn_callbacks.things import MAKE, fetch, full_message, ids, retrievable, same, write
+from keelbolt.conformance.turn_callbacks.things import LATER, MAKE, fetch, full_message, ids, retrievable, same, write
 from keelbolt.turns.primitives import SpooledArtifact
 
 
@@ -50,3 +50,19 @@ async def what_was_deleted_stays_so(place: TurnPlace) -> None:
     async with place.case() as case:
         for kind, make in MAKE.items():
             await same(await fetch(case.turn(), kind), [make("a", "after"), make("c", "before")], kind)
+
+
+@persistent_law
+async def a_repeat_after_a_crash_is_one(place: TurnPlace) -> None:
+    """What a turn stores again, with another time, through an adapter that is made anew, is fetched once."""
+    async with place.case() as case:
+        first = case.turn(turn_id="interrupted")
+        for kind, make in MAKE.items():
+            for key in ("x", "y"):
+                await write(first, "store", kind, make(key, "text"))
+    async with place.case() as case:
+        again = case.turn(turn_id="interrupted")
+        for kind, make in MAKE.items():
+            for key in ("x", "y", "z"):
+                await write(again, "store", kind, make(key, "text", at=LATER))
+            equal(await ids(again, kind), ["x", "y", "z"], f"each {kind}")

@@ -7,7 +7,7 @@ import contextlib
 
 from keelbolt.conformance.expect import equal
 from keelbolt.conformance.turn_callbacks.law import Case, law
-from keelbolt.conformance.turn_callbacks.things import fetch, ids, memory, message, same, thought, tool_call
+from keelbolt.conformance.turn_callbacks.things import AT, LATER, fetch, ids, memory, message, same, thought, tool_call
 
 
 class _LeftEarly(Exception):
@@ -46,6 +46,22 @@ async def a_unit_that_ends_has_happened(case: Case) -> None:
         await turn.delete_message("c")
     await same(await fetch(turn, "message"), [message("a"), message("b", "after")], "the messages")
     equal(await ids(turn, "memory"), ["f"], "the memories")
+
+
+@law("unit_of_work")
+async def a_repeated_unit_is_one(case: Case) -> None:
+    """A unit that its turn repeats after it was committed, as after a checkpoint, adds only what is new in it."""
+    turn = case.turn()
+    for number in range(2):
+        at = LATER if number else AT
+        async with case.unit_of_work(turn):
+            await turn.store_message(message("m", at=at))
+            await turn.store_tool_call(tool_call("c", at=at))
+            if number:
+                await turn.mutate_tool_call(tool_call("c", "done", at=at))
+                await turn.store_message(message("new", at=at))
+    equal(await ids(turn, "message"), ["m", "new"], "the messages")
+    equal([call.is_complete for call in await fetch(turn, "tool_call")], [True], "which calls are complete")
 
 
 @law("group")

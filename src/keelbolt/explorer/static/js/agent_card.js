@@ -35,6 +35,23 @@ export function inputSchema(card, skillId) {
   return null;
 }
 
+// The examples of a skill: what to send, and how to call it. Agents of apcore modules give titles in their extension.
+export function examplesOf(card, skill) {
+  const told = (card.capabilities?.extensions ?? []).flatMap(({ params }) => params?.skills?.[skill.id]?.examples ?? []);
+  return (skill.examples ?? []).map((text, index) => ({
+    text,
+    label: typeof told[index]?.title === "string" && told[index].title ? told[index].title : text,
+  }));
+}
+
+// apcore's annotations among the tags of a skill: how they are shown.
+const BADGES = { readonly: "good", idempotent: "still", destructive: "bad", "requires-approval": "ask" };
+
+export function badgeOf(tag) {
+  const name = tag.startsWith("apcore:") ? tag.slice("apcore:".length) : "";
+  return name in BADGES ? { label: name.replaceAll("-", " "), tone: BADGES[name] } : { label: tag };
+}
+
 const asPlace = (schema) => (schema?.inputSchema || schema?.input_schema ? schema : { inputSchema: schema });
 
 // What an agent lets its running tasks be told: [{label, text, kind, payload, danger, tab}], as its card declares it.

@@ -16,6 +16,7 @@ export const KINDS = {
   steer: { label: "Steering", tone: "violet" },
   metadata: { label: "Metadata", tone: "still" },
   state: { label: "State", tone: "still" },
+  cleanup: { label: "Cleanup", tone: "still" },
   touch: { label: "Touch", tone: "still" },
 };
 
@@ -39,12 +40,19 @@ const STEP = {
   started: "began",
   done: "done",
   failed: "failed",
-  asked: "in doubt: the user is asked",
+  asked: "the user is asked",
+  answered: "the user answered",
   retry: "to be done again",
   refused: "answered as failed",
 };
 
-export const stepName = (name) => (name.startsWith("~sleep") ? "Sleep" : name);
+// ~sleep, ~ask, ~relay NAME, and details of a relay: ~.at …, ~.ask …, ~.artifact …
+export const stepName = (name) =>
+  name.startsWith("~sleep")
+    ? "Sleep"
+    : name.startsWith("~ask")
+      ? "Question"
+      : name.replace(/^~(\.\w+ ~)?relay /, "Relay ");
 
 export function summary(entry) {
   const { kind, data } = entry;
@@ -76,6 +84,8 @@ export function summary(entry) {
       return Object.keys(data).join(", ");
     case "state":
       return JSON.stringify(masked(data.value));
+    case "cleanup":
+      return data.due ? "The worker must still clean up" : "The worker's cleanup is over";
     default:
       return shorten(JSON.stringify(masked(data)) ?? "", 200);
   }

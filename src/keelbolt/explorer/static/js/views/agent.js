@@ -2,7 +2,7 @@
 
 import { h, replace } from "../dom.js";
 import { BASE, credentials, rpc, send, signIn } from "../api.js";
-import { agentCard, cardCall } from "../agent_card.js";
+import { agentCard, badgeOf, cardCall, examplesOf } from "../agent_card.js";
 import { checkCard } from "../checks.js";
 import { plural } from "../format.js";
 import { raw, tree } from "../json.js";
@@ -67,7 +67,7 @@ function overview(card, me) {
       "div",
       { class: "stack" },
       h("h2", {}, plural(card.skills?.length ?? 0, "skill")),
-      (card.skills ?? []).map(skill),
+      (card.skills ?? []).map((each) => skill(each, card)),
       !card.skills?.length && h("p", { class: "dim" }, "The card names no skills; write to the agent all the same."),
     ),
     h(
@@ -134,30 +134,30 @@ function overview(card, me) {
   );
 }
 
-function skill(each) {
+function skill(each, card) {
   return h(
     "article",
     { class: "card skill" },
     h("div", { class: "row" }, h("h3", {}, each.name), h("code", { class: "dim" }, each.id)),
-    h("p", {}, each.description),
+    (each.description ?? "").split("\n\n").map((text) => h("p", {}, text)),
     h(
       "div",
       { class: "row tight" },
-      (each.tags ?? []).map((name) => tag(name)),
+      (each.tags ?? []).map(badgeOf).map(({ label, tone }) => tag(label, tone)),
     ),
     each.examples?.length > 0 &&
       h(
         "div",
         { class: "examples" },
-        each.examples.map((text) =>
+        examplesOf(card, each).map(({ text, label }) =>
           h(
             "a",
             {
               class: "example",
               href: link(["try"], { skill: each.id, text }),
-              title: "Try this",
+              title: label === text ? "Try this" : `Try this: ${text}`,
             },
-            text,
+            label,
           ),
         ),
       ),

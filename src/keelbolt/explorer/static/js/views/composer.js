@@ -1,7 +1,7 @@
 // Writes a message: words, JSON, files, for a skill; to a new task, or going on with one.
 
 import { h, replace } from "../dom.js";
-import { inputSchema } from "../agent_card.js";
+import { examplesOf, inputSchema } from "../agent_card.js";
 import { attachments } from "../attachments.js";
 import { shortId } from "../format.js";
 import { field } from "../pieces.js";
@@ -102,8 +102,10 @@ export function composer(card, { start, onSend }) {
   function choose() {
     const skills = card.skills ?? [];
     const found = skills.find(({ id }) => id === skill.value);
-    const proposed = found ? (found.examples ?? []) : skills.flatMap((each) => each.examples ?? []).slice(0, 6);
-    const example = (each) => h("button", { type: "button", class: "example", onclick: () => use(each) }, each);
+    const all = found ? examplesOf(card, found) : skills.flatMap((each) => examplesOf(card, each));
+    const proposed = found ? all : all.slice(0, 6);
+    const example = ({ text, label }) =>
+      h("button", { type: "button", class: "example", title: text, onclick: () => use(text) }, label);
     replace(examples, proposed.map(example));
     useSchema(inputSchema(card, skill.value));
   }

@@ -1,7 +1,7 @@
-"""Which addresses a webhook may have: only such as belong to the public internet, in whatever way they are spelled.
+"""Which addresses a request may go to: those of the public internet alone, however an address is spelled.
 
-A URL is checked when a config is made, as far as that can be known without a question to the network; its host is
-resolved once before each delivery, every answer is checked, and the connection goes to an address that was checked.
+`check_url` checks a URL as far as that is possible without a query to the network. `resolve` resolves its host once
+before each connection and checks every address; the connection goes to an address that was checked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from urllib.parse import urlsplit
 
-from keelbolt.errors import WebhookAddressError
+from keelbolt.errors import AddressNotAllowed
 
 Address = IPv4Address | IPv6Address
 Resolver = Callable[[str, int], Awaitable[list[str]]]
@@ -24,7 +24,7 @@ Resolver = Callable[[str, int], Awaitable[list[str]]]
 MAX_URL = 2048
 NAME_THREADS = 32
 MAX_TRIED = 3  # addresses of one host
-FIRST_FREE_PORT = 1024  # below it live services that are no webhooks
+FIRST_FREE_PORT = 1024  # below it are services of other protocols
 
 _FORBIDDEN_4 = tuple(
     IPv4Network(network)
@@ -64,7 +64,7 @@ _NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a webhook goes: the URL in parts, each of them checked."""
+    """Where a request goes: the URL in parts, each of them checked."""
 
     url: str
     scheme: str
@@ -81,35 +81,35 @@ class Target:
 
 @functools.lru_cache(4096)
 def check_url(url: str, *, loopback: bool = False, hosts: tuple[str, ...] = ()) -> Target:
-    """The target of this URL. Raises WebhookAddressError. ``loopback`` allows this machine, also by plain HTTP.
+    """Return the target of this URL, or raise AddressNotAllowed. ``loopback`` allows this machine, also by plain HTTP.
 
     ``hosts`` are the only ones allowed: names, addresses, or ``*.example.com`` for all names below that one.
     """
     if len(url) > MAX_URL:
-        raise WebhookAddressError(f"the URL of a webhook has at most {MAX_URL} characters")
+        raise AddressNotAllowed(f"the URL has more than {MAX_URL} characters")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise WebhookAddressError("this is not a URL") from None
+        raise AddressNotAllowed("this is not a URL") from None
     if parts.scheme not in ("https", "http") or not host:
-        raise WebhookAddressError("the URL of a webhook begins with https://")
+        raise AddressNotAllowed("the URL does not begin with https://")
     if parts.username is not None or parts.password is not None or "@" in parts.netloc:
-        raise WebhookAddressError("the URL of a webhook holds no user name; use the authentication of the config")
+        raise AddressNotAllowed("the URL holds a user name or a password")
     if not url.isascii() or not url.isprintable() or any(char in url for char in ' \\"<>^`{|}'):
-        raise WebhookAddressError("the URL of a webhook is plain ASCII; encode other characters")
+        raise AddressNotAllowed("the URL is not plain ASCII; percent-encode other characters")
     if hosts and not any(_matches(host.rstrip(".").lower(), allowed.lower()) for allowed in hosts):
-        raise WebhookAddressError("this agent sends webhooks to certain hosts alone, and this is none of them")
+        raise AddressNotAllowed("this agent allows certain hosts alone, and the host of the URL is none of them")
     literal = literal_address(host)
     local = loopback and (literal.is_loopback if literal is not None else host.rstrip(".").lower() == "localhost")
     if parts.scheme == "http" and not local:
-        raise WebhookAddressError("a webhook is called by https, so that nobody reads along")
+        raise AddressNotAllowed("plain HTTP is not allowed; the URL must begin with https://")
     if literal is not None and not local:
         check_address(literal)
     if literal is None:
         _check_name(host, loopback=loopback)
     if port == 0 or (port is not None and port < FIRST_FREE_PORT and port != 443 and not local):
-        raise WebhookAddressError(f"a webhook is at port 443, or from {FIRST_FREE_PORT} on")
+        raise AddressNotAllowed(f"the port of the URL is neither 443 nor at least {FIRST_FREE_PORT}")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(url, parts.scheme, host, port or (443 if parts.scheme == "https" else 80), path, parts.netloc)
 
@@ -134,32 +134,32 @@ def literal_address(host: str) -> Address | None:
 
 
 def check_address(address: Address) -> None:
-    """Raise WebhookAddressError unless this is an address of the public internet."""
+    """Raise AddressNotAllowed unless this is an address of the public internet."""
     if isinstance(address, IPv4Address):
         if any(address in network for network in _FORBIDDEN_4):
-            raise WebhookAddressError
+            raise AddressNotAllowed
         return
     if address.ipv4_mapped is not None:
         check_address(address.ipv4_mapped)
         return
     if any(address in network for network in _NAT64):
-        raise WebhookAddressError
+        raise AddressNotAllowed
     if address not in _GLOBAL_6 or any(address in network for network in _FORBIDDEN_6):
-        raise WebhookAddressError
+        raise AddressNotAllowed
 
 
 async def resolve(target: Target, *, loopback: bool = False, resolver: Resolver | None = None) -> list[str]:
-    """The addresses to connect to. Every answer must be public: one that is not makes the name untrustworthy."""
+    """Return the addresses to connect to. One address that is not public makes the whole name untrustworthy."""
     literal = literal_address(target.host)
     answers = [str(literal)] if literal is not None else await (resolver or _ask)(target.host, target.port)
     if not answers:
-        raise WebhookAddressError("the host of the webhook has no address")
+        raise AddressNotAllowed("the host of the URL has no address")
     for answer in answers:
         address = ip_address(answer.partition("%")[0])
         if not (loopback and address.is_loopback):
             check_address(address)
             if target.scheme != "https":
-                raise WebhookAddressError("a webhook is called by https, so that nobody reads along")
+                raise AddressNotAllowed("plain HTTP is not allowed; the URL must begin with https://")
     return [answer.partition("%")[0] for answer in answers[:MAX_TRIED]]
 
 
@@ -170,7 +170,7 @@ def _asking() -> ThreadPoolExecutor:
     """Threads of their own: names whose servers are silent must not hold up the rest of the process."""
     global _names  # noqa: PLW0603 - one for all
     if _names is None:
-        _names = ThreadPoolExecutor(NAME_THREADS, thread_name_prefix="webhook-names")
+        _names = ThreadPoolExecutor(NAME_THREADS, thread_name_prefix="keelbolt-names")
     return _names
 
 
@@ -186,11 +186,11 @@ async def _ask(host: str, port: int) -> list[str]:
 
 def _check_name(host: str, *, loopback: bool) -> None:
     if not _NAME.fullmatch(host) or len(host) > 253:
-        raise WebhookAddressError("this is not the name of a host")
+        raise AddressNotAllowed("this is not the name of a host")
     name = host.removesuffix(".").lower()
     if _NUMBER.fullmatch(name.rpartition(".")[2]):  # it ends like an address, and is none
-        raise WebhookAddressError("this is not the address of a host")
+        raise AddressNotAllowed("this is not the address of a host")
     if loopback and name == "localhost":
         return
     if "." not in name or name.endswith((".localhost", ".local", ".internal", ".home.arpa", ".lan")):
-        raise WebhookAddressError
+        raise AddressNotAllowed

@@ -1,16 +1,19 @@
-"""One connection to a receiver: HTTP/1.1 to an address that was checked, with a certificate for its name.
+"""One connection: HTTP/1.1 to an address that was checked, with a certificate for its name.
 
-No more of HTTP than a webhook needs: a POST goes out, a status comes back. Whatever else the answer holds is read up to
-a bound and thrown away.
+`Connection.post` is all of HTTP that a webhook needs: it sends a POST and returns the status. The rest of the answer is
+read up to a bound and discarded. `keelbolt.outbound.download` reads whole answers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import ssl
 
 import httptools
+
+from keelbolt.outbound.addresses import Resolver, Target, resolve
 
 MAX_ANSWER = 64 * 1024  # bytes, head and body together
 READ_BYTES = 16 * 1024
@@ -23,6 +26,31 @@ class BadAnswer(Exception):
 
 class ClosedEarly(Exception):
     """The receiver closed a connection that was kept, before it answered: the request may be sent over a new one."""
+
+
+@functools.cache
+def public_authorities() -> ssl.SSLContext:
+    """The TLS settings that trust certificates of public authorities."""
+    return ssl.create_default_context()
+
+
+async def connect(
+    target: Target, *, loopback: bool = False, resolver: Resolver | None = None, tls: ssl.SSLContext | None = None
+) -> Connection:
+    """Resolve the host, check every address, and connect to the first that can be reached.
+
+    ``tls`` says which certificates are trusted; None: those of public authorities.
+    """
+    addresses = await resolve(target, loopback=loopback, resolver=resolver)
+    context = (tls or public_authorities()) if target.scheme == "https" else None
+    for address in addresses[:-1]:
+        try:
+            return await Connection.open(address, target.port, context, target.certified)
+        except ssl.SSLError:
+            raise
+        except OSError:  # the next one may be reachable from here
+            continue
+    return await Connection.open(addresses[-1], target.port, context, target.certified)
 
 
 class Connection:
@@ -53,6 +81,15 @@ class Connection:
     def close(self) -> None:
         self.usable = False
         self._writer.transport.abort()  # no farewell: a receiver that does not read would never let us go
+
+    async def send(self, data: bytes) -> None:
+        self.fresh = self.usable = False
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def read(self) -> bytes:
+        """Return the next bytes of the answer; none at its end."""
+        return await self._reader.read(READ_BYTES)
 
     async def post(self, head: bytes, body: bytes) -> int:
         """The status of the answer. After an answer of no reasonable size, the connection is not usable any more."""

@@ -1,0 +1,1 @@
+"""Requests to addresses that a client named: webhooks and downloads. Only public addresses."""

@@ -1,0 +1,193 @@
+"""Downloads a file from a URL that a client named: public addresses alone, bounded in size and time."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from urllib.parse import urljoin
+
+import httptools
+
+from keelbolt.errors import DownloadFailed, InvalidValue
+from keelbolt.outbound.addresses import Resolver, Target, check_url
+from keelbolt.outbound.connection import Connection, connect
+
+MAX_REDIRECTS = 3
+MAX_HEAD_BYTES = 64 * 1024
+_OK = 200
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownloadRules:
+    """Which files may be downloaded. ``seconds`` bounds a whole download, the time that the caller takes included.
+
+    ``loopback`` allows this machine, also by plain HTTP: for development. ``hosts`` are the only ones allowed: names,
+    addresses, or ``*.example.com`` for all names below that one; empty: all public ones. ``tls`` says which
+    certificates are trusted, and ``resolver`` resolves names; None: those of the system.
+    """
+
+    max_bytes: int = 50 * 1024 * 1024
+    seconds: float = 60.0
+    loopback: bool = False
+    hosts: tuple[str, ...] = ()
+    tls: ssl.SSLContext | None = None
+    resolver: Resolver | None = None
+
+    def __post_init__(self) -> None:
+        if not self.max_bytes > 0 or not self.seconds > 0:
+            raise InvalidValue("max_bytes and seconds of DownloadRules are above 0")
+        if isinstance(self.hosts, str):
+            raise InvalidValue("hosts of DownloadRules is a tuple of names, not one name")
+
+    def check(self, url: str) -> Target:
+        return check_url(url, loopback=self.loopback, hosts=self.hosts)
+
+
+async def download(url: str, rules: DownloadRules) -> AsyncIterator[bytes]:
+    """Yield the bytes of the file. Raises AddressNotAllowed or DownloadFailed, also after some of the bytes.
+
+    Redirects are followed, at most `MAX_REDIRECTS`; each one is checked like the first URL.
+    """
+    ends = asyncio.get_running_loop().time() + rules.seconds
+    for _ in range(MAX_REDIRECTS + 1):
+        exchange = await _opened(rules.check(url), rules, ends)
+        try:
+            if exchange.status == _OK:
+                async for piece in exchange.body(rules.max_bytes):
+                    yield piece
+                return
+            if exchange.status not in _REDIRECTS or not exchange.location:
+                raise DownloadFailed(f"{exchange.target.host} returned HTTP {exchange.status} for the file")
+            url = urljoin(url, exchange.location)
+        finally:
+            exchange.close()
+    raise DownloadFailed(f"the file was redirected more than {MAX_REDIRECTS} times")
+
+
+async def _opened(target: Target, rules: DownloadRules, ends: float) -> _Exchange:
+    """Connect, send the request and read the head of the answer."""
+    exchange = _Exchange(target, rules.seconds, ends)
+    try:
+        await exchange.begin(rules)
+    except BaseException:
+        exchange.close()
+        raise
+    return exchange
+
+
+class _Exchange:
+    """One GET. The parser calls its ``on_…`` methods."""
+
+    def __init__(self, target: Target, seconds: float, ends: float) -> None:
+        self.target = target
+        self.status = 0
+        self.location = ""
+        self._seconds = seconds
+        self._ends = ends
+        self._connection: Connection | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._headed = self._complete = self._framed = False
+        self._pieces: list[bytes] = []
+        self._length: int | None = None
+        self._encoding = "identity"
+
+    async def begin(self, rules: DownloadRules) -> None:
+        target, read = self.target, 0
+        head = f"GET {target.path} HTTP/1.1\r\nHost: {target.netloc}\r\nUser-Agent: keelbolt\r\nAccept: */*\r\n"
+        head += "Accept-Encoding: identity\r\nConnection: close\r\n\r\n"
+        try:
+            async with asyncio.timeout_at(self._ends):
+                self._connection = await connect(
+                    target, loopback=rules.loopback, resolver=rules.resolver, tls=rules.tls
+                )
+                await self._connection.send(head.encode("ascii"))
+        except (TimeoutError, OSError) as error:
+            raise self._failed(error) from error
+        while not self._headed:
+            read += await self._more()
+            if not self._headed and read > MAX_HEAD_BYTES:
+                raise DownloadFailed(f"{target.host} returned a head of more than {MAX_HEAD_BYTES} bytes")
+        if self._encoding != "identity":
+            raise DownloadFailed(
+                f"{target.host} returned the file compressed ({self._encoding[:20]}), which was not asked for"
+            )
+
+    async def body(self, most: int) -> AsyncIterator[bytes]:
+        """Yield the body; raises DownloadFailed when it is larger than ``most`` bytes, or breaks off."""
+        if self._length is not None and self._length > most:
+            raise DownloadFailed(f"the file has {self._length} bytes, and at most {most} are allowed")
+        size = 0
+        while True:
+            pieces, self._pieces = self._pieces, []
+            for piece in pieces:
+                size += len(piece)
+                if size > most:
+                    raise DownloadFailed(f"the file has more than {most} bytes")
+                yield piece
+            if self._complete and not self._pieces:
+                return
+            await self._more()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    async def _more(self) -> int:
+        """Read some bytes and parse them."""
+        assert self._connection is not None
+        try:
+            async with asyncio.timeout_at(self._ends):
+                data = await self._connection.read()
+        except (TimeoutError, OSError) as error:
+            raise self._failed(error) from error
+        if not data:
+            if self._headed and not self._framed:  # a body without a length ends with the connection
+                self._complete = True
+                return 0
+            raise DownloadFailed(f"{self.target.host} closed the connection before the whole file was sent")
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            raise DownloadFailed(f"{self.target.host} returned no file but another protocol") from None
+        except httptools.HttpParserError as error:
+            raise DownloadFailed(f"{self.target.host} returned something that is not HTTP") from error
+        return len(data)
+
+    def _failed(self, error: Exception) -> DownloadFailed:
+        host = self.target.host
+        if isinstance(error, TimeoutError):
+            return DownloadFailed(f"{host} did not send the file within {self._seconds:g} s")
+        if isinstance(error, ssl.SSLError):
+            return DownloadFailed(
+                f"TLS with {host} failed: {getattr(error, 'verify_message', '') or error.reason}"[:300]
+            )
+        assert isinstance(error, OSError)
+        return DownloadFailed(f"no connection to {host}: {error.strerror or type(error).__name__}"[:300])
+
+    # -------------------------------------------------------------------------------------------------- the parser
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        text = value.decode("latin-1").strip()
+        match name.lower():
+            case b"location":
+                self.location = text
+            case b"content-encoding":
+                self._encoding = text.lower() or "identity"
+            case b"content-length":
+                self._length, self._framed = int(text), True
+            case b"transfer-encoding":
+                self._framed = True
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status >= _OK:  # an answer 1xx is followed by another
+            self.status, self._headed = status, True
+
+    def on_body(self, data: bytes) -> None:
+        self._pieces.append(data)
+
+    def on_message_complete(self) -> None:
+        self._complete = self._headed

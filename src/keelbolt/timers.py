@@ -1,0 +1,95 @@
+"""Timers that are nearly always cancelled: many of one length share one timer of the event loop.
+
+A request sets a few time limits and reaches none of them. `loop.call_later` pushes each onto the loop's heap and leaves
+it there after its cancel; here a timer costs a dict entry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from weakref import WeakKeyDictionary
+
+_queues: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[float, _Queue]] = WeakKeyDictionary()
+
+
+class Timer:
+    """One call that is due; `cancel` withdraws it."""
+
+    __slots__ = ("at", "call", "queue")
+
+    def __init__(self, queue: _Queue, at: float, call: Callable[[], object]) -> None:
+        self.queue = queue
+        self.at = at
+        self.call = call
+
+    def cancel(self) -> None:
+        self.queue.timers.pop(self, None)
+
+
+class _Queue:
+    """The timers of one length, in the order in which they are due."""
+
+    __slots__ = ("loop", "running", "timers")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.timers: dict[Timer, None] = {}
+        self.running = False
+
+    def ring(self) -> None:
+        self.running = False
+        now = self.loop.time()
+        while self.timers:
+            first = next(iter(self.timers))
+            if first.at > now:
+                self.running = True
+                self.loop.call_at(first.at, self.ring)
+                return
+            del self.timers[first]
+            first.call()
+
+
+def call_later(seconds: float, call: Callable[[], object]) -> Timer:
+    """Call ``call`` after so many seconds, in the running loop."""
+    loop = asyncio.get_running_loop()
+    queues = _queues.get(loop)
+    if queues is None:
+        queues = _queues[loop] = {}
+    queue = queues.get(seconds)
+    if queue is None:
+        queue = queues[seconds] = _Queue(loop)
+    at = loop.time() + seconds
+    timer = Timer(queue, at, call)
+    queue.timers[timer] = None
+    if not queue.running:
+        queue.running = True
+        loop.call_at(at, queue.ring)
+    return timer
+
+
+class within:  # noqa: N801 - used like asyncio.timeout
+    """A block that raises TimeoutError when it takes longer than so many seconds, as `asyncio.timeout` does."""
+
+    __slots__ = ("_before", "_expired", "_seconds", "_task", "_timer")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._expired = False
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._before = task.cancelling()
+        self._timer = call_later(self._seconds, self._expire)
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._task.cancel()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._timer.cancel()
+        if self._expired and self._task.uncancel() <= self._before and kind is asyncio.CancelledError:
+            raise TimeoutError from error

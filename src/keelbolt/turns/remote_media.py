@@ -1,0 +1,34 @@
+"""Media that lies at a URL which a client named: it is fetched when it is read, under the rules of the storage."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from keelbolt.outbound.download import DownloadRules, download
+from keelbolt.turns.readers import Descriptor
+
+URL_TAG = "keelbolt.url"
+
+
+class RemoteMediaReader:
+    """Fetches the file anew at each `stream`. Raises AddressNotAllowed or DownloadFailed."""
+
+    def __init__(self, url: str, rules: DownloadRules) -> None:
+        self.url = url
+        self._rules = rules
+
+    @classmethod
+    def at(cls, rules: DownloadRules, locator: Any) -> RemoteMediaReader:
+        """The reader that `describe` described."""
+        return cls(str(locator["url"]), rules)
+
+    def stream(self) -> AsyncIterator[bytes]:
+        return download(self.url, self._rules)
+
+    async def byte_length(self) -> int | None:
+        """None: the length is not known before the file is fetched."""
+        return None
+
+    def describe(self) -> Descriptor:
+        return Descriptor(tag=URL_TAG, locator={"url": self.url})
