@@ -13,7 +13,7 @@ from keelbolt.storage.commits import Operation
 from keelbolt.storage.contract import LEASE_SECONDS
 from keelbolt.storage.declared import dump_fields, load_fields
 from keelbolt.storage.judge import MICROSECONDS
-from keelbolt.storage.ledger import Key, Ledger, RecordState, StreamState, WorkRow
+from keelbolt.storage.ledger import Key, Ledger, RecordState, StreamState, WorkRow, stored_state, work_state
 from keelbolt.storage.marks import Mark
 from keelbolt.storage.postgres.connection import Connection, long, short
 from keelbolt.storage.postgres.entries import entries_of, groups_of
@@ -196,9 +196,7 @@ class Book:
             if row is None:
                 deletes.append((partition, queue, short(key)))
                 continue
-            state: str = row.state
-            if state == "waiting":
-                state = "ready" if row.ready_at <= now else "later"
+            state = stored_state(row.state, row.ready_at, now)
             values = (state, row.lane, row.priority, row.ready_at, row.attempt, row.max_attempts, row.fence)
             puts.append((partition, queue, short(key), long(key), *values, row.holder, row.again_at, row.reason))
         await self._many("delete_work", deletes)
@@ -232,4 +230,4 @@ def _columns(rows: Sequence[Sequence[Any]], count: int) -> Sequence[Sequence[Any
 
 def work_row(row: Sequence[Any]) -> WorkRow:
     """A row of the work table, from its state on."""
-    return WorkRow("waiting" if row[0] in ("ready", "later") else row[0], *row[1:])
+    return WorkRow(work_state(row[0]), *row[1:])

@@ -9,7 +9,7 @@ from typing import Any
 
 from keelbolt.storage.catalog import Catalog
 from keelbolt.storage.declared import Shape, load_fields
-from keelbolt.storage.ledger import Key
+from keelbolt.storage.ledger import Key, stored_state
 from keelbolt.storage.postgres.catalog import declare, load_catalog
 from keelbolt.storage.postgres.connection import Connection, long, short
 from keelbolt.storage.postgres.entries import entries_of, groups_of
@@ -165,7 +165,7 @@ class Loader:
         now = await self._now(connection)
         values = []
         for partition, queue, key, state, lane, priority, ready_in, attempt, most, fence, reason in rows:
-            kept = "dead" if state == "dead" else "ready" if ready_in <= 0 else "later"
+            kept = stored_state(state, now + ready_in, now)
             place = (partition, queue, short(key), long(key))
             values.append((*place, kept, lane, priority, now + ready_in, attempt, most, fence, None, None, reason))
         await self._many(connection, "put_work", values)

@@ -11,16 +11,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from zlib import crc32
 
+from keelbolt.errors import StorageCorrupt
 from keelbolt.storage.blobs import STAGED_SECONDS
 from keelbolt.storage.catalog import Catalog
 from keelbolt.storage.commits import Operation
 from keelbolt.storage.contract import LEASE_SECONDS
 from keelbolt.storage.declared import dump_fields, load_fields
 from keelbolt.storage.judge import MICROSECONDS
-from keelbolt.storage.ledger import Key, Ledger, RecordState, StreamState, WorkRow
+from keelbolt.storage.ledger import Key, Ledger, RecordState, StreamState, WorkRow, stored_state, work_state
 from keelbolt.storage.marks import Mark
 from keelbolt.storage.sqlite.catalog import load_catalog
-from keelbolt.storage.sqlite.checksums import body_is_sound, damaged, entry_crc, head_crc, work_crc, work_is_sound
+from keelbolt.storage.sqlite.checksums import body_is_sound, entry_crc, head_crc, work_crc, work_is_sound
 from keelbolt.storage.sqlite.connection import SQL, Connection, rows_of_marks
 from keelbolt.storage.sqlite.worker_locks import WorkerLocks
 from keelbolt.storage.wanted import wanted_by
@@ -109,7 +110,7 @@ class Book:
         records.update(dict.fromkeys(keys))
         for partition, collection, key, number, version, fields, expires_at, crc in self._rows("load_records", keys):
             if crc != head_crc(partition, collection, key, version, fields, expires_at):
-                raise damaged(f"a record of {collection!r}")
+                raise StorageCorrupt.of(f"a record of {collection!r}")
             state = RecordState(version, load_fields(fields), expires_at, None, number, fields)
             records[partition, collection, key] = state
 
@@ -119,7 +120,7 @@ class Book:
             if state is not None and state.body is None:
                 body, crc = self.connection.execute(SQL["load_body"], (state.id,)).fetchone()
                 if not body_is_sound(body, crc):
-                    raise damaged(f"a record of {key[1]!r}")
+                    raise StorageCorrupt.of(f"a record of {key[1]!r}")
                 state.body = body
 
     def _rows(self, query: str, keys: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
@@ -291,13 +292,11 @@ class Book:
 def work_row(row: Sequence[Any]) -> WorkRow:
     """A row of the work table, whose first three columns are its key and whose last is its checksum."""
     if not work_is_sound(row):
-        raise damaged(f"an item of the queue {row[1]!r}")
-    state = row[3]
-    return WorkRow("waiting" if state in ("ready", "later") else state, *row[4:-1])
+        raise StorageCorrupt.of(f"an item of the queue {row[1]!r}")
+    return WorkRow(work_state(row[3]), *row[4:-1])
 
 
 def work_values(key: Key, row: WorkRow, *, now: int) -> tuple[Any, ...]:
-    state: str = row.state
     values = (
         row.lane,
         row.priority,
@@ -309,7 +308,5 @@ def work_values(key: Key, row: WorkRow, *, now: int) -> tuple[Any, ...]:
         row.again_at,
         row.reason,
     )
-    crc = work_crc(*key, state, *values)
-    if state == "waiting":
-        state = "ready" if row.ready_at <= now else "later"
-    return (*key, state, *values, crc)
+    crc = work_crc(*key, row.state, *values)
+    return (*key, stored_state(row.state, row.ready_at, now), *values, crc)
