@@ -6,14 +6,13 @@ and any foreign write, makes it forget everything.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 from zlib import crc32
 
 from keelbolt.errors import StorageCorrupt
 from keelbolt.storage.blobs import STAGED_SECONDS
-from keelbolt.storage.catalog import Catalog
+from keelbolt.storage.catalog import Catalog, IndexChanges
 from keelbolt.storage.commits import Operation
 from keelbolt.storage.contract import LEASE_SECONDS
 from keelbolt.storage.declared import dump_fields, load_fields
@@ -170,14 +169,11 @@ class Book:
 
     def _save_records(self) -> None:
         inserts, updates, patches, deletes = [], [], [], []
-        unindexed: list[tuple[int, bytes]] = []
-        indexed: list[tuple[int, bytes, int]] = []
-        totals: Counter[tuple[int, bytes]] = Counter()
+        changes = IndexChanges[int]()
         records = self.ledger.records
         for place, old in self.ledger.changed_records.items():
             new = records[place]
             partition, collection, key = place
-            shape, base = self.catalog.shapes[collection]
             if new is not None:
                 fields = new.text  # a copier gives it as it is to be stored
                 if fields is None and old is not None and old.fields == new.fields:
@@ -207,24 +203,16 @@ class Book:
             if old is not None and new is not None and (old.fields is new.fields or old.fields == new.fields):
                 continue
             if old is not None:
-                entries = shape.entries(partition, key, old.fields)
-                unindexed += [(base + number, entry) for number, entry in enumerate(entries)]
-                totals.subtract(
-                    [(base + number, group) for number, group in enumerate(shape.groups(partition, old.fields))]
-                )
+                changes.remove(self.catalog.shapes[collection], partition, key, old.fields)
             if new is not None:
-                entries = shape.entries(partition, key, new.fields)
-                indexed += [(base + number, entry, new.id) for number, entry in enumerate(entries)]
-                totals.update(
-                    [(base + number, group) for number, group in enumerate(shape.groups(partition, new.fields))]
-                )
+                changes.add(self.catalog.shapes[collection], new.id, partition, key, new.fields)
         self._many("delete_record", deletes)
         self._many("insert_record", inserts)
         self._many("update_record", updates)
         self._many("patch_record", patches)
-        self._many("delete_index", unindexed)
-        self._many("insert_index", indexed)
-        self._many("add_to_counter", [(name, group, total) for (name, group), total in totals.items() if total])
+        self._many("delete_index", changes.removed)
+        self._many("insert_index", changes.added)
+        self._many("add_to_counter", changes.counted())
 
     def _save_logs(self) -> None:
         ledger = self.ledger
