@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keelbolt.errors import StorageCorrupt
-from keelbolt.storage.sqlite.checksums import body_is_sound, damaged, entry_crc, entry_is_sound, head_crc
+from keelbolt.storage.sqlite.checksums import body_is_sound, entry_crc, entry_is_sound, head_crc
 
 HEAD: list[Any] = ["p", "note", "key", 3, '{"rank":1}', None]
 ENTRY: tuple[Any, ...] = (7, 3, 1_000_000, "made", b"data")
@@ -55,6 +55,6 @@ def test_what_is_no_longer_bytes_is_not_sound(body: object) -> None:
 
 
 def test_damage_says_what_to_do() -> None:
-    error = damaged("a record of 'note'")
+    error = StorageCorrupt.of("a record of 'note'")
     assert isinstance(error, StorageCorrupt)
     assert "Run `keelbolt storage check`, and restore from a backup" in str(error)

@@ -156,6 +156,14 @@ class SchemaMismatch(CannotOpen):
 class StorageCorrupt(StorageError):
     """Stored bytes are not the bytes that were written; run `keelbolt storage check` and restore from a backup."""
 
+    @classmethod
+    def of(cls, what: str) -> StorageCorrupt:
+        """The error for something stored whose checksum is wrong."""
+        return cls(
+            f"{what} is damaged: its bytes are not the bytes that were written. Run `keelbolt storage check`, and "
+            "restore from a backup"
+        )
+
 
 class TransferError(StorageError):
     """A copy, backup or restore can't be done."""

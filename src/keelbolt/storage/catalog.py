@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from keelbolt.errors import SchemaMismatch
 from keelbolt.storage.declared import Shape
+from keelbolt.storage.records import Fields
+
+Name = TypeVar("Name", int, str)  # what an engine's index entries point at: the id or the name of a record
 
 SLOTS = 8  # numbers kept for the indexes, and for the counters, of each collection
 REBUILD_ROWS = 1000
@@ -39,3 +45,36 @@ class Catalog:
                 "with the same program"
             )
         return base + stored.counters.index(names)
+
+
+@dataclass(slots=True)
+class IndexChanges(Generic[Name]):
+    """The index entries and counters that change with some records.
+
+    ``entries`` and ``groups`` encode them for the engine, in the order of the shape's indexes and counters.
+    """
+
+    entries: Callable[[Shape, str, str, Fields], list[bytes]] = Shape.entries
+    groups: Callable[[Shape, str, Fields], list[bytes]] = Shape.groups
+    removed: list[tuple[int, bytes]] = field(default_factory=list)
+    added: list[tuple[int, bytes, Name]] = field(default_factory=list)
+    totals: Counter[tuple[int, bytes]] = field(default_factory=Counter)
+
+    def remove(self, place: tuple[Shape, int], partition: str, key: str, fields: Fields) -> None:
+        """The record is gone, or has other fields now. ``place`` is its collection's in the catalog."""
+        shape, base = place
+        self.removed += [(base + at, entry) for at, entry in enumerate(self.entries(shape, partition, key, fields))]
+        if shape.counters:
+            self.totals.subtract([(base + at, group) for at, group in enumerate(self.groups(shape, partition, fields))])
+
+    def add(self, place: tuple[Shape, int], name: Name, partition: str, key: str, fields: Fields) -> None:
+        """The record is new, or has these fields now."""
+        shape, base = place
+        entries = enumerate(self.entries(shape, partition, key, fields))
+        self.added += [(base + at, entry, name) for at, entry in entries]
+        if shape.counters:
+            self.totals.update([(base + at, group) for at, group in enumerate(self.groups(shape, partition, fields))])
+
+    def counted(self) -> list[tuple[int, bytes, int]]:
+        """The counters that change, each with its group and by how much, in their order."""
+        return sorted((number, group, total) for (number, group), total in self.totals.items() if total)

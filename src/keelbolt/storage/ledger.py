@@ -7,6 +7,7 @@ of a batch write a key, it is saved once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -145,3 +146,35 @@ def claimed(key: Key, row: WorkRow) -> Claim:
         lane=row.lane,
         priority=row.priority,
     )
+
+
+# Engines store a waiting item as ready or later, so that a claim finds the ready ones by an index.
+
+_SEEN: dict[str, WorkState] = {
+    "ready": "waiting",
+    "later": "waiting",
+    "waiting": "waiting",
+    "held": "held",
+    "dead": "dead",
+}
+
+
+def work_state(stored: str) -> WorkState:
+    """The state that readers see of a stored one; a damaged one stays as it is."""
+    return _SEEN.get(stored, stored)  # type: ignore[arg-type]
+
+
+def stored_state(state: WorkState, ready_at: int, now: int) -> str:
+    """The state as it is stored."""
+    if state == "waiting":
+        return "ready" if ready_at <= now else "later"
+    return state
+
+
+def work_counts(rows: Iterable[tuple[str, str, int]]) -> dict[str, dict[WorkState, int]]:
+    """The items of each queue by state, from (queue, state, count); the states may be as stored."""
+    counts: dict[str, dict[WorkState, int]] = {}
+    for queue, stored, count in rows:
+        states = counts.setdefault(queue, {"waiting": 0, "held": 0, "dead": 0})
+        states[_SEEN[stored]] += count
+    return counts

@@ -53,7 +53,7 @@ class StagedReader(BlobReader):
             raise BlobNotFound(self.blob.digest)
         data, digest = found or (b"", b"")
         if hashlib.sha256(data).digest() != digest:
-            raise StorageCorrupt(f"blob {self.blob.digest}: chunk {number} is damaged; restore it from a backup")
+            raise StorageCorrupt.of(f"chunk {number} of blob {self.blob.digest}")
         return data
 
 

@@ -18,7 +18,7 @@ from keelbolt.storage.declared import Shape
 from keelbolt.storage.front import Front
 from keelbolt.storage.hints import QueueTopic
 from keelbolt.storage.judge import MICROSECONDS, judge
-from keelbolt.storage.ledger import Key, RecordState, claimed, work_item
+from keelbolt.storage.ledger import Key, RecordState, claimed, work_counts, work_item
 from keelbolt.storage.logs import Entry, LogPage, LogState
 from keelbolt.storage.memory.content import Content, Upload
 from keelbolt.storage.memory.queues import Queues
@@ -71,11 +71,7 @@ class MemoryKernel(Front):
     async def _stats(self) -> Stats:
         now = self.clock.steady()
         ledger = self._ledger
-        work: dict[str, dict[WorkState, int]] = {}
-        for key, row in ledger.work.items():
-            if row is not None:
-                states = work.setdefault(key[1], {"waiting": 0, "held": 0, "dead": 0})
-                states[row.state] += 1
+        work = Counter((key[1], row.state) for key, row in ledger.work.items() if row is not None)
         blobs = [upload.blob.size for upload in self._uploads.values() if upload.blob is not None]
         return Stats(
             partitions=len(self._names),
@@ -84,7 +80,7 @@ class MemoryKernel(Front):
             entries=sum(map(len, self._entries.values())),
             blobs=len(blobs),
             blob_bytes=sum(blobs),
-            work=work,
+            work=work_counts((*place, count) for place, count in work.items()),
             workers=len(self._queues.leases),
             bytes=sum(blobs) + sum(len(entry.data) for entries in self._entries.values() for entry in entries),
         )

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
 from keelbolt.storage.blobs import STAGED_SECONDS
-from keelbolt.storage.catalog import Catalog
+from keelbolt.storage.catalog import Catalog, IndexChanges
 from keelbolt.storage.commits import Operation
 from keelbolt.storage.contract import LEASE_SECONDS
 from keelbolt.storage.declared import dump_fields, load_fields
 from keelbolt.storage.judge import MICROSECONDS
-from keelbolt.storage.ledger import Key, Ledger, RecordState, StreamState, WorkRow
+from keelbolt.storage.ledger import Key, Ledger, RecordState, StreamState, WorkRow, stored_state, work_state
 from keelbolt.storage.marks import Mark
+from keelbolt.storage.postgres.catalog import add_counters
 from keelbolt.storage.postgres.connection import Connection, long, short
-from keelbolt.storage.postgres.entries import entries_of, groups_of
+from keelbolt.storage.postgres.entries import index_changes
 from keelbolt.storage.wanted import wanted_by
 
 
@@ -99,8 +99,8 @@ class Book:
     async def save(self, partitions: Iterable[str], *, now: int) -> None:
         """Write what the ledger has changed. Counters come last: they are the only rows that others may hold."""
         ledger = self.ledger
-        totals: Counter[tuple[int, bytes]] = Counter()
-        replaced = await self._save_records(totals) if ledger.changed_records else []
+        changes = index_changes()
+        replaced = await self._save_records(changes) if ledger.changed_records else []
         if replaced or ledger.entries or ledger.changed_streams:
             await self._save_logs(replaced)
         if ledger.changed_work:
@@ -108,26 +108,20 @@ class Book:
         if ledger.holdings:
             await self._save_holdings(now)
         await self._many("insert_partitions", [(name,) for name in sorted(partitions)])
-        changed = sorted((*place, total) for place, total in totals.items() if total)
-        if changed:
-            numbers, groups, changes = zip(*changed, strict=True)
-            await self.connection.execute(self._sql["add_to_counters"], numbers, groups, self._shard, changes)
+        await add_counters(self.connection, self._sql, changes, shard=self._shard)
 
     async def _many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement that takes its rows as one array per column."""
         if rows:
             await self.connection.execute(self._sql[query], *zip(*rows, strict=True))
 
-    async def _save_records(self, totals: Counter[tuple[int, bytes]]) -> list[tuple[Any, ...]]:
+    async def _save_records(self, changes: IndexChanges[str]) -> list[tuple[Any, ...]]:
         """Write what is new, patched or gone; answers the rows whose body is replaced, for `replace_and_append`."""
         inserts, updates, patches, deletes = [], [], [], []
-        unindexed: list[tuple[int, bytes]] = []
-        indexed: list[tuple[int, bytes, str]] = []
         for (partition, collection, key), old in self.ledger.changed_records.items():
             new = self.ledger.records[partition, collection, key]
             if old is None and new is None:
                 continue
-            shape, base = self.catalog.shapes[collection]
             name = short(key)
             place = (partition, collection, name)
             if new is None:
@@ -142,22 +136,14 @@ class Book:
             if old is not None and new is not None and old.fields == new.fields:
                 continue
             if old is not None:
-                unindexed += [
-                    (base + at, entry) for at, entry in enumerate(entries_of(shape, partition, key, old.fields))
-                ]
-                totals.subtract(
-                    [(base + at, group) for at, group in enumerate(groups_of(shape, partition, old.fields))]
-                )
+                changes.remove(self.catalog.shapes[collection], partition, key, old.fields)
             if new is not None:
-                entries = entries_of(shape, partition, key, new.fields)
-                groups = groups_of(shape, partition, new.fields)
-                indexed += [(base + at, entry, name) for at, entry in enumerate(entries)]
-                totals.update([(base + at, group) for at, group in enumerate(groups)])
+                changes.add(self.catalog.shapes[collection], name, partition, key, new.fields)
         await self._many("delete_records", deletes)
         await self._many("insert_records", inserts)
         await self._many("patch_records", patches)
-        await self._many("delete_index", unindexed)
-        await self._many("insert_index", indexed)
+        await self._many("delete_index", changes.removed)
+        await self._many("insert_index", changes.added)
         return updates
 
     async def _save_logs(self, replaced: Sequence[tuple[Any, ...]]) -> None:
@@ -196,9 +182,7 @@ class Book:
             if row is None:
                 deletes.append((partition, queue, short(key)))
                 continue
-            state: str = row.state
-            if state == "waiting":
-                state = "ready" if row.ready_at <= now else "later"
+            state = stored_state(row.state, row.ready_at, now)
             values = (state, row.lane, row.priority, row.ready_at, row.attempt, row.max_attempts, row.fence)
             puts.append((partition, queue, short(key), long(key), *values, row.holder, row.again_at, row.reason))
         await self._many("delete_work", deletes)
@@ -232,4 +216,4 @@ def _columns(rows: Sequence[Sequence[Any]], count: int) -> Sequence[Sequence[Any
 
 def work_row(row: Sequence[Any]) -> WorkRow:
     """A row of the work table, from its state on."""
-    return WorkRow("waiting" if row[0] in ("ready", "later") else row[0], *row[1:])
+    return WorkRow(work_state(row[0]), *row[1:])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
-from keelbolt.storage.catalog import REBUILD_ROWS, SLOTS, Catalog
+from keelbolt.storage.catalog import REBUILD_ROWS, SLOTS, Catalog, IndexChanges
 from keelbolt.storage.declared import Shape, load_fields
 from keelbolt.storage.postgres.connection import SLOW_SECONDS, Connection
-from keelbolt.storage.postgres.entries import entries_of, groups_of
+from keelbolt.storage.postgres.entries import index_changes
 
 
 async def load_catalog(connection: Connection, sql: dict[str, str], known: Catalog) -> Catalog:
@@ -40,22 +38,18 @@ async def declare(connection: Connection, sql: dict[str, str], shape: Shape, *, 
 async def _rebuild(connection: Connection, sql: dict[str, str], shape: Shape, base: int) -> None:
     place = ("", "")
     while rows := await connection.fetch(sql["all_of_collection"], shape.name, *place, REBUILD_ROWS):
-        numbers, entries, names = [], [], []
-        totals: Counter[tuple[int, bytes]] = Counter()
+        changes = index_changes()
         for partition, name, key, text in rows:
-            fields = load_fields(text)
-            for number, entry in enumerate(entries_of(shape, partition, key, fields)):
-                numbers.append(base + number)
-                entries.append(entry)
-                names.append(name)
-            totals.update([(base + number, group) for number, group in enumerate(groups_of(shape, partition, fields))])
-        await connection.execute(sql["insert_index"], numbers, entries, names)
-        groups = sorted(totals.items())
-        await connection.execute(
-            sql["add_to_counters"],
-            [place[0] for place, _ in groups],
-            [place[1] for place, _ in groups],
-            0,
-            [total for _, total in groups],
-        )
+            changes.add((shape, base), name, partition, key, load_fields(text))
+        if changes.added:
+            await connection.execute(sql["insert_index"], *zip(*changes.added, strict=True))
+        await add_counters(connection, sql, changes)
         place = (rows[-1][0], rows[-1][1])
+
+
+async def add_counters(
+    connection: Connection, sql: dict[str, str], changes: IndexChanges[str], *, shard: int = 0
+) -> None:
+    if counted := changes.counted():
+        numbers, groups, totals = zip(*counted, strict=True)
+        await connection.execute(sql["add_to_counters"], numbers, groups, shard, totals)

@@ -16,7 +16,7 @@ from keelbolt.storage.declared import Shape, load_fields
 from keelbolt.storage.front import Front
 from keelbolt.storage.hints import QueueTopic
 from keelbolt.storage.judge import MICROSECONDS
-from keelbolt.storage.ledger import work_item
+from keelbolt.storage.ledger import work_counts, work_item
 from keelbolt.storage.logs import LogPage, LogState
 from keelbolt.storage.postgres import queues
 from keelbolt.storage.postgres.book import work_row
@@ -171,11 +171,6 @@ class PostgresKernel(Front):
             (rest,) = await look("stats_rest")
             ((size, version),) = await look("stats_server", self._schema)
         partitions, streams, entries, blobs, blob_bytes, workers = rest
-        work: dict[str, dict[WorkState, int]] = {}
-        for queue, state, count in items:
-            states = work.setdefault(queue, {"waiting": 0, "held": 0, "dead": 0})
-            known: WorkState = "waiting" if state in ("ready", "later") else state
-            states[known] += count
         return Stats(
             partitions=partitions,
             records={name: count for name, count in records},  # noqa: C416 - rows are no pairs to dict()
@@ -183,7 +178,7 @@ class PostgresKernel(Front):
             entries=entries,
             blobs=blobs,
             blob_bytes=blob_bytes,
-            work=work,
+            work=work_counts(items),
             workers=workers,
             bytes=size,
             engine={"server": version, "schema": self._schema, "pooled": "yes" if self._pooled else "no"},

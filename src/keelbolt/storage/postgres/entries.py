@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
+from keelbolt.storage.catalog import IndexChanges
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.records import Fields
 
@@ -32,6 +33,10 @@ def groups_of(shape: Shape, partition: str, fields: Fields) -> list[bytes]:
     if max(map(len, groups), default=0) <= BEGINNING_BYTES:
         return groups
     return [fit(group, 1 + len(names)) for group, names in zip(groups, shape.counters, strict=True)]
+
+
+def index_changes() -> IndexChanges[str]:
+    return IndexChanges(entries_of, groups_of)
 
 
 def fit(encoded: bytes, count: int) -> bytes:

@@ -130,7 +130,7 @@ def _blob(values: Sequence[Any], now: int) -> Read:
 def _chunk(values: Sequence[Any], _now: int) -> Read:
     blob, number, partition, digest, sha256, data = values
     if hashlib.sha256(data).digest() != sha256:
-        raise StorageCorrupt(f"blob {digest}: chunk {number} is damaged; restore it from a backup")
+        raise StorageCorrupt.of(f"chunk {number} of blob {digest}")
     return ChunkRow(partition, digest, number, data), [blob, number]
 
 

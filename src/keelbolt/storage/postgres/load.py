@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from keelbolt.storage.catalog import Catalog
 from keelbolt.storage.declared import Shape, load_fields
-from keelbolt.storage.ledger import Key
-from keelbolt.storage.postgres.catalog import declare, load_catalog
+from keelbolt.storage.ledger import Key, stored_state
+from keelbolt.storage.postgres.catalog import add_counters, declare, load_catalog
 from keelbolt.storage.postgres.connection import Connection, long, short
-from keelbolt.storage.postgres.entries import entries_of, groups_of
-from keelbolt.storage.records import Fields
+from keelbolt.storage.postgres.entries import index_changes
 from keelbolt.storage.transfer.rows import (
     BlobRow,
     ChunkRow,
@@ -99,33 +97,14 @@ class Loader:
         ]
         columns = ("partition", "collection", "name", "key", "version", "fields", "expires_at", "body")
         await self._copy(connection, "record", columns, values)
-        indexed, totals = await self._places(connection, [(row[:3], load_fields(row.fields)) for row in rows])
-        if indexed:
-            await self._copy(connection, "record_index", ("index", "entry", "record"), indexed)
-        await self._count(connection, totals)
+        changes = index_changes()
+        for row in rows:
+            place = self._catalog.shapes[row.collection]
+            changes.add(place, short(row.key), row.partition, row.key, load_fields(row.fields))
+        if changes.added:
+            await self._copy(connection, "record_index", ("index", "entry", "record"), changes.added)
+        await add_counters(connection, self._sql, changes)
         await connection.execute(self._sql["insert_partitions"], sorted({row.partition for row in rows}))
-
-    async def _places(
-        self, connection: Connection, records: Iterable[tuple[Key, Fields]]
-    ) -> tuple[list[tuple[int, bytes, str]], Counter[tuple[int, bytes]]]:
-        """The index entries and the counters' groups of these records."""
-        self._catalog = await load_catalog(connection, self._sql, self._catalog)
-        indexed: list[tuple[int, bytes, str]] = []
-        totals: Counter[tuple[int, bytes]] = Counter()
-        for (partition, collection, key), fields in records:
-            shape, base = self._catalog.shapes[collection]
-            if shape.indexes:
-                name = short(key)
-                indexed += [(base + at, e, name) for at, e in enumerate(entries_of(shape, partition, key, fields))]
-            if shape.counters:
-                totals.update([(base + at, group) for at, group in enumerate(groups_of(shape, partition, fields))])
-        return indexed, totals
-
-    async def _count(self, connection: Connection, totals: Counter[tuple[int, bytes]]) -> None:
-        changed = sorted((*place, total) for place, total in totals.items())
-        if changed:
-            numbers, groups, changes = zip(*changed, strict=True)
-            await connection.execute(self._sql["add_to_counters"], numbers, groups, 0, changes)
 
     # ------------------------------------------------------------------------------------------------------- logs
 
@@ -165,7 +144,7 @@ class Loader:
         now = await self._now(connection)
         values = []
         for partition, queue, key, state, lane, priority, ready_in, attempt, most, fence, reason in rows:
-            kept = "dead" if state == "dead" else "ready" if ready_in <= 0 else "later"
+            kept = stored_state(state, now + ready_in, now)
             place = (partition, queue, short(key), long(key))
             values.append((*place, kept, lane, priority, now + ready_in, attempt, most, fence, None, None, reason))
         await self._many(connection, "put_work", values)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from keelbolt.errors import InvalidValue, SchemaMismatch, StorageError
+from keelbolt.errors import InvalidValue, SchemaMismatch, StorageCorrupt, StorageError
 from keelbolt.storage.blobs import Blob
 from keelbolt.storage.clock import Clock
 from keelbolt.storage.commits import Operation, Receipt
@@ -17,7 +17,7 @@ from keelbolt.storage.contract import Durability, Problem, Stats, Swept
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.front import Front
 from keelbolt.storage.hints import Topic
-from keelbolt.storage.ledger import WorkRow, work_item
+from keelbolt.storage.ledger import WorkRow, work_item, work_state
 from keelbolt.storage.logs import Entry, LogPage, LogState
 from keelbolt.storage.records import Collection, Record
 from keelbolt.storage.redis import inspect
@@ -30,7 +30,6 @@ from keelbolt.storage.redis.operations import (
     RECORD_WRITES,
     RELIEF,
     came_back,
-    damaged,
     entry_checksum,
     outcomes_of,
     record_of,
@@ -52,7 +51,6 @@ LISTEN_SECONDS = 2.0
 ATTEMPTS = 8  # to read by an index while others declare it anew
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_STATES: dict[bytes, WorkState] = {b"ready": "waiting", b"later": "waiting", b"held": "held", b"dead": "dead"}
 
 
 class RedisKernel(Front):
@@ -336,7 +334,7 @@ def _entries(log: str, page: bytes) -> list[Entry]:
         place = middle + int(size)
         kind, data = page[line + 1 : middle].decode(), page[middle:place]
         if entry_checksum(kind, data) != crc:
-            raise damaged(f"entry {int(seq)} of a stream of {log!r}")
+            raise StorageCorrupt.of(f"entry {int(seq)} of a stream of {log!r}")
         entries.append(Entry(int(seq), kind, data, int(at)))
     return entries
 
@@ -344,7 +342,7 @@ def _entries(log: str, page: bytes) -> list[Entry]:
 def _work_row(row: Sequence[bytes]) -> WorkRow:
     state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason = row
     return WorkRow(
-        _STATES[state],
+        work_state(state.decode()),
         lane.decode(),
         int(priority),
         int(ready_at),

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from itertools import groupby
 from typing import Any
 
+from keelbolt.errors import StorageCorrupt
 from keelbolt.storage.blobs import CHUNK_BYTES
 from keelbolt.storage.declared import dump_fields
 from keelbolt.storage.redis import tokens
 from keelbolt.storage.redis.journal import Journal
 from keelbolt.storage.redis.names import Kind, Name, Names
-from keelbolt.storage.redis.operations import checksum, damaged, entry_checksum
+from keelbolt.storage.redis.operations import checksum, entry_checksum
 from keelbolt.storage.redis.store import PARTITIONS, Store
 from keelbolt.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, Page, Source
 from keelbolt.storage.transfer.rows import (
@@ -299,7 +300,7 @@ def _left(until: bytes | None, now: int) -> int | None:
 def _record(name: Name, row: Sequence[Any], now: int) -> RecordRow:
     version, fields, body, crc, expires_at = row
     if checksum(body) != crc:
-        raise damaged(f"a record of {name[1]!r}")
+        raise StorageCorrupt.of(f"a record of {name[1]!r}")
     return RecordRow(*name, int(version), dump_fields(tokens.unpack(fields)), _left(expires_at, now), body)
 
 
@@ -349,12 +350,12 @@ def _unpacked(name: Name, page: bytes) -> Iterable[EntryRow]:
             place += int(length)
         kind, data, dedupe = parts
         if entry_checksum(kind.decode(), data) != crc:
-            raise damaged(f"entry {int(seq)} of a stream of {name[1]!r}")
+            raise StorageCorrupt.of(f"entry {int(seq)} of a stream of {name[1]!r}")
         yield EntryRow(*name, int(seq), int(at), kind.decode(), data, dedupe[1:].decode() if dedupe else None)
 
 
 def _chunk(partition: str, digest: str, number: int, data: bytes | None) -> ChunkRow:
     if data is None or hashlib.sha256(data[_DIGEST_BYTES:]).digest() != data[:_DIGEST_BYTES]:
-        raise damaged("a blob")
+        raise StorageCorrupt.of("a blob")
     assert len(data) <= CHUNK_BYTES + _DIGEST_BYTES
     return ChunkRow(partition, digest, number, data[_DIGEST_BYTES:])

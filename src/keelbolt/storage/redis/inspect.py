@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from keelbolt.storage.contract import Problem, Stats
+from keelbolt.storage.ledger import work_counts
 from keelbolt.storage.redis import tokens
 from keelbolt.storage.redis.catalog import Catalog, Entry
 from keelbolt.storage.redis.layout import partition_entry
 from keelbolt.storage.redis.operations import checksum, entry_checksum
 from keelbolt.storage.redis.store import Store
-from keelbolt.storage.work import WorkState
 
 PAGE_ENTRIES = 500
 LOOKS = 3
@@ -24,7 +24,7 @@ TOGETHER = 200  # keys that are looked at in one round trip
 @dataclass(slots=True)
 class _Counted:
     records: Counter[str] = field(default_factory=Counter)
-    work: dict[str, dict[WorkState, int]] = field(default_factory=dict)
+    work: Counter[tuple[str, str]] = field(default_factory=Counter)
     streams: int = 0
     entries: int = 0
     blobs: int = 0
@@ -42,7 +42,7 @@ async def stats(store: Store, catalog: Catalog) -> Stats:
         entries=counted.entries,
         blobs=counted.blobs,
         blob_bytes=counted.blob_bytes,
-        work=counted.work,
+        work=work_counts((*place, count) for place, count in counted.work.items()),
         workers=await store.read_registry(b"ZCARD", b"workers"),
         bytes=await store.memory_bytes(),
         engine={"server": store.name},
@@ -69,9 +69,7 @@ async def _count(store: Store, catalog: Catalog, counted: _Counted, partition: s
         case b"keys":
             queue, _, listed = name.decode().partition("/")
             count = await store.command(partition, b"ZCARD", rest)
-            states = counted.work.setdefault(queue, {"waiting": 0, "held": 0, "dead": 0})
-            for state in states:
-                states[state] += count if state == listed else 0
+            counted.work[queue, listed] += count
         case _:
             pass
 

@@ -195,15 +195,8 @@ def record_of(collection: str, key: str, row: Sequence[Any]) -> Record:
     """A record from its version, fields, body and checksum."""
     version, fields, body, crc = row
     if checksum(body) != crc:
-        raise damaged(f"a record of {collection!r}")
+        raise StorageCorrupt.of(f"a record of {collection!r}")
     return Record(collection, key, int(version), body, tokens.unpack(fields))
-
-
-def damaged(what: str) -> StorageCorrupt:
-    return StorageCorrupt(
-        f"{what} is damaged: its bytes are not the bytes that were written. Run `keelbolt storage check`, and restore "
-        "from a backup"
-    )
 
 
 def topics_of(partition: str, operations: Iterable[Operation]) -> list[Topic]:

@@ -6,21 +6,21 @@ and any foreign write, makes it forget everything.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 from zlib import crc32
 
+from keelbolt.errors import StorageCorrupt
 from keelbolt.storage.blobs import STAGED_SECONDS
-from keelbolt.storage.catalog import Catalog
+from keelbolt.storage.catalog import Catalog, IndexChanges
 from keelbolt.storage.commits import Operation
 from keelbolt.storage.contract import LEASE_SECONDS
 from keelbolt.storage.declared import dump_fields, load_fields
 from keelbolt.storage.judge import MICROSECONDS
-from keelbolt.storage.ledger import Key, Ledger, RecordState, StreamState, WorkRow
+from keelbolt.storage.ledger import Key, Ledger, RecordState, StreamState, WorkRow, stored_state, work_state
 from keelbolt.storage.marks import Mark
 from keelbolt.storage.sqlite.catalog import load_catalog
-from keelbolt.storage.sqlite.checksums import body_is_sound, damaged, entry_crc, head_crc, work_crc, work_is_sound
+from keelbolt.storage.sqlite.checksums import body_is_sound, entry_crc, head_crc, work_crc, work_is_sound
 from keelbolt.storage.sqlite.connection import SQL, Connection, rows_of_marks
 from keelbolt.storage.sqlite.worker_locks import WorkerLocks
 from keelbolt.storage.wanted import wanted_by
@@ -109,7 +109,7 @@ class Book:
         records.update(dict.fromkeys(keys))
         for partition, collection, key, number, version, fields, expires_at, crc in self._rows("load_records", keys):
             if crc != head_crc(partition, collection, key, version, fields, expires_at):
-                raise damaged(f"a record of {collection!r}")
+                raise StorageCorrupt.of(f"a record of {collection!r}")
             state = RecordState(version, load_fields(fields), expires_at, None, number, fields)
             records[partition, collection, key] = state
 
@@ -119,7 +119,7 @@ class Book:
             if state is not None and state.body is None:
                 body, crc = self.connection.execute(SQL["load_body"], (state.id,)).fetchone()
                 if not body_is_sound(body, crc):
-                    raise damaged(f"a record of {key[1]!r}")
+                    raise StorageCorrupt.of(f"a record of {key[1]!r}")
                 state.body = body
 
     def _rows(self, query: str, keys: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
@@ -169,14 +169,11 @@ class Book:
 
     def _save_records(self) -> None:
         inserts, updates, patches, deletes = [], [], [], []
-        unindexed: list[tuple[int, bytes]] = []
-        indexed: list[tuple[int, bytes, int]] = []
-        totals: Counter[tuple[int, bytes]] = Counter()
+        changes = IndexChanges[int]()
         records = self.ledger.records
         for place, old in self.ledger.changed_records.items():
             new = records[place]
             partition, collection, key = place
-            shape, base = self.catalog.shapes[collection]
             if new is not None:
                 fields = new.text  # a copier gives it as it is to be stored
                 if fields is None and old is not None and old.fields == new.fields:
@@ -206,24 +203,16 @@ class Book:
             if old is not None and new is not None and (old.fields is new.fields or old.fields == new.fields):
                 continue
             if old is not None:
-                entries = shape.entries(partition, key, old.fields)
-                unindexed += [(base + number, entry) for number, entry in enumerate(entries)]
-                totals.subtract(
-                    [(base + number, group) for number, group in enumerate(shape.groups(partition, old.fields))]
-                )
+                changes.remove(self.catalog.shapes[collection], partition, key, old.fields)
             if new is not None:
-                entries = shape.entries(partition, key, new.fields)
-                indexed += [(base + number, entry, new.id) for number, entry in enumerate(entries)]
-                totals.update(
-                    [(base + number, group) for number, group in enumerate(shape.groups(partition, new.fields))]
-                )
+                changes.add(self.catalog.shapes[collection], new.id, partition, key, new.fields)
         self._many("delete_record", deletes)
         self._many("insert_record", inserts)
         self._many("update_record", updates)
         self._many("patch_record", patches)
-        self._many("delete_index", unindexed)
-        self._many("insert_index", indexed)
-        self._many("add_to_counter", [(name, group, total) for (name, group), total in totals.items() if total])
+        self._many("delete_index", changes.removed)
+        self._many("insert_index", changes.added)
+        self._many("add_to_counter", changes.counted())
 
     def _save_logs(self) -> None:
         ledger = self.ledger
@@ -291,13 +280,11 @@ class Book:
 def work_row(row: Sequence[Any]) -> WorkRow:
     """A row of the work table, whose first three columns are its key and whose last is its checksum."""
     if not work_is_sound(row):
-        raise damaged(f"an item of the queue {row[1]!r}")
-    state = row[3]
-    return WorkRow("waiting" if state in ("ready", "later") else state, *row[4:-1])
+        raise StorageCorrupt.of(f"an item of the queue {row[1]!r}")
+    return WorkRow(work_state(row[3]), *row[4:-1])
 
 
 def work_values(key: Key, row: WorkRow, *, now: int) -> tuple[Any, ...]:
-    state: str = row.state
     values = (
         row.lane,
         row.priority,
@@ -309,7 +296,5 @@ def work_values(key: Key, row: WorkRow, *, now: int) -> tuple[Any, ...]:
         row.again_at,
         row.reason,
     )
-    crc = work_crc(*key, state, *values)
-    if state == "waiting":
-        state = "ready" if row.ready_at <= now else "later"
-    return (*key, state, *values, crc)
+    crc = work_crc(*key, row.state, *values)
+    return (*key, stored_state(row.state, row.ready_at, now), *values, crc)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
-from keelbolt.storage.catalog import REBUILD_ROWS, SLOTS, Catalog
+from keelbolt.storage.catalog import REBUILD_ROWS, SLOTS, Catalog, IndexChanges
 from keelbolt.storage.declared import Shape, load_fields
 from keelbolt.storage.sqlite.connection import SQL, Connection
 
@@ -37,13 +35,9 @@ def declare(connection: Connection, catalog: Catalog, shape: Shape) -> Catalog:
 def _rebuild(connection: Connection, shape: Shape, base: int) -> None:
     last = 0
     while rows := connection.execute(SQL["all_of_collection"], (shape.name, last, REBUILD_ROWS)).fetchall():
-        indexed: list[tuple[int, bytes, int]] = []
-        totals: Counter[tuple[int, bytes]] = Counter()
+        changes = IndexChanges[int]()
         for record, partition, key, text in rows:
-            fields = load_fields(text)
-            entries = shape.entries(partition, key, fields)
-            indexed += [(base + number, entry, record) for number, entry in enumerate(entries)]
-            totals.update([(base + number, group) for number, group in enumerate(shape.groups(partition, fields))])
-        connection.executemany(SQL["insert_index"], indexed)
-        connection.executemany(SQL["add_to_counter"], [(*place, total) for place, total in totals.items()])
+            changes.add((shape, base), record, partition, key, load_fields(text))
+        connection.executemany(SQL["insert_index"], changes.added)
+        connection.executemany(SQL["add_to_counter"], changes.counted())
         last = rows[-1][0]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 from zlib import crc32
 
-from keelbolt.errors import InvalidRequest, StorageCorrupt
+from keelbolt.errors import InvalidRequest
+from keelbolt.storage.ledger import work_state
 
 
 def body_is_sound(body: object, crc: int) -> bool:
@@ -37,12 +38,4 @@ def work_crc(*values: str | int | None) -> int:
 def work_is_sound(row: Sequence[Any]) -> bool:
     """A row of the work table with all its columns; whether an item that waits is ready is not covered."""
     partition, queue, key, state, *values, crc = row
-    state = "waiting" if state in ("ready", "later") else state
-    return bool(work_crc(partition, queue, key, state, *values) == crc)
-
-
-def damaged(what: str) -> StorageCorrupt:
-    return StorageCorrupt(
-        f"{what} is damaged: its bytes are not the bytes that were written. Run `keelbolt storage check`, and restore "
-        "from a backup"
-    )
+    return bool(work_crc(partition, queue, key, work_state(state), *values) == crc)

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from keelbolt.errors import StorageError, StorageFull
+from keelbolt.errors import StorageCorrupt, StorageError, StorageFull
 from keelbolt.storage.blobs import STAGED_SECONDS, Blob
 from keelbolt.storage.catalog import Catalog
 from keelbolt.storage.clock import Clock
@@ -29,7 +29,7 @@ from keelbolt.storage.sqlite import inspect, queues
 from keelbolt.storage.sqlite.backup import restore_file
 from keelbolt.storage.sqlite.book import Book, work_row
 from keelbolt.storage.sqlite.catalog import declare, load_catalog
-from keelbolt.storage.sqlite.checksums import UNREADABLE, damaged
+from keelbolt.storage.sqlite.checksums import UNREADABLE
 from keelbolt.storage.sqlite.connection import SQL, Connect, Connection, connect, prepare
 from keelbolt.storage.sqlite.datagrams import Datagrams
 from keelbolt.storage.sqlite.place import Reserve, WriteLock, check_place
@@ -420,7 +420,7 @@ class SQLiteKernel(Front):
         def read(connection: Connection) -> tuple[int, int] | None:
             row: tuple[int, int] | None = connection.execute(SQL["find_blob"], (partition, digest)).fetchone()
             if row is not None and not isinstance(row[1], int):
-                raise damaged("a blob")
+                raise StorageCorrupt.of("a blob")
             return row
 
         return await self._readers.run(read)

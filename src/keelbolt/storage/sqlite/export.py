@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from keelbolt.errors import StorageCorrupt
 from keelbolt.storage.migrations import queries_of
 from keelbolt.storage.sqlite.checksums import (
     UNREADABLE,
     body_is_sound,
-    damaged,
     entry_is_sound,
     head_crc,
     work_is_sound,
@@ -70,7 +70,7 @@ class FileSource(Source):
             except sqlite3.Error as error:
                 raise translate(error) from error
             except UNREADABLE as error:
-                raise damaged("something stored") from error
+                raise StorageCorrupt.of("something stored") from error
 
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
@@ -124,7 +124,7 @@ def _partition(values: Sequence[Any], _now: int) -> Read:
 def _record(values: Sequence[Any], now: int) -> Read:
     number, partition, collection, key, version, fields, expires_at, head, crc, body = values
     if not body_is_sound(body, crc) or head_crc(partition, collection, key, version, fields, expires_at) != head:
-        raise damaged(f"a record of {collection!r}")
+        raise StorageCorrupt.of(f"a record of {collection!r}")
     expires_in = None if expires_at is None else expires_at - now
     return RecordRow(partition, collection, key, version, fields, expires_in, body), len(body) + len(key), [number]
 
@@ -136,13 +136,13 @@ def _stream(values: Sequence[Any], _now: int) -> Read:
 def _entry(values: Sequence[Any], _now: int) -> Read:
     number, seq, partition, log, stream, at, kind, data, dedupe, crc = values
     if not entry_is_sound(number, seq, at, kind, data, crc):
-        raise damaged(f"an entry of the log {log!r}")
+        raise StorageCorrupt.of(f"an entry of the log {log!r}")
     return EntryRow(partition, log, stream, seq, at, kind, data, dedupe), len(data), [number, seq]
 
 
 def _work(values: Sequence[Any], now: int) -> Read:
     if not work_is_sound(values):
-        raise damaged(f"an item of the queue {values[1]!r}")
+        raise StorageCorrupt.of(f"an item of the queue {values[1]!r}")
     place = (values[0], values[1], values[2])
     state, lane, priority, ready_at, attempt, most, fence, _, again_at, reason, _ = values[3:]
     row = item_row(place, state, lane, priority, ready_at - now, attempt, most, fence, _left(again_at, now), reason)
@@ -157,7 +157,7 @@ def _blob(values: Sequence[Any], now: int) -> Read:
 def _chunk(values: Sequence[Any], _now: int) -> Read:
     blob, number, partition, digest, sha256, data = values
     if not isinstance(data, bytes) or hashlib.sha256(data).digest() != sha256:
-        raise damaged("a blob")
+        raise StorageCorrupt.of("a blob")
     return ChunkRow(partition, digest, number, data), len(data), [blob, number]
 
 

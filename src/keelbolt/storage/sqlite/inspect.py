@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from keelbolt.storage.contract import Problem, Stats
 from keelbolt.storage.declared import Shape, load_fields
+from keelbolt.storage.ledger import work_counts
 from keelbolt.storage.sqlite.checksums import body_is_sound, entry_is_sound, head_crc, work_is_sound
 from keelbolt.storage.sqlite.connection import SQL, Connection
 from keelbolt.storage.sqlite.place import WriteLock
 from keelbolt.storage.sqlite.readers import only
-from keelbolt.storage.work import WorkState
 
 logger = logging.getLogger("keelbolt.storage")
 
@@ -28,11 +28,7 @@ WAL_FRAME_BYTES = 24  # before each page
 
 
 def stats(connection: Connection, path: str, *, now: int) -> Stats:
-    work: dict[str, dict[WorkState, int]] = {}
-    for queue, state, count in connection.execute("SELECT queue, state, count(*) FROM work GROUP BY queue, state"):
-        states = work.setdefault(queue, {"waiting": 0, "held": 0, "dead": 0})
-        known: WorkState = "waiting" if state in ("ready", "later") else state
-        states[known] += count
+    work = work_counts(connection.execute("SELECT queue, state, count(*) FROM work GROUP BY queue, state"))
     blobs, blob_bytes = connection.execute(
         "SELECT count(*), ifnull(sum(size), 0) FROM blob WHERE digest IS NOT NULL"
     ).fetchone()

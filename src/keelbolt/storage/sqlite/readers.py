@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
+from keelbolt.errors import StorageCorrupt
 from keelbolt.storage.declared import load_fields
 from keelbolt.storage.logs import Entry, LogPage
 from keelbolt.storage.records import Record
-from keelbolt.storage.sqlite.checksums import UNREADABLE, body_is_sound, damaged, entry_is_sound, head_crc
+from keelbolt.storage.sqlite.checksums import UNREADABLE, body_is_sound, entry_is_sound, head_crc
 from keelbolt.storage.sqlite.connection import SQL, Connect, Connection, prepare, translate
 from keelbolt.storage.sqlite.writer import Writer
 
@@ -56,7 +57,7 @@ class ReaderThreads:
         except sqlite3.Error as error:
             raise translate(error) from error
         except UNREADABLE as error:
-            raise damaged("something stored") from error
+            raise StorageCorrupt.of("something stored") from error
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -100,7 +101,7 @@ def checked_record(
     expires_at: int | None,
 ) -> Record:
     if not body_is_sound(body, crc) or head_crc(partition, collection, key, version, fields, expires_at) != head:
-        raise damaged(f"a record of {collection!r}")
+        raise StorageCorrupt.of(f"a record of {collection!r}")
     return Record(collection, key, version, body, load_fields(fields))
 
 
@@ -146,7 +147,7 @@ def read_log(
         if entries and size > max_bytes:
             break
         if not entry_is_sound(number, seq, at, kind, data, crc) or (expected is not None and seq != expected):
-            raise damaged(f"an entry of the log {stream[1]!r}")
+            raise StorageCorrupt.of(f"an entry of the log {stream[1]!r}")
         entries.append(Entry(seq, kind, data, at))
         expected = seq - 1 if backward else seq + 1
     return LogPage(tuple(entries), head, floor)

@@ -12,7 +12,6 @@ from zlib import crc32
 from keelbolt.errors import CannotOpen, NotKeelbolt, StorageCorrupt, StorageError
 from keelbolt.storage.clock import Clock
 from keelbolt.storage.migrations import Migration, migrations_of, unapplied
-from keelbolt.storage.sqlite.checksums import damaged
 from keelbolt.storage.sqlite.connection import SQL, Connection, connect, translate
 from keelbolt.storage.sqlite.place import WriteLock, check_place
 
@@ -159,7 +158,7 @@ def engine_offset(connection: Connection, clock: Clock) -> int:
     meta: dict[str, Any] = dict(connection.execute("SELECT name, value FROM meta").fetchall())
     boot, offset = meta.get("boot"), meta.get("offset", 0)
     if boot is not None and meta.get("clock_crc") != crc32(f"{boot}\0{offset}".encode()):
-        raise damaged("the file's clock")
+        raise StorageCorrupt.of("the file's clock")
     if boot != clock.boot():
         boot, offset = clock.boot(), clock.wall() - clock.steady()
         connection.execute(SQL["set_meta"], ("boot", boot))
