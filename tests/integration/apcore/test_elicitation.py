@@ -12,7 +12,7 @@ from apcore import Context, ModuleAnnotations
 from keelbolt.apcore import elicit, report_progress
 from keelbolt.apcore.elicitation import read_answer
 from keelbolt.protocol.types import Message, Part, Role
-from tests.integration.apcore.calling import message, output, said, state, task_of, told
+from tests.integration.apcore.calling import message, output, said, state, streamed, task_of, told
 from tests.integration.apcore.modules import Anything, agent_of, executor_of, registry_of
 from tests.integration.server.asgi import call
 
@@ -73,9 +73,9 @@ async def test_a_question_waits_for_the_user_and_its_answer_comes_back(kind: Any
 
 async def test_a_stream_begins_anew_and_shows_each_chunk_once() -> None:
     async with agent_of(executor_of(registry_of(asks=Streams()))) as server:
-        asked = await task_of(server.app, {}, skill="asks")
+        asked = await streamed(server.app, {}, skill="asks")
         assert state(asked) == "input_required"
-        done = await task_of(server.app, "decline", contextId=asked["contextId"])
+        done = await streamed(server.app, "decline", contextId=asked["contextId"])
         [artifact] = done["artifacts"]
         assert [part["data"] for part in artifact["parts"]] == [{"before": 1}, {"answer": {"action": "decline"}}]
 
