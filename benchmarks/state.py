@@ -100,14 +100,24 @@ async def _events(report: Report, engine: str, url: str, folder: str, count: int
     """Events saved by 64 callers at once, each committed before the next; in turns, medians compared."""
     ours: list[float] = []
     theirs: list[float] = []
+    spent: list[float] = []
+    their_spent: list[float] = []
     async with StateStore(url, types="own") as store, _sample(url, folder) as sample:
         for number in range(rounds):
+            cpu = time.process_time()
             ours.append(await _saved(store, f"ours-{number}", count))
+            spent.append((time.process_time() - cpu) / count)
             if sample is not None:
-                theirs.append(await _saved(sample, f"theirs-{number}", max(count // 4, SAVERS)))
+                fewer = max(count // 4, SAVERS)
+                cpu = time.process_time()
+                theirs.append(await _saved(sample, f"theirs-{number}", fewer))
+                their_spent.append((time.process_time() - cpu) / fewer)
     report.note(f"{engine}: events committed, {SAVERS} savers", statistics.median(ours), "/s")
+    report.note(f"{engine}: CPU of this process for each event", 1e6 * statistics.median(spent), "µs")
     if theirs:
         report.note(f"{engine}: an INSERT for each event", statistics.median(theirs), "/s")
+        cpu_ratio = statistics.median(their_spent) / statistics.median(spent)
+        report.note(f"{engine}: CPU of an INSERT for each ÷ ours", cpu_ratio, "×")
         ratio = statistics.median(ours) / statistics.median(theirs)
         report.at_least(f"{engine}: events ÷ an INSERT for each", ratio, "×", 5)
 
@@ -164,10 +174,11 @@ async def _flows(report: Report, engine: str, url: str, folder: str, count: int,
         report.note(f"{engine}: a run of five nodes, {which}", min(measured), "ms")
         report.note(f"{engine}: a run of five nodes, {which}, CPU", min(spent[which]), "ms")
     memory, *mine = (min(measured) for measured in list(times.values())[:3])
-    memory_cpu, gathered_cpu = (min(measured) for measured in list(spent.values())[:2])
+    memory_cpu, gathered_cpu, committed_cpu = (min(measured) for measured in list(spent.values())[:3])
     report.at_most(f"{engine}: a run of five nodes, write-behind ÷ in memory, CPU", gathered_cpu / memory_cpu, "×", 1.3)
     report.note(f"{engine}: a run of five nodes, write-behind ÷ in memory", mine[0] / memory, "×")
     report.note(f"{engine}: a run of five nodes, committed ÷ in memory", mine[1] / memory, "×")
+    report.note(f"{engine}: a run of five nodes, committed ÷ in memory, CPU", committed_cpu / memory_cpu, "×")
 
 
 async def _stream(report: Report, engine: str, url: str, rounds: int) -> None:

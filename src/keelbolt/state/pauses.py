@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
-from keelbolt.errors import CommitRefused, InvalidState, StorageClosed
+from keelbolt.errors import CommitRefused, InvalidState, StateConflict, StorageClosed
 from keelbolt.state.codec import decode
 from keelbolt.state.desk import Desk
 from keelbolt.state.families import PAUSE_LEASES, PAUSES
@@ -39,6 +39,7 @@ from keelbolt.storage.requests import MAX_SECONDS
 
 PAUSE_SECONDS = 3600.0
 PAGE = 500
+EXPIRED = "the lease expired before its block ended, so another caller may have taken the pause"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,10 @@ class PauseLease:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        await (self.confirm() if kind is None else self.release())
+        if kind is not None:
+            await self.release()
+        elif not await self.confirm():
+            raise StateConflict("take_planner_state", TimeoutError(EXPIRED))
 
 
 class Pauses:

@@ -26,7 +26,7 @@ async def test_what_is_being_saved_is_waited_for() -> None:
         saving = Saving()
         threading.Timer(0.01, settle, ((saving,),)).start()
         await wait(saving)
-    await saving  # done
+        await saving  # done: it does not suspend
 
 
 async def test_saves_that_end_together_wake_their_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,11 @@ def test_a_save_that_ends_while_its_caller_begins_to_wait_is_not_missed() -> Non
         for saving in savings:
             await saving
 
-    thread = threading.Thread(target=lambda: [settle((saving,)) for saving in savings])
+    def end_all() -> None:
+        for saving in savings:
+            settle((saving,))
+
+    thread = threading.Thread(target=end_all)
     thread.start()
     asyncio.run(asyncio.wait_for(caller(), 30))
     thread.join()

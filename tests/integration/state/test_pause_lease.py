@@ -1,0 +1,37 @@
+"""A pause that was taken with a lease, as a block."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from keelbolt.errors import StateConflict
+from keelbolt.state import StateStore
+
+
+async def test_a_block_that_takes_longer_than_its_lease_does_not_end_in_silence() -> None:
+    """Another caller may have taken the pause, so its work may be done twice: the caller has to know."""
+    async with StateStore("memory:") as store:
+        await store.save_planner_state("token", {"kept": True})
+        lease = await store.take_planner_state("token", lease_seconds=0.1)
+        assert lease is not None
+        with pytest.raises(StateConflict, match="the lease expired before its block ended"):
+            async with lease:
+                await asyncio.sleep(0.3)
+        assert await store.load_planner_state("token") == {"kept": True}
+
+
+async def test_a_block_that_raises_gives_the_pause_back() -> None:
+    async with StateStore("memory:") as store:
+        await store.save_planner_state("token", {"kept": True})
+        lease = await store.take_planner_state("token", lease_seconds=60)
+        assert lease is not None
+        with pytest.raises(RuntimeError):
+            async with lease:
+                raise RuntimeError
+        again = await store.take_planner_state("token", lease_seconds=60)
+        assert again is not None
+        async with again:
+            assert again.payload == {"kept": True}
+        assert await store.get_pause("token") is None
