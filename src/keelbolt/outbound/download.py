@@ -170,16 +170,15 @@ class _Exchange:
     # -------------------------------------------------------------------------------------------------- the parser
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        text = value.decode("latin-1").strip()
-        match name.lower():
-            case b"location":
-                self.location = text
-            case b"content-encoding":
-                self._encoding = text.lower() or "identity"
-            case b"content-length":
-                self._length, self._framed = int(text), True
-            case b"transfer-encoding":
-                self._framed = True
+        text, known = value.decode("latin-1").strip(), name.lower()
+        if known == b"location":
+            self.location = text
+        elif known == b"content-encoding":
+            self._encoding = text.lower() or "identity"
+        elif known == b"content-length":
+            self._length, self._framed = int(text), True
+        elif known == b"transfer-encoding":
+            self._framed = True
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()

@@ -163,7 +163,7 @@ async def test_a_head_without_an_end_is_an_error(files: Files) -> None:
 def test_rules_are_checked() -> None:
     for wrong in ({"max_bytes": 0}, {"seconds": 0}, {"hosts": "example.com"}):
         with pytest.raises(InvalidValue):
-            DownloadRules(**wrong)  # type: ignore[arg-type]
+            DownloadRules(**wrong)
 
 
 # ---------------------------------------------------------------------------------------------------------- addresses

@@ -281,7 +281,7 @@ def test_what_is_no_function_is_no_tool() -> None:
 
     for wrong in (partial(hinted), Place, 7):
         with pytest.raises(InvalidInitialToolValue, match="takes a function or a method"):
-            tool(wrong)  # type: ignore[call-overload]
+            tool(wrong)  # type: ignore[arg-type]
     hinted.__annotations__["x"] = "Nowhere"
     with pytest.raises(InvalidInitialToolValue, match="can't be resolved"):
         tool(hinted)

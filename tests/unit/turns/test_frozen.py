@@ -19,6 +19,7 @@ from keelbolt.turns import (
     Media,
     Memory,
     Message,
+    Registry,
     Retrievable,
     Thought,
     Tokenizable,
@@ -78,7 +79,8 @@ def test_what_is_read_from_a_stash_is_a_copy() -> None:
     picture = media()
     picture.stash.get("caption")["value"]["words"].append("dog")
     assert picture.stash.get("caption.value.words") == ["cat"]
-    changed = replace(picture, stash={**picture.stash.all(), "more": {"value": 1, "trust_tier": "first-party"}})
+    more = {**picture.stash.all(), "more": {"value": 1, "trust_tier": "first-party"}}
+    changed = replace(picture, stash=Registry(more))
     assert (picture.stash.has("more"), changed.stash.has("more")) == (False, True)
 
 

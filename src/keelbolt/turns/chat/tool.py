@@ -100,6 +100,7 @@ def _documented(function: Callable[..., Any]) -> tuple[str, Mapping[str, str]]:
     section = _SECTION.search(text)
     summary = (text[: section.start()] if section else text).strip()
     about: dict[str, str] = {}
+    last = ""
     if found := _ARGS.search(text):
         rest = text[found.end() :]
         following = _SECTION.search(rest)
@@ -107,7 +108,7 @@ def _documented(function: Callable[..., Any]) -> tuple[str, Mapping[str, str]]:
             if described := _ARG.match(line):
                 last = described[1]
                 about[last] = described[2].strip()
-            elif line.strip() and about:  # the description goes on
+            elif line.strip() and last:  # the description goes on
                 about[last] += f" {line.strip()}"
     return summary, about
 
@@ -129,7 +130,7 @@ def _arguments(function: Callable[..., Any], about: Mapping[str, str]) -> type[B
         if parameter.name not in hints:
             raise InvalidInitialToolValue(f"{function.__name__}: the parameter {parameter.name} needs a type hint")
         default = ... if parameter.default is parameter.empty else parameter.default
-        described = {"description": about[parameter.name]} if parameter.name in about else {}
+        described: dict[str, Any] = {"description": about[parameter.name]} if parameter.name in about else {}
         fields[f"{_FIELD}{parameter.name}"] = (
             hints[parameter.name],
             Field(default, alias=parameter.name, **described),
