@@ -1,12 +1,22 @@
-"""Who may call what: the executor's ACL, asked before a task exists and before a card is shown."""
+"""Which caller may call which module: the executor's ACL, and a role for apcore's system modules.
+
+Both are checked before a task exists and before a card is shown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from keelbolt.apcore.library import Context, GovernanceProjection, Identity
 from keelbolt.auth.principal import ANONYMOUS, Principal
+
+SYSTEM_ROLES = ("operator:all",)
+
+
+def is_system(module_id: str) -> bool:
+    """Whether this is one of apcore's own modules, which show and change the whole agent; apcore reserves the name."""
+    return module_id.startswith("system.")
 
 
 def identity_of(principal: Principal) -> Identity | None:
@@ -20,10 +30,15 @@ def identity_of(principal: Principal) -> Identity | None:
 
 
 class Access:
-    """The ACL of an executor, whichever it has at the time."""
+    """The rules of an executor: its ACL at the time, and the roles that system modules need."""
 
-    def __init__(self, executor: Any) -> None:
+    def __init__(self, executor: Any, *, system_roles: Iterable[str] = SYSTEM_ROLES) -> None:
         self._executor = executor
+        self._system_roles = frozenset(system_roles)
+
+    def has_role(self, principal: Principal, module_id: str) -> bool:
+        """Whether the caller has the role that the module needs; only system modules need one."""
+        return not is_system(module_id) or (not principal.anonymous and bool(principal.roles & self._system_roles))
 
     @property
     def acl(self) -> Any:
@@ -41,7 +56,9 @@ class Access:
         return any(not type(one).__module__.startswith("apcore.observability") for one in middlewares)
 
     def public(self, module_id: str) -> bool:
-        """Whether callers that nobody vouches for may call this."""
+        """Whether anonymous callers may call this."""
+        if is_system(module_id):
+            return False
         acl = self.acl
         if acl is None:
             return True
@@ -52,6 +69,8 @@ class Access:
 
     async def allows(self, principal: Principal, module_id: str, inputs: Mapping[str, Any] | None = None) -> bool:
         """Whether this caller may call this, with inputs of these kinds."""
+        if not self.has_role(principal, module_id):
+            return False
         acl = self.acl
         if acl is None:
             return True

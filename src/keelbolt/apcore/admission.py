@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from keelbolt.apcore.access import Access
+from keelbolt.apcore.access import Access, is_system
 from keelbolt.apcore.approvals import pending_in
 from keelbolt.apcore.catalog import Catalog, Module
 from keelbolt.apcore.errors_map import loggable
@@ -42,6 +42,11 @@ class SkillAdmission:
         if default_skill is not None and catalog.get(default_skill) is None:
             logger.warning("the default skill %s is not there (yet): messages must name theirs", default_skill)
 
+    @property
+    def rewrites_input(self) -> bool:
+        """Whether only apcore can check an input, because a middleware may change it first."""
+        return self._access.rewrites_input
+
     async def admit(self, request: SendMessageRequest, caller: Caller, tasks: TaskManager) -> Admitted:
         message = request.message
         chosen = chosen_skill(message, request.metadata)
@@ -59,8 +64,8 @@ class SkillAdmission:
         """The skill of a message that names none: the declared one, or the only one."""
         if self._default is not None:
             return self._default
-        modules = self._catalog.modules
-        return next(iter(modules)) if len(modules) == 1 else None
+        modules = [module_id for module_id in self._catalog.modules if not is_system(module_id)]
+        return modules[0] if len(modules) == 1 else None
 
     async def _go_on(
         self, message: Message, task_id: str, chosen: str | None, principal: Principal, tasks: TaskManager
@@ -101,7 +106,7 @@ class SkillAdmission:
             raise SkillNotFoundError(skill_id)
         if wrong is not None:
             raise wrong
-        if not self._access.rewrites_input:
+        if not self.rewrites_input:
             check_input(inputs, module)
         return module
 

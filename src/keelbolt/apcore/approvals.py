@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from keelbolt.apcore.access import is_system
 from keelbolt.apcore.library import ApprovalPendingError, ApprovalRequest, ApprovalResult, BuiltinApprovalGate
 from keelbolt.protocol.types import Message, Role
 
@@ -23,6 +24,7 @@ logger = logging.getLogger("keelbolt.apcore")
 APPROVAL = "approval"
 ID_CHARACTERS = 32  # of an approval that we ask for ourselves
 HOW = "answer 'approved' or 'denied'"
+OWNER = "the agent's owner must approve calls of system modules, and the caller can't"
 NOBODY = "this skill needs an approval, and this agent has nobody who could give it"
 
 APPROVING = frozenset({"approved", "approve", "yes", "y", "ok", "allow", "allowed", "confirm", "confirmed"})
@@ -34,7 +36,8 @@ class Pending:
     """An approval that a task waits for. ``messages`` are the ids of those that held the input, in their order.
 
     ``module_id`` is what the approval is for: the skill, or a module that it calls. ``approved`` are the approvals that
-    this call was given before.
+    this call was given before. ``by_module``: a module asked, not the approval gate, so that the answer is input.
+    ``token`` is then the approval that the gate had for the call.
     """
 
     skill_id: str
@@ -44,8 +47,10 @@ class Pending:
     approval_id: str | None = None
     module_id: str | None = None
     approved: tuple[str, ...] = ()
+    by_module: bool = False
+    token: str | None = None
 
-    def json(self, reason: str | None = None) -> dict[str, Any]:
+    def json(self, reason: str | None = None, preview: Mapping[str, Any] | None = None) -> dict[str, Any]:
         found: dict[str, Any] = {
             "skillId": self.skill_id,
             "messages": list(self.messages),
@@ -55,18 +60,35 @@ class Pending:
         found |= {"approvalId": self.approval_id} if self.approval_id else {}
         found |= {"moduleId": self.module_id} if self.module_id else {}
         found |= {"approved": list(self.approved)} if self.approved else {}
+        found |= {"byModule": True} if self.by_module else {}
+        found |= {"token": self.token} if self.token else {}
         found |= {"reason": reason} if reason else {}
+        found |= {"preview": preview} if preview else {}
         return {APPROVAL: found}
 
-    def question(self, reason: str | None = None) -> str:
-        """What the user is told."""
+    def question(self, reason: str | None = None, preview: Mapping[str, Any] | None = None) -> str:
+        """The message to the user; ``preview`` is what the call would do."""
         text = f"Approval required for {self.skill_id}"
         if self.module_id not in (None, self.skill_id):
             text += f", which calls {self.module_id}"
         if self.approval_id:
             text += f" (approval id {self.approval_id})"
         text += f": {reason}" if reason else ""
-        return f"{text}. Send a message to this task once it is decided."
+        stop = "" if text.endswith((".", "?", "!")) else "."
+        wanted = "with the answer" if self.by_module else "once it is decided"
+        return f"{text}{stop}{_predicted(preview or {})} Send a message to this task {wanted}."
+
+
+def _predicted(preview: Mapping[str, Any]) -> str:
+    """The predicted changes and warnings, as sentences."""
+    found = ""
+    for title, lines in (
+        ("Predicted changes", [change["summary"] for change in preview.get("changes", ())]),
+        ("Warnings", preview.get("warnings", ())),
+    ):
+        if lines:
+            found += f" {title}: {'; '.join(line.rstrip('.') for line in lines)}."
+    return found
 
 
 def pending_in(parts: Iterable[Any]) -> Pending | None:
@@ -83,6 +105,8 @@ def pending_in(parts: Iterable[Any]) -> Pending | None:
                 found.get("approvalId"),
                 found.get("moduleId"),
                 tuple(found.get("approved", ())),
+                found.get("byModule", False),
+                found.get("token"),
             )
     return None
 
@@ -204,15 +228,20 @@ def read_answer(message: Message) -> bool | None:
 
 
 class CallerApproves:
-    """An approval handler that asks whoever sent the message: an answer of "approved" or "denied" decides.
+    """An approval handler that asks the caller: an answer of "approved" or "denied" decides.
 
     Executor(registry, approval_handler=CallerApproves())
+
+    It refuses calls of apcore's system modules: they change the agent for all callers, so its owner must approve them,
+    with another handler.
     """
 
     async def request_approval(self, request: ApprovalRequest) -> ApprovalResult:
         """A call is known by its module and its arguments: a module that another one calls is asked for again, when
         that one is called again with the approval.
         """
+        if is_system(request.module_id):
+            return ApprovalResult(status="rejected", reason=OWNER)
         told = (getattr(request.context, "data", None) or {}).get("a2a") or {}
         approval_id = digest_of([told.get("taskId"), request.module_id, request.arguments])[:ID_CHARACTERS]
         description = (request.description or "").rstrip(".")

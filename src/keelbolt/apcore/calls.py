@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from keelbolt.apcore.admission import SKILL, SkillAdmission, chosen_skill
 from keelbolt.apcore.approvals import Pending, digest_of, pending_before
 from keelbolt.apcore.catalog import Catalog, Module
-from keelbolt.apcore.inputs import RESERVED, Input, parts_to_input
-from keelbolt.errors import SkillNotFoundError, SkillRequiredError
+from keelbolt.apcore.inputs import Input, check_input, parts_to_input, with_answer
+from keelbolt.errors import SkillInputError, SkillNotFoundError, SkillRequiredError
 from keelbolt.protocol.types import Message
 from keelbolt.tasks.context import TaskContext
 
@@ -18,16 +18,17 @@ logger = logging.getLogger("keelbolt.apcore")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A module, and what it is called with. ``pending`` is the approval that the call waited for."""
+    """A module, and what it is called with. ``pending`` is the approval that the call waited for.
+
+    ``token`` is the approval that the gate checks; ``wrong`` is set when an answer does not fit the module's input.
+    """
 
     module: Module
     inputs: Input
     messages: tuple[str, ...]
     pending: Pending | None = None
-
-    @property
-    def approval_id(self) -> str | None:
-        return self.pending.approval_id if self.pending is not None else None
+    token: str | None = None
+    wrong: SkillInputError | None = None
 
 
 class Calls:
@@ -58,28 +59,26 @@ class Calls:
         return module
 
     def _resumed(self, ctx: TaskContext, pending: Pending, known: dict[str, Message]) -> Call:
-        """The call that waited: with the very input that was to be approved; without an approval's id, the answer may
-        add to it.
+        """Return the call that waited. It keeps the input that was to be approved; if a module asked, the answer adds
+        to it.
         """
         module = self._module(pending.skill_id)
         messages = [known[message_id] for message_id in pending.messages if message_id in known]
         inputs = parts_to_input(messages[0].parts, module) if messages else {}
         for message in messages[1:]:
-            inputs |= _data(message)
-        if pending.approval_id is not None:
-            if digest_of(inputs) != pending.digest:  # the module's schema changed: nobody approved this input
+            inputs = with_answer(inputs, message.parts, module)
+        if pending.approval_id is not None and not pending.by_module:
+            if digest_of(inputs) != pending.digest:  # the module's schema changed: this input was never approved
                 logger.warning("task %s: module %s changed since its approval was asked for", ctx.task_id, module.id)
                 return Call(module, inputs, pending.messages)
-            return Call(module, inputs, pending.messages, pending)
-        if more := _data(ctx.message):
-            return Call(module, inputs | more, (*pending.messages, ctx.message_id), pending)
-        return Call(module, inputs, pending.messages, pending)
-
-
-def _data(message: Message) -> Input:
-    """The JSON objects of a message, put together."""
-    found: Input = {}
-    for part in message.parts:
-        if isinstance(part.data, dict):
-            found |= {key: value for key, value in part.data.items() if key != RESERVED}
-    return found
+            return Call(module, inputs, pending.messages, pending, pending.approval_id)
+        answered = with_answer(inputs, ctx.message.parts, module)
+        if answered == inputs:
+            token = pending.token if digest_of(inputs) == pending.digest else None
+            return Call(module, inputs, pending.messages, pending, token)
+        try:
+            if not self._admission.rewrites_input:
+                check_input(answered, module)
+        except SkillInputError as error:
+            return Call(module, inputs, pending.messages, pending, pending.token, error)
+        return Call(module, answered, (*pending.messages, ctx.message_id), pending)

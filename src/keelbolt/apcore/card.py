@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from keelbolt.apcore.access import Access
+from keelbolt.apcore.access import Access, is_system
 from keelbolt.apcore.catalog import Catalog, Module
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, ExtensionConfig
 from keelbolt.server.caller import Caller
@@ -48,12 +48,12 @@ class AgentCardBuilder:
         """The card for this caller: everything that it may call."""
         modules = self.catalog.modules.values()
         if self._access is None:
-            return self._card(modules)
+            return self._card([module for module in modules if not is_system(module.id)])
         return self._card([module for module in modules if await self._access.allows(caller.principal, module.id)])
 
     def is_public(self, module: Module) -> bool:
         """Whether everybody is told of this module."""
-        if self._authenticated and module.requires_approval:
+        if is_system(module.id) or (self._authenticated and module.requires_approval):
             return False
         return self._access is None or self._access.public(module.id)
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from keelbolt.apcore.library import StreamingModule
-from keelbolt.apcore.schemas import Schema
+from keelbolt.apcore.schemas import Schema, is_text
 from keelbolt.apcore.skills import SkillMapper
 from keelbolt.protocol.card import SkillConfig
 
@@ -32,6 +32,12 @@ class Module:
     streams: bool = False
     requires_approval: bool = False
     only_once: bool = False  # destructive and not idempotent: when nobody knows whether it was done, its user is asked
+    gives_text: bool = False  # its output schema is a string
+    public_errors: bool | frozenset[str] = False  # codes of its errors whose messages callers may see; True: all
+
+    def publishes(self, code: str) -> bool:
+        """Whether the module declares the message of its errors with this code as public."""
+        return self.public_errors if isinstance(self.public_errors, bool) else code in self.public_errors
 
 
 class Catalog:
@@ -129,6 +135,8 @@ class Catalog:
             isinstance(module, StreamingModule),
             _flag(descriptor, "requires_approval", default=False),
             _flag(descriptor, "destructive", default=False) and not _flag(descriptor, "idempotent", default=False),
+            is_text(told.get("outputSchema", {})),
+            _public_errors(descriptor),
         )
 
 
@@ -141,6 +149,15 @@ def _define(module: Any) -> None:
     for model in (getattr(module, "input_schema", None), getattr(module, "output_schema", None)):
         if names is not None and getattr(model, "__pydantic_complete__", True) is False:
             model.model_rebuild(_types_namespace=names)  # type: ignore[union-attr]  # it is a pydantic class
+
+
+def _public_errors(descriptor: Any) -> bool | frozenset[str]:
+    """``metadata = {"public_errors": True}`` on a module, or a list of codes."""
+    metadata = getattr(descriptor, "metadata", None)
+    declared = metadata.get("public_errors", False) if isinstance(metadata, Mapping) else False
+    if isinstance(declared, list | tuple | set | frozenset):
+        return frozenset(str(code) for code in declared)
+    return declared is True
 
 
 def _flag(descriptor: Any, name: str, *, default: bool) -> bool:

@@ -1,15 +1,20 @@
-"""How a failure inside a module is told: apcore's exceptions as errors of JSON-RPC, cleaned; the rest is in the log."""
+"""Errors of modules as JSON-RPC errors, without what only the operator may see; the log has the whole error."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from keelbolt.apcore.library import ModuleError
+from keelbolt.apcore.catalog import Module
+from keelbolt.apcore.library import ModuleError, apcore_errors
+from keelbolt.apcore.origins import INPUT, OUTPUT, origin_of
 
 logger = logging.getLogger("keelbolt.apcore")
 
@@ -62,7 +67,9 @@ ERROR_MAP: Mapping[str, Row] = MappingProxyType(
 """By the code of the error. Whatever is not here is an internal error, of which nothing is told but the name."""
 
 _HIDDEN = frozenset({"ACL_DENIED", "MODULE_NOT_FOUND", "MODULE_DISABLED"})
-_OF_THE_MODULE = ("Output", "Streaming chunk")  # how apcore begins what it says about a module, not about its caller
+_APCORE_CODES = frozenset(value for name, value in vars(apcore_errors.ErrorCodes).items() if name.isupper())
+_GUIDANCE = ("ai_guidance", "suggestion")
+_FLAGS = ("user_fixable", "retryable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,28 +85,32 @@ class MappedError:
 
 
 class ErrorMapper:
-    """Maps whatever a module can raise."""
+    """Maps every error that a module can raise. With ``public``, modules may declare messages of theirs as public."""
 
-    def to_jsonrpc_error(self, error: BaseException) -> dict[str, Any]:
-        """{"code", "message", "data": {"type", …}}: total, and safe to be sent."""
-        return self.map(error).json()
+    def __init__(self, *, public: bool = False) -> None:
+        self._public = public
 
-    def map(self, error: BaseException) -> MappedError:
+    def to_jsonrpc_error(self, error: BaseException, module: Module | None = None) -> dict[str, Any]:
+        """Return {"code", "message", "data": {"type", …}}, safe to be sent; ``module`` is the one that was called."""
+        return self.map(error, module).json()
+
+    def map(self, error: BaseException, module: Module | None = None) -> MappedError:
         if not isinstance(error, ModuleError):
             return MappedError(INTERNAL, "Internal error", {"type": "InternalError"})
-        row = ERROR_MAP.get(str(error.code), _UNKNOWN)
-        if row in (_SCHEMA, _INPUT) and error.message.startswith(_OF_THE_MODULE):
+        code = str(error.code)
+        row = ERROR_MAP.get(code, _UNKNOWN)
+        if row in (_SCHEMA, _INPUT) and _is_the_agents(error, module):
             return MappedError(INTERNAL, "Internal error", {"type": row.kind or "ModuleExecuteError"})
         details = error.details if isinstance(error.details, Mapping) else {}
-        if row.message is None:
+        if row is _UNKNOWN and self._public and module is not None and module.publishes(code):
+            message = sanitized(error.message)
+        elif row.message is None:
             message = sanitized(_described(row, error, details))
         else:
             message = row.message.format(module_id=sanitized(str(details.get("module_id", ""))))
-        data: dict[str, Any] = {"type": row.kind or _kind(error)}
+        data: dict[str, Any] = {"type": row.kind or _kind(error), **_guidance(error, code, row)}
         if row is _SCHEMA:
             data["errors"] = validation_errors(details)
-        if isinstance(error.retryable, bool):
-            data["retryable"] = error.retryable
         return MappedError(row.code, message[:MAX_MESSAGE_CHARACTERS], data)
 
     def log(self, error: BaseException, module_id: str, task_id: str) -> None:
@@ -109,6 +120,44 @@ class ErrorMapper:
             logger.warning("task %s: module %s was refused: %s", task_id, module_id, loggable(str(error)))
         else:
             logger.error("task %s: module %s failed: %s", task_id, module_id, loggable(str(error)), exc_info=error)
+
+
+def without_error_texts(output: Any) -> Any:
+    """Return the output of a system module with the errors in it ({"code", "message", …}) as callers may see them."""
+    if isinstance(output, list):
+        return [without_error_texts(item) for item in output]
+    if not isinstance(output, Mapping):
+        return output
+    found = {key: without_error_texts(value) for key, value in output.items()}
+    code, message = found.get("code"), found.get("message")
+    if isinstance(code, str) and isinstance(message, str):
+        row = ERROR_MAP.get(code, _UNKNOWN)
+        found["message"] = sanitized(message) if row is _INPUT else (row.message or "Internal error")
+        found |= {key: sanitized(found[key]) for key in _GUIDANCE if isinstance(found.get(key), str)}
+    return found
+
+
+def _is_the_agents(error: ModuleError, module: Module | None) -> bool:
+    """Whether the agent caused an error about a value: an output, a chunk, or the input of a module that it called."""
+    details = error.details if isinstance(error.details, Mapping) else {}
+    if details.get("code") == "STREAM_CHUNK_NOT_OBJECT" or error.message.startswith("Output validation failed"):
+        return True
+    origin = origin_of(error)
+    if origin is None or origin.step not in (INPUT, OUTPUT):
+        return False
+    return origin.step == OUTPUT or (module is not None and origin.module_id != module.id)
+
+
+def _guidance(error: ModuleError, code: str, row: Row) -> dict[str, Any]:
+    """The error's code and hints. apcore's own hints name modules and limits, so those of hidden errors are left out."""
+    found: dict[str, Any] = {name: value for name in _FLAGS if isinstance(value := getattr(error, name, None), bool)}
+    if code in _HIDDEN:
+        return found
+    found["code"] = sanitized(code)
+    if row is not _SAFETY and (row is not _UNKNOWN or code not in _APCORE_CODES):
+        hints = {name: getattr(error, name, None) for name in _GUIDANCE}
+        found |= {name: sanitized(hint) for name, hint in hints.items() if isinstance(hint, str) and hint}
+    return found
 
 
 def hides(error: BaseException, module_id: str) -> bool:
@@ -147,22 +196,67 @@ def _kind(error: ModuleError) -> str:
 
 # --------------------------------------------------------------------------------------------------------- sanitising
 
-_PATHS = re.compile(r"(?:[A-Za-z]:)?[\\/](?:[^\s\\/'\"<>|:]+[\\/])+[^\s'\"<>|:,;)\]}]*|~/[^\s'\"]+|file://[^\s'\"]+")
-_URLS = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/@'\"]*:[^\s/@'\"]*@", re.IGNORECASE)
-_SECRETS = re.compile(
-    r"\b(\w*(?:password|passwd|secret|token|api_?key|credential)\w*)\s*[=:]\s*[^\s,;]+", re.IGNORECASE
+_ADDRESSES = re.compile(r"\b([a-z][a-z0-9+.-]*)://([^\s'\"<>]*)", re.IGNORECASE)
+_PATHS = re.compile(
+    r"(?<![\w.:/\\~-])(?:/(?P<root>[^\s\\/'\"<>|:,;]+)/[^\s'\"<>|:,;)\]}]*|~/[^\s'\"<>|:,;)\]}]+"
+    r"|(?:[A-Za-z]:[\\/]|\\\\)[^\s'\"<>|:,;)\]}]+)"
 )
-_TRACE_LINE = re.compile(r"^\s*(?:Traceback\b|File \"|\^+\s*$|During handling of|The above exception)|\bline \d+\b")
-_TRACE = re.compile(r"\bTraceback\b.*")
+_SECRETS = re.compile(
+    r"\b(\w*(?:password|passwd|secret|api_?key|credential)\w*)[\"']?\s*[=:]\s*(?:\"[^\"]*\"|'[^']*'|[^\s,;]+)"
+    r"|\b(\w*token\w*)[\"']?\s*(?:=|:(?=\s*[\"']?[^\s,;]*\d))\s*(?:\"[^\"]*\"|'[^']*'|[^\s,;]+)",
+    re.IGNORECASE,
+)
+_TRACE_LINE = re.compile(
+    r"^\s*(?:Traceback\b|File \"[^\"]*\", line \d+|[\^~]+\s*$|During handling of the above|The above exception)"
+)
+_TRACE = re.compile(r"\bTraceback\b.*|\bFile \"[^\"]*\", line \d+(?:, in \S+)?")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_ROOTS = frozenset(
+    "Applications Library Network System Users Volumes app bin boot code data dev etc home lib lib32 lib64 media mnt nix "
+    "opt private proc root run sbin snap srv sys tmp usr var work workspace".split()
+)
 
 
 def sanitized(message: str) -> str:
-    """A message without paths, stack traces, credentials and control characters, of at most 500 characters."""
+    """Return a message without paths of this machine, stack traces, credentials and control characters.
+
+    It has at most 500 characters. URLs, dates and JSON pointers stay.
+    """
     lines = [line for line in message[:20_000].splitlines() if not _TRACE_LINE.search(line)]
     text = _CONTROL.sub("", " ".join(_TRACE.sub("", line).strip() for line in lines))
-    text = _SECRETS.sub(r"\1=…", _URLS.sub("", text))
-    return _PATHS.sub("[path]", text).strip()[:MAX_MESSAGE_CHARACTERS]
+    text = _SECRETS.sub(lambda found: f"{found[1] or found[2]}=…", text)
+    kept: list[str] = []
+    end = 0
+    for address in _ADDRESSES.finditer(text):  # the path of a URL is none of this machine
+        kept += [_without_paths(text[end : address.start()]), _address(address)]
+        end = address.end()
+    return "".join([*kept, _without_paths(text[end:])]).strip()[:MAX_MESSAGE_CHARACTERS]
+
+
+def _address(found: re.Match[str]) -> str:
+    """A URL without credentials."""
+    scheme, rest = found[1], found[2]
+    if scheme.lower() == "file":
+        return "[path]"
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+
+def _without_paths(text: str) -> str:
+    return _PATHS.sub(_path, text)
+
+
+def _path(found: re.Match[str]) -> str:
+    """A path below a directory of this machine's root is one; /numbers/0 is a JSON pointer, /v1/users belongs to a URL."""
+    root = found["root"]
+    return found[0] if root is not None and root not in _ROOTS and root not in _root_directory() else "[path]"
+
+
+@lru_cache(maxsize=1)
+def _root_directory() -> frozenset[str]:
+    with contextlib.suppress(OSError):
+        return frozenset(os.listdir("/"))
+    return frozenset()
 
 
 def loggable(text: str) -> str:

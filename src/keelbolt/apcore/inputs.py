@@ -4,13 +4,15 @@
     text         JSON of an object: the input; other text: the property that takes plain text, if there is one
     file         the property that takes files; without one, the input is {uri or bytes, name, mimeType}
 
-Whatever does not fit is said before a task exists, with JSON pointers into the input.
+The input of a module whose schema is a string is {"text": …} on its way through apcore, which takes objects alone; the
+module gets the text. Whatever does not fit is said before a task exists, with JSON pointers into the input.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +21,17 @@ from pydantic import ValidationError
 from keelbolt.apcore.catalog import Module
 from keelbolt.apcore.errors_map import validation_errors
 from keelbolt.apcore.library import SchemaValidationError
-from keelbolt.apcore.schemas import Schema, alternatives, is_file, properties_of, text_property, types_of
+from keelbolt.apcore.numbers import fitted
+from keelbolt.apcore.schemas import (
+    TEXT,
+    Schema,
+    alternatives,
+    is_file,
+    is_text,
+    properties_of,
+    text_property,
+    types_of,
+)
 from keelbolt.errors import ParseError, RequestTooLargeError, SkillInputError
 from keelbolt.protocol import strict_json
 from keelbolt.protocol.types import Part
@@ -30,7 +42,6 @@ RESERVED = "_approval_token"
 MAX_ERRORS = 20
 MAX_ERROR_CHARACTERS = 300
 MAX_POINTER_CHARACTERS = 500
-EXACT = 2**53
 
 Input = dict[str, Any]
 
@@ -40,6 +51,8 @@ def parts_to_input(parts: Sequence[Part], module: Module) -> Input:
     if not parts:
         raise SkillInputError("Message must contain at least one Part")
     schema = module.input_schema
+    if is_text(schema):
+        return {TEXT: _plain_text(parts)}
     found: Input = {}
     texts: list[str] = []
     for part in parts:
@@ -50,11 +63,62 @@ def parts_to_input(parts: Sequence[Part], module: Module) -> Input:
     if texts:
         _text(found, "\n".join(texts), schema)
     if files := [part for part in parts if part.kind in ("raw", "url")]:
-        _files(found, files, schema)
+        _Files(found, schema, raw=hasattr(module.model, "model_validate_json")).add(files)
     if RESERVED in found:
         raise SkillInputError(f"Invalid input: {RESERVED} can't be sent")
-    fitted: Input = _fitted(found, schema)
-    return fitted
+    return _fitted(found, module)
+
+
+def _plain_text(parts: Sequence[Part]) -> str:
+    texts = [part.data if isinstance(part.data, str) else part.text for part in parts]
+    text = "\n".join([text for text in texts if text is not None])
+    if not text or len(texts) > sum(text is not None for text in texts):
+        raise SkillInputError("Invalid input: the input of this skill is text")
+    return text
+
+
+def with_answer(inputs: Input, parts: Sequence[Part], module: Module) -> Input:
+    """Return the input with what an answer adds: its objects, its JSON text, and plain text where none was given.
+
+    Where the input is text, the answer's text replaces it.
+    """
+    if is_text(module.input_schema):
+        said = "\n".join([part.text for part in parts if part.text])
+        return {TEXT: said} if said else inputs
+    found: Input = {}
+    text: list[str] = []
+    for part in parts:
+        if isinstance(part.data, dict):
+            found |= part.data
+        elif part.text is not None:
+            text.append(part.text)
+    joined = "\n".join(text)
+    name = text_property(module.input_schema)
+    if (value := _json_object(joined)) is not None:
+        found |= value
+    elif joined and name is not None and name not in inputs and name not in found:
+        found[name] = joined
+    found.pop(RESERVED, None)
+    return _fitted(inputs | found, module)
+
+
+def _fitted(found: Input, module: Module) -> Input:
+    """The input with whole numbers as integers. The descriptor's schema has all definitions; the inlined one is cut
+    where a definition contains itself.
+    """
+    schema = getattr(module.descriptor, "input_schema", None)
+    whole: Input = fitted(found, schema if isinstance(schema, Mapping) else module.input_schema)
+    return whole
+
+
+def _json_object(text: str) -> Input | None:
+    if text.lstrip()[:1] != "{":
+        return None
+    try:
+        value = strict_json.read(text.encode("utf-8", "surrogatepass"))
+    except (ParseError, RequestTooLargeError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def check_input(given: Input, module: Module) -> None:
@@ -62,19 +126,32 @@ def check_input(given: Input, module: Module) -> None:
     model = module.model
     if not hasattr(model, "model_validate"):
         return
+    value = given[TEXT] if is_text(module.input_schema) else given
     try:
-        if hasattr(model, "model_validate_json") and (text := _json(given)) is not None:
+        if hasattr(model, "model_validate_json") and (text := _json(value)) is not None:
             model.model_validate_json(text, strict=True)
         else:  # bytes, or a plain JSON schema, which apcore has wrapped
-            model.model_validate(given, strict=True)
+            model.model_validate(value, strict=True)
     except ValidationError as error:
         raise SkillInputError("Invalid params", list(_errors(error)), kind="SchemaValidationError") from None
     except SchemaValidationError as error:
-        found = validation_errors(error.details or {})
+        found = [_without_value(item) for item in validation_errors(error.details or {})]
         raise SkillInputError("Invalid params", found, kind="SchemaValidationError") from None
 
 
-def _json(given: Input) -> str | None:
+def _without_value(item: Mapping[str, str]) -> dict[str, str]:
+    """An error of a JSON Schema as pydantic has it: the missing field in the path, and no value in the message."""
+    keyword, path = item["keyword"], item["path"]
+    missing = _MISSING.match(item["message"]) if keyword == "required" else None
+    if missing is not None:
+        return {"path": path + _pointer(missing[2]), "message": "Field required", "keyword": "missing"}
+    return {"path": path, "message": f"Input does not satisfy {keyword or 'the schema'}", "keyword": keyword}
+
+
+_MISSING = re.compile(r"^(['\"])(.*)\1 is a required property")
+
+
+def _json(given: Any) -> str | None:
     try:
         return json.dumps(given)
     except (TypeError, ValueError):
@@ -136,23 +213,43 @@ def _meant(value: Input, schema: Schema) -> bool:
 # ------------------------------------------------------------------------------------------------------------- files
 
 
-def _files(found: Input, files: Sequence[Part], schema: Schema) -> None:
-    properties = properties_of(schema)
-    wanted = {name: about for name, about in properties.items() if name not in found and (_one(about) or _list(about))}
-    for part in files:
-        name = (part.metadata or {}).get("property")
-        if not isinstance(name, str) or name not in properties:
-            name = next(iter(wanted), None)
-        if name is None:
-            if len(files) > 1 or not ({"uri", "bytes"} & properties.keys() or not properties):
-                raise SkillInputError("Invalid input: this skill takes no such file")
-            _join(found, _described(part, properties))
-        elif _list(properties[name]):
-            value = _value(part, properties[name]["items"])
-            found.setdefault(name, []).append(value)
-        else:
-            _join(found, {name: _value(part, properties[name])})
-            wanted.pop(name, None)
+class _Files:
+    """Puts files into the properties that take them. ``raw``: the module's model takes bytes; JSON Schemas don't."""
+
+    def __init__(self, found: Input, schema: Schema, *, raw: bool) -> None:
+        self._found = found
+        self._properties = properties_of(schema)
+        self._raw = raw
+
+    def add(self, files: Sequence[Part]) -> None:
+        properties = self._properties
+        free = [name for name, about in properties.items() if name not in self._found and (_one(about) or _list(about))]
+        for part in files:
+            name = (part.metadata or {}).get("property")
+            if not isinstance(name, str) or name not in properties:
+                name = next(iter(free), None)
+            if name is None:
+                if len(files) > 1 or not ({"uri", "bytes"} & properties.keys() or not properties):
+                    raise SkillInputError("Invalid input: this skill takes no such file")
+                _join(self._found, _described(part, properties))
+            elif _list(properties[name]):
+                self._found.setdefault(name, []).append(self._value(part, properties[name]["items"]))
+            else:
+                _join(self._found, {name: self._value(part, properties[name])})
+                free = [each for each in free if each != name]
+
+    def _value(self, part: Part, schema: Mapping[str, Any]) -> Any:
+        """A file as its property wants it: bytes, base64, a URI, or an object that describes it."""
+        for choice in alternatives(schema):
+            if "object" in types_of(choice):
+                return _described(part, properties_of(choice))
+            if part.url is not None and choice.get("format") == "uri":
+                return part.url
+            if part.raw is not None and choice.get("format") == "binary" and self._raw:
+                return part.raw
+            if part.raw is not None and "string" in types_of(choice) and choice.get("format") != "uri":
+                return base64.b64encode(part.raw).decode()
+        raise SkillInputError("Invalid input: send this file by its bytes, not by a URL, or the other way round")
 
 
 def _one(schema: Schema) -> bool:
@@ -164,20 +261,6 @@ def _list(schema: Mapping[str, Any]) -> bool:
     return isinstance(items, Mapping) and _one(dict(items))
 
 
-def _value(part: Part, schema: Mapping[str, Any]) -> Any:
-    """A file as its property wants it: bytes, base64, a URI, or an object that tells all of it."""
-    for choice in alternatives(schema):
-        if "object" in types_of(choice):
-            return _described(part, properties_of(choice))
-        if part.url is not None and choice.get("format") == "uri":
-            return part.url
-        if part.raw is not None and choice.get("format") == "binary":
-            return part.raw
-        if part.raw is not None and "string" in types_of(choice) and choice.get("format") != "uri":
-            return base64.b64encode(part.raw).decode()
-    raise SkillInputError("Invalid input: send this file by its bytes, not by a URL, or the other way round")
-
-
 def _described(part: Part, properties: Mapping[str, Any]) -> Input:
     told: dict[str, Any] = {"name": part.filename, "mimeType": part.media_type}
     if part.url is not None:
@@ -185,28 +268,3 @@ def _described(part: Part, properties: Mapping[str, Any]) -> Input:
     else:
         told["bytes"] = base64.b64encode(part.raw or b"").decode()
     return {key: value for key, value in told.items() if value is not None and (not properties or key in properties)}
-
-
-# ----------------------------------------------------------------------------------------------------------- numbers
-
-
-def _fitted(value: Any, schema: Mapping[str, Any]) -> Any:
-    """The value with 3.0 as 3 where an integer is wanted: some wires have no integers, and apcore takes no 3.0."""
-    if isinstance(value, float):
-        wanted = types_of(schema)
-        whole = "integer" in wanted and "number" not in wanted and value.is_integer() and abs(value) <= EXACT
-        return int(value) if whole else value
-    if isinstance(value, dict):
-        properties = _inner(schema, "properties")
-        return {key: _fitted(item, properties[key]) if key in properties else item for key, item in value.items()}
-    if isinstance(value, list):
-        items = _inner(schema, "items")
-        return [_fitted(item, items) for item in value] if items else value
-    return value
-
-
-def _inner(schema: Mapping[str, Any], word: str) -> Mapping[str, Any]:
-    for choice in alternatives(schema):
-        if isinstance(found := choice.get(word), Mapping):
-            return found
-    return {}

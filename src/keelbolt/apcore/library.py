@@ -6,6 +6,7 @@ import logging
 import re
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 
 from keelbolt.errors import MissingExtra, UnsupportedVersion
 
@@ -49,13 +50,14 @@ try:
         ModuleTimeoutError,
         SchemaValidationError,
     )
+    from apcore.pipeline import BaseStep
     from apcore.registry import entry_point, load_metadata, resolve_entry_point, scan_extensions, validate_module
     from apcore.streaming import StreamingModule
     from apcore.trace_context import TraceContext, TraceParent
 except ImportError as error:
-    if (found := _installed()) is None:
+    if find_spec("apcore") is None:
         raise MissingExtra("apcore", "apcore") from error
-    raise UnsupportedVersion("apcore", f"{found} ({error})", SUPPORTED) from error
+    raise UnsupportedVersion("apcore", f"{_installed()} ({error})", SUPPORTED) from error
 
 with suppress(apcore_errors.ConfigNamespaceDuplicateError):  # apcore-a2a may be imported in the same process
     Config.register_namespace("apcore-a2a", env_prefix="APCORE_A2A")
@@ -67,6 +69,7 @@ __all__ = [
     "ApprovalRequest",
     "ApprovalResult",
     "ApprovalTimeoutError",
+    "BaseStep",
     "BindingLoader",
     "BuiltinApprovalGate",
     "BuiltinModuleLookup",

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from keelbolt.apcore.catalog import Module
 from keelbolt.apcore.errors_map import ErrorMapper
 from keelbolt.apcore.library import ApprovalPendingError, ExecutionCancelledError
 from keelbolt.errors import InvalidAgentResponseError, KeelboltError, ProtocolError
@@ -27,7 +28,7 @@ class FailedBefore(Exception):
 
 async def call_once(
     ctx: TaskContext,
-    module_id: str,
+    module: Module,
     call: Callable[[], Awaitable[list[Part]]],
     parts_of: Callable[[Any], Awaitable[list[Part]]],
     errors: ErrorMapper,
@@ -45,9 +46,9 @@ async def call_once(
             if isinstance(error, KeelboltError) and not isinstance(error, ProtocolError | InvalidAgentResponseError):
                 raise  # it is about the task, and not about the module
             failure = error
-            return {FAILED: errors.to_jsonrpc_error(error)}
+            return {FAILED: errors.to_jsonrpc_error(error, module)}
 
-    found = await ctx.step(f"call {module_id}", recorded)
+    found = await ctx.step(f"call {module.id}", recorded)
     if failure is not None:
         raise failure
     if isinstance(found, Mapping) and isinstance(told := found.get(FAILED), dict):

@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
+from keelbolt.apcore.access import SYSTEM_ROLES
+
 if TYPE_CHECKING:
     from keelbolt.apcore.task_store import TaskStore
     from keelbolt.auth import Authenticator
@@ -46,7 +48,11 @@ class AgentOptions(TypedDict, total=False):
     - ``approval_handler``: decides calls of modules that require approval, instead of the executor's handler;
       `CallerApproves` asks the caller. Without a handler such calls are refused.
     - ``allow_unapproved``: run modules that require approval although there is no approval handler.
+    - ``public_errors``: callers see the messages of errors that a module declares public, with
+      ``metadata = {"public_errors": True}`` or a list of codes. Without it they see "Internal error".
     - ``sys_modules``: register apcore's ``system.*`` modules.
+    - ``system_roles``: an authenticated caller with one of these roles may call ``system.*`` modules; for all other
+      callers they do not exist.
     """
 
     name: str | None
@@ -67,7 +73,9 @@ class AgentOptions(TypedDict, total=False):
     default_skill: str | None
     approval_handler: object | None
     allow_unapproved: bool
+    public_errors: bool
     sys_modules: bool
+    system_roles: Sequence[str]
 
 
 class ServerOptions(AgentOptions, total=False):
@@ -105,7 +113,9 @@ DEFAULTS: ServerOptions = {
     "default_skill": None,
     "approval_handler": None,
     "allow_unapproved": False,
+    "public_errors": False,
     "sys_modules": False,
+    "system_roles": SYSTEM_ROLES,
     "allow_anonymous": None,
     "watch": None,
     "retention": None,

@@ -5,7 +5,8 @@
     bytes        a file part
     the rest     a data part; bytes within it become file parts of their own, and leave {"file": its name} behind
 
-What has up to INLINE_BYTES is in its part; the rest is kept by the server as files, and its parts say where.
+What has up to INLINE_BYTES is in its part. The server keeps the rest as files: a part has the link, and a text part after
+it the beginning, for clients that only read parts.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from keelbolt.protocol.types import Part
 
 INLINE_BYTES = 1024 * 1024
 ALL_FILES_BYTES = 1536 * 1024  # of the files that are in their parts, together: the output of a step has its limits
+PREVIEW_CHARACTERS = 2000
 JSON = "application/json"
 
 Keep = Callable[[bytes, str, str], Awaitable[str]]
@@ -35,15 +37,16 @@ async def output_to_parts(output: Any, keep: Keep) -> list[Part]:
     if output is None:
         return []
     if isinstance(output, str):
-        return [await _text(output, keep)]
+        return await _text(output, keep)
     if isinstance(output, bytes | bytearray | memoryview):
-        return [await _file(bytes(output), "output", "", keep)]
+        return await _file(bytes(output), "output", "", keep)
     lifted = _Lifted()
     data = lifted.plain(output, "")
-    parts, room = [await _data(data, keep)], ALL_FILES_BYTES
+    parts, room = await _data(data, keep), ALL_FILES_BYTES
     for name, (path, content) in lifted.files.items():
-        parts.append(await _file(content, name, path, keep, room))
-        room -= len(parts[-1].raw or b"")
+        more = await _file(content, name, path, keep, room)
+        room -= len(more[0].raw or b"")
+        parts += more
     return parts
 
 
@@ -84,25 +87,36 @@ def _key(key: Any) -> str:
     return key if isinstance(key, str) else str(key)
 
 
-async def _data(data: Any, keep: Keep) -> Part:
+async def _data(data: Any, keep: Keep) -> list[Part]:
     text = to_json(data)
-    if len(text) > INLINE_BYTES:
-        return Part(url=await keep(text, JSON, "output.json"), media_type=JSON, filename="output.json")
-    return Part(data=data, media_type=JSON)
+    if len(text) <= INLINE_BYTES:
+        return [Part(data=data, media_type=JSON)]
+    return await _kept(text, JSON, "output.json", keep)
 
 
-async def _text(text: str, keep: Keep) -> Part:
-    if len(to_json(text)) > INLINE_BYTES:
-        content = text.encode()
-        kind = "text/plain; charset=utf-8"
-        return Part(url=await keep(content, kind, "output.txt"), media_type=kind, filename="output.txt")
-    return Part(text=text)
+async def _text(text: str, keep: Keep) -> list[Part]:
+    if len(to_json(text)) <= INLINE_BYTES:
+        return [Part(text=text)]
+    return await _kept(text.encode(), "text/plain; charset=utf-8", "output.txt", keep)
 
 
-async def _file(content: bytes, name: str, path: str, keep: Keep, room: int = ALL_FILES_BYTES) -> Part:
+async def _file(content: bytes, name: str, path: str, keep: Keep, room: int = ALL_FILES_BYTES) -> list[Part]:
     kind = media_type_of(content)
     metadata = {"path": path} if path else None
-    more: dict[str, Any] = {"media_type": kind, "filename": name} | ({"metadata": metadata} if metadata else {})
-    if len(content) <= min(INLINE_BYTES, room):
-        return Part(raw=content, **more)
-    return Part(url=await keep(content, kind, name), **more)
+    if len(content) > min(INLINE_BYTES, room):
+        return await _kept(content, kind, name, keep, metadata)
+    more: dict[str, Any] = {"metadata": metadata} if metadata else {}
+    return [Part(raw=content, media_type=kind, filename=name, **more)]
+
+
+async def _kept(content: bytes, kind: str, name: str, keep: Keep, metadata: dict[str, Any] | None = None) -> list[Part]:
+    """Keep the content as a file; return the link, and the beginning of a text."""
+    more: dict[str, Any] = {"metadata": metadata} if metadata else {}
+    parts = [Part(url=await keep(content, kind, name), media_type=kind, filename=name, **more)]
+    if kind.startswith(("text/", JSON)):
+        beginning = content[: PREVIEW_CHARACTERS * 4].decode(errors="ignore")[:PREVIEW_CHARACTERS]
+        text = (
+            f"The beginning of {name} ({len(content)} bytes; the part before has the link to all of it):\n{beginning}…"
+        )
+        parts.append(Part(text=text, metadata={"preview": {"filename": name, "bytes": len(content)}}))
+    return parts

@@ -9,6 +9,7 @@ Schema = dict[str, Any]
 RootType = Literal["string", "object", "unknown"]
 
 MAX_NODES = 20_000  # of one schema: definitions that refer to each other twice over grow without bound
+TEXT = "text"  # where apcore's steps see the input or output of a module whose schema is a string
 FILE_FORMATS = frozenset({"binary", "byte", "base64"})
 
 
@@ -105,6 +106,11 @@ def properties_of(schema: Mapping[str, Any]) -> dict[str, Schema]:
     if not isinstance(found, Mapping):
         return {}
     return {name: dict(value) for name, value in found.items() if isinstance(value, Mapping)}
+
+
+def is_text(schema: Mapping[str, Any]) -> bool:
+    """Whether this is the schema of a string, and of no object."""
+    return schema.get("type") == "string"
 
 
 def text_property(schema: Mapping[str, Any]) -> str | None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
+
+from starlette.types import Receive, Scope, Send
 
 from keelbolt.apcore.card import AgentCardBuilder
 from keelbolt.apcore.catalog import Catalog
@@ -70,7 +74,8 @@ class ApcoreServer(A2AServer):
             execution_timeout=execution_timeout,
             default_skill=default_skill,
             allow_unapproved=given["allow_unapproved"],
-            files_at=lambda: self.settings.url or self.address,
+            public_errors=given["public_errors"],
+            system_roles=_roles(given["system_roles"]),
         )
         self.builder = AgentCardBuilder(
             self.catalog,
@@ -117,8 +122,11 @@ class ApcoreServer(A2AServer):
             if (watch := given["watch"]) is not None
             else None
         )
+        self._entered = False
+        self._starting = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
+        self._entered = True
         await super().__aenter__()
         self.routes.health.facts = self._facts
         if self.routes.metrics is not None:
@@ -138,6 +146,25 @@ class ApcoreServer(A2AServer):
             await super().__aexit__(kind, error, at)
         finally:
             self.modules.close()
+
+    async def serve_mounted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve as `app` does, and start the agent on the first request unless a lifespan has started it.
+
+        An application that mounts this one may pass on no lifespan. The agent then runs until the process ends.
+        """
+        if scope["type"] == "http" and not self._entered:
+            async with self._starting:
+                if not self._entered:
+                    await self._start_late()
+        await self.app(scope, receive, send)
+
+    async def _start_late(self) -> None:
+        logger.info("no lifespan has started the agent: it starts with this request, and runs until the process ends")
+        try:
+            await self.__aenter__()
+        except BaseException:
+            self._entered = False  # the next request tries again
+            raise
 
     def _card_changed(self) -> None:
         logger.info("modules have changed: there are %d skills now", len(self.catalog))
@@ -161,6 +188,12 @@ def _storage(task_store: object, storage: str | Storage[Any] | Kernel | None) ->
     check_methods(task_store, "TaskStore", METHODS)
     store: Any = task_store
     return TaskStoreStorage(store)
+
+
+def _roles(given: Sequence[str]) -> Sequence[str]:
+    if isinstance(given, str):
+        raise TypeError("system_roles are several names of roles, not one string")
+    return given
 
 
 def _ended_after(seconds: float) -> RetentionPolicy:

@@ -41,10 +41,12 @@ async def async_serve(registry_or_executor: object, **options: Unpack[AgentOptio
 
     app = await async_serve(registry)
 
-    The agent starts and stops with the application's lifespan. Where it is mounted, the outer application must pass
-    its own on: ``Starlette(lifespan=app.state.server.lifespan, routes=[Mount("/agent", app)])``.
+    The agent starts and stops with the application's lifespan. Where it is mounted and the outer application passes on
+    none, it starts with the first request and runs until the process ends; tasks that run then are taken up by the next
+    process, as after a crash. To stop it in order, pass the lifespan on:
+    ``Starlette(lifespan=app.state.server.lifespan, routes=[Mount("/agent", app)])``.
     """
     server = ApcoreServer(registry_or_executor, **options)
-    app = Starlette(lifespan=server.lifespan, routes=[Mount("/", app=server.app)])
+    app = Starlette(lifespan=server.lifespan, routes=[Mount("/", app=server.serve_mounted)])
     app.state.server = server
     return app

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from keelbolt.apcore.schemas import Schema, SchemaConverter, is_file, properties_of, text_property
+from keelbolt.apcore.schemas import Schema, SchemaConverter, is_file, is_text, properties_of, text_property
 from keelbolt.protocol.card import SkillConfig
 
 logger = logging.getLogger("keelbolt.apcore")
@@ -114,7 +114,7 @@ class SkillMapper:
 
     def output_modes(self, schema: Schema) -> tuple[str, ...]:
         """What the artifacts of this skill hold."""
-        if not schema:
+        if not schema or is_text(schema):
             return (TEXT,)
         return (JSON, "application/octet-stream") if takes_files(schema) else (JSON,)
 

@@ -2,8 +2,11 @@
 
 - The JSON schemas of a module's pydantic models are made once. apcore asks for them three times in each call, and
   pydantic makes them anew each time: four fifths of what a call of apcore costs.
-- A module that raises SystemExit fails its task, and does not end the agent.
+- A module that raises SystemExit, KeyboardInterrupt or GeneratorExit fails its task. The first two would end the agent;
+  after the third the task would never end.
 - A coroutine that goes on after its turn is over is cancelled, once it had time to heed its cancel token.
+- A module whose input or output schema is a string takes or returns text. apcore's steps take objects alone, so they see
+  {"text": …}.
 - `def execute` runs in a thread of its own, at once. In the loop's pool, which has a few threads, it would wait for
   others, be called after its task was cancelled or timed out, and hold up the end of the process.
 
@@ -23,8 +26,10 @@ from pydantic import BaseModel
 
 from keelbolt.apcore.library import BuiltinModuleLookup, ModuleError, StreamingModule
 from keelbolt.apcore.running import running_var
+from keelbolt.apcore.schemas import TEXT, is_text
 from keelbolt.tasks.threads import in_thread
 
+ENDING = (SystemExit, KeyboardInterrupt, GeneratorExit)
 LOOKS_AT = "_registry"  # apcore has no public name for where its step looks modules up
 
 
@@ -53,12 +58,26 @@ class ModelView:
         return known
 
 
+class TextSchema:
+    """The schema of a text, for apcore, which takes objects alone."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def model_json_schema(self) -> dict[str, Any]:
+        return {"type": "object", "properties": {TEXT: self.model.model_json_schema()}, "required": [TEXT]}
+
+    def model_validate(self, data: Any, *, strict: bool | None = None) -> Any:
+        return self.model.model_validate(data.get(TEXT), strict=strict)
+
+
 class ModuleView:
     """A module, kept in its bounds."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
         self._models: dict[str, Any] = {}
+        self._texts = {name for name in ("input_schema", "output_schema") if _is_text(getattr(module, name, None))}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.module, name)
@@ -74,10 +93,13 @@ class ModuleView:
     @property
     def execute(self) -> Callable[[Any, Any], Awaitable[Any]]:
         execute = self.module.execute
-        return _contained(execute) if inspect.iscoroutinefunction(execute) else _threaded(execute)
+        found = _contained(execute) if inspect.iscoroutinefunction(execute) else _threaded(execute)
+        return _with_text(found, self._texts) if self._texts else found
 
     def _model(self, name: str) -> Any:
         model = getattr(self.module, name)
+        if name in self._texts:
+            return TextSchema(model)
         if not _makes_plain_schemas(model):
             return model
         view = self._models.get(name)
@@ -90,12 +112,17 @@ class StreamingView(ModuleView):
     """A module that streams; apcore knows it by this method."""
 
     async def stream(self, inputs: Any, context: Any) -> AsyncIterator[Any]:
-        chunks = self.module.stream(inputs, context)
+        chunks = self.module.stream(inputs[TEXT] if "input_schema" in self._texts else inputs, context)
+        iterator = aiter(chunks)
         try:
-            async for chunk in chunks:
-                yield chunk
-        except (SystemExit, KeyboardInterrupt) as error:
-            raise _ended(error) from error
+            while True:
+                try:
+                    chunk = await anext(iterator)
+                except StopAsyncIteration:
+                    return
+                except ENDING as error:
+                    raise _ended(error) from error
+                yield chunk  # a GeneratorExit that is raised here is not the module's: the stream was left
         finally:
             if hasattr(chunks, "aclose"):  # a stream that is left ends now, and not when it is collected
                 await chunks.aclose()
@@ -116,16 +143,18 @@ class RegistryView:
     @contextmanager
     def keeping(self, module_id: str) -> Iterator[None]:
         """Show the module as it is now, with its annotations, while the registry replaces it."""
-        declared = getattr(self.registry, "get_declared_annotations", lambda _: None)
-        self._kept[module_id] = (self.registry.get(module_id), declared(module_id))
+        self._kept[module_id] = (self.registry.get(module_id), self.get_declared_annotations(module_id))
         try:
             yield
         finally:
             del self._kept[module_id]
 
     def get_declared_annotations(self, module_id: str) -> Any:
-        kept = self._kept.get(module_id)
-        return self.registry.get_declared_annotations(module_id) if kept is None else kept[1]
+        """The annotations that the registry knows beside the module's own; None where it knows none."""
+        if (kept := self._kept.get(module_id)) is not None:
+            return kept[1]
+        declared = getattr(self.registry, "get_declared_annotations", None)
+        return declared(module_id) if callable(declared) else None
 
     def get(self, module_id: str, *given: Any, **named: Any) -> Any:
         kept = self._kept.get(module_id)
@@ -162,13 +191,26 @@ def look_through_views(executor: Any) -> tuple[RegistryView | None, Callable[[],
     return view, undo
 
 
+def _with_text(execute: Callable[[Any, Any], Awaitable[Any]], texts: set[str]) -> Callable[[Any, Any], Awaitable[Any]]:
+    async def with_text(inputs: Any, context: Any) -> Any:
+        output = await execute(inputs[TEXT] if "input_schema" in texts else inputs, context)
+        return {TEXT: output} if "output_schema" in texts else output
+
+    return with_text
+
+
+def _is_text(model: Any) -> bool:
+    schema = getattr(model, "model_json_schema", None)
+    return callable(schema) and is_text(schema())
+
+
 def _contained(execute: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
     async def contained(inputs: Any, context: Any) -> Any:
         if (running := running_var.get()) is not None:
             running.note()
         try:
             return await execute(inputs, context)
-        except (SystemExit, KeyboardInterrupt) as error:  # asyncio would end the loop by them
+        except ENDING as error:
             raise _ended(error) from error
 
     return contained
@@ -178,7 +220,7 @@ def _threaded(execute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Awaita
     async def threaded(inputs: Any, context: Any) -> Any:
         try:
             return await in_thread(execute, inputs, context)
-        except (SystemExit, KeyboardInterrupt) as error:
+        except ENDING as error:
             raise _ended(error) from error
 
     return threaded

@@ -7,13 +7,14 @@ import contextlib
 import inspect
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from pydantic_core import from_json
 
-from keelbolt.apcore.access import Access, identity_of
+from keelbolt.apcore.access import SYSTEM_ROLES, Access, identity_of, is_system
 from keelbolt.apcore.admission import SkillAdmission
 from keelbolt.apcore.approvals import (
     NOBODY,
@@ -31,7 +32,7 @@ from keelbolt.apcore.calls import Call, Calls
 from keelbolt.apcore.catalog import Catalog, Module
 from keelbolt.apcore.delegation import TASK, Delegator
 from keelbolt.apcore.elicitation import conversing
-from keelbolt.apcore.errors_map import ErrorMapper, MappedError, hides, sanitized
+from keelbolt.apcore.errors_map import ErrorMapper, MappedError, hides, sanitized, without_error_texts
 from keelbolt.apcore.inputs import RESERVED, Input
 from keelbolt.apcore.library import (
     ApprovalDeniedError,
@@ -43,14 +44,18 @@ from keelbolt.apcore.library import (
     TraceContext,
 )
 from keelbolt.apcore.once import FailedBefore, call_once
+from keelbolt.apcore.origins import GATE, origin_of
 from keelbolt.apcore.outputs import output_to_parts
+from keelbolt.apcore.previews import preview_of
 from keelbolt.apcore.running import Running, running_var
+from keelbolt.apcore.schemas import TEXT
 from keelbolt.apcore.views import look_through_views
 from keelbolt.errors import (
     InvalidAgentResponseError,
     InvalidParamsError,
     KeelboltError,
     ProtocolError,
+    SkillInputError,
     SkillNotFoundError,
     StepFailed,
 )
@@ -85,7 +90,7 @@ class ApcoreWorker(Worker):
     catalog.on_change(lambda: server.replace_card(builder.build))
 
     ``default_skill`` is called by messages that choose none. What needs an approval is refused when the executor has
-    nobody to ask, unless ``allow_unapproved``. ``files_at`` says where clients reach the server, for links to files.
+    nobody to ask, unless ``allow_unapproved``.
 
     While a worker is open, its executor sees the modules through views; `close` leaves the executor as it was.
     """
@@ -98,16 +103,16 @@ class ApcoreWorker(Worker):
         execution_timeout: float = 300.0,
         default_skill: str | None = None,
         allow_unapproved: bool = False,
-        files_at: Callable[[], str] | None = None,
+        public_errors: bool = False,
+        system_roles: Iterable[str] = SYSTEM_ROLES,
     ) -> None:
         self.catalog = catalog
         self.executor = executor
-        self.access = Access(executor)
+        self.access = Access(executor, system_roles=system_roles)
         self.admission = SkillAdmission(catalog, self.access, default_skill=default_skill)
         self._calls = Calls(catalog, self.admission)
         self._timeout = execution_timeout
-        self._errors = ErrorMapper()
-        self._files_at = files_at
+        self._errors = ErrorMapper(public=public_errors)
         self._gate = None if allow_unapproved else Gate(executor)
         self._view, self._undo_views = look_through_views(executor)
         self._call = _with_context(executor.call_async)
@@ -129,8 +134,13 @@ class ApcoreWorker(Worker):
     async def handle(self, ctx: TaskContext) -> None:
         try:
             call = self._calls.of(ctx)
+            if not self.access.has_role(ctx.principal, call.module.id):
+                raise SkillNotFoundError(call.module.id)
         except ProtocolError as error:
             await self._refuse(ctx, error)
+            return
+        if call.wrong is not None and call.pending is not None:
+            await self._ask_again(ctx, call.pending, call.wrong)
             return
         if self._gate is not None and not self._gate.refuses and call.module.requires_approval:
             await ctx.reject(f"Approval denied: {NOBODY}", data={"type": "ApprovalDeniedError"})
@@ -169,17 +179,19 @@ class ApcoreWorker(Worker):
         context = await self._context(ctx)
         inputs = dict(call.inputs)
         answer = None
-        if call.approval_id is not None:
-            inputs[RESERVED] = call.approval_id
-            before = call.pending.approved if call.pending is not None else ()
-            answer = Answer(call.approval_id, read_answer(ctx.message), ctx.principal.owner, before)
+        pending = call.pending
+        if call.token is not None:
+            inputs[RESERVED] = call.token
+        if pending is not None and pending.approval_id is not None:
+            decided = None if pending.by_module else read_answer(ctx.message)
+            answer = Answer(pending.approval_id, decided, ctx.principal.owner, pending.approved)
         answer_var.set(answer)
         refuses_var.set(self._gate is not None)
         running_var.set(running := Running())
         try:
             output = partial(self._output, ctx, call.module, inputs, context)
             if call.module.only_once:
-                return await call_once(ctx, call.module.id, output, partial(self._parts, ctx), self._errors)
+                return await call_once(ctx, call.module, output, partial(self._parts, ctx), self._errors)
             return await output()
         except BaseException:
             context.cancel_token.cancel()  # a module that goes on nevertheless is told that nobody waits for it
@@ -187,9 +199,14 @@ class ApcoreWorker(Worker):
             raise
 
     async def _output(self, ctx: TaskContext, module: Module, inputs: Input, context: Context[Any]) -> list[Part]:
-        """Call the module; the chunks of one that streams are artifacts already."""
-        if not module.streams or self._stream is None:
-            return await self._parts(ctx, await self._call(module.id, inputs, context))
+        """Call the module. For a client that streams, a module that streams writes its chunks as artifacts."""
+        if not module.streams or self._stream is None or not ctx.is_streamed:
+            found = await self._call(module.id, inputs, context)
+            if is_system(module.id):
+                found = without_error_texts(found)
+            elif module.gives_text and isinstance(found, dict) and found.keys() == {TEXT}:
+                found = found[TEXT]
+            return await self._parts(ctx, found)
         name = artifact_of(ctx)
         async with contextlib.aclosing(self._stream(module.id, inputs, context)) as chunks:
             async for chunk in chunks:
@@ -205,7 +222,7 @@ class ApcoreWorker(Worker):
     async def _parts(self, ctx: TaskContext, output: Any) -> list[Part]:
         async def keep(content: bytes, media_type: str, filename: str) -> str:
             file = await ctx.keep_file(content, media_type=media_type, filename=filename)
-            return (self._files_at().rstrip("/") if self._files_at is not None else "") + file.path
+            return file.path
 
         return await output_to_parts(output, keep)
 
@@ -237,7 +254,8 @@ class ApcoreWorker(Worker):
 
     async def _wait(self, ctx: TaskContext, call: Call, error: ApprovalPendingError) -> None:
         """Ask for the approval, and remember what it is for."""
-        approval_id = error.approval_id or call.approval_id
+        origin = origin_of(error)
+        by_module = origin is None or origin.step != GATE
         about = (error.details or {}).get("module_id")
         answer = answer_var.get()
         pending = Pending(
@@ -245,19 +263,32 @@ class ApcoreWorker(Worker):
             call.messages,
             ctx.turn,
             digest_of(call.inputs),
-            approval_id,
+            error.approval_id or (None if by_module else call.token),
             about if isinstance(about, str) else None,
             answer.given if answer is not None else (),
+            by_module,
+            call.token if by_module else None,
         )
         reason = sanitized(reason_of(error) or "") or None
-        await ctx.request_input(pending.question(reason), data=pending.json(reason))
+        preview = None
+        if not by_module and about == call.module.id:  # the input of a module that it calls is not known here
+            preview = await preview_of(self.executor, call.module.id, call.inputs, await self._context(ctx))
+        await ctx.request_input(pending.question(reason, preview), data=pending.json(reason, preview))
+
+    async def _ask_again(self, ctx: TaskContext, pending: Pending, wrong: SkillInputError) -> None:
+        """Keep waiting: the answer does not fit the module's input."""
+        errors = (describe(wrong).data or {}).get("errors", [])
+        data = {**replace(pending, turn=ctx.turn).json(), "errors": errors}
+        await ctx.request_input(
+            f"The answer does not fit the input of {pending.skill_id}. Send another one.", data=data
+        )
 
     async def _fail(self, ctx: TaskContext, call: Call, error: Exception) -> None:
         self._errors.log(error, call.module.id, ctx.task_id)
         if hides(error, call.module.id):  # that changed since the message was let in: it is told as it would be now
             await self._refuse(ctx, SkillNotFoundError(call.module.id))
             return
-        mapped = self._errors.map(error)
+        mapped = self._errors.map(error, call.module)
         if isinstance(error, ApprovalDeniedError):
             await ctx.reject(mapped.message, data=mapped.json())
         else:

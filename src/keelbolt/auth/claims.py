@@ -34,6 +34,8 @@ class ClaimMapping:
     def principal(self, claims: Mapping[str, Any], *, tenant: str = "") -> Principal:
         """The principal that these claims mean; ``tenant`` is the fixed one where no claim says it."""
         owner = _at(claims, self.id_claim)
+        if isinstance(owner, int) and not isinstance(owner, bool):  # some issuers write the number of a database row
+            owner = str(owner)
         if not isinstance(owner, str) or not owner:
             _refuse("The token does not say whom it is for.", "claims")
         if self.tenant_claim is not None:
@@ -58,6 +60,7 @@ class ClaimRules:
     audiences: frozenset[str] = frozenset()
     required: tuple[str, ...] = ()
     leeway_seconds: float = 0.0
+    require_exp: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.leeway_seconds <= 600:
@@ -67,7 +70,8 @@ class ClaimRules:
 
     def check(self, claims: Mapping[str, Any], *, now: float) -> None:
         """Raise `CredentialsRefused` unless everything holds at the time ``now``."""
-        if _time(claims, "exp", needed=True) + self.leeway_seconds <= now:
+        expires = _time(claims, "exp", needed=self.require_exp)
+        if expires > -math.inf and expires + self.leeway_seconds <= now:
             _refuse("The token has expired; get a new one.", "expired")
         for name in ("nbf", "iat"):
             if _time(claims, name) - self.leeway_seconds > now:
@@ -83,11 +87,12 @@ class ClaimRules:
             _refuse("The token is from another issuer.", "issuer")
 
     def _check_audience(self, audience: object) -> None:
-        named = [audience] if isinstance(audience, str) else [] if audience is None else audience
+        if not self.audiences:
+            return
+        named = [audience] if isinstance(audience, str) else audience
         if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
             _refuse("The token is meant for somebody else.", "audience")
-        # A token that names an audience is for that audience alone, also where nobody configured our own name.
-        if (named or self.audiences) and self.audiences.isdisjoint(named):
+        if self.audiences.isdisjoint(named):
             _refuse("The token is meant for somebody else.", "audience")
 
 

@@ -26,6 +26,9 @@ class JWTAuthenticator:
     or as a `JWKSCache`. ``algorithms`` are those that are accepted, by default the usual one of each key. For several
     issuers use one authenticator each, in `AnyOf`: no key or algorithm of one is then good for tokens of another.
 
+    The token's ``aud`` is checked if ``audience`` is given: without it, tokens that the issuer made for other services
+    are accepted too. With ``require_exp=False`` a token without ``exp`` is accepted; it is valid for ever.
+
     `authenticate` is None for a request without a bearer token, and raises `CredentialsRefused` for a token that is not
     accepted.
     """
@@ -41,6 +44,7 @@ class JWTAuthenticator:
         issuer: str | Iterable[str] | None = None,
         claim_mapping: ClaimMapping | None = None,
         require_claims: Iterable[str] | None = None,
+        require_exp: bool = True,
         tenant: str = "",
         leeway_seconds: float = 10.0,
         max_token_bytes: int = MAX_TOKEN_BYTES,
@@ -56,6 +60,7 @@ class JWTAuthenticator:
             audiences=_words("audience", audience),
             required=tuple(sorted(_words("require_claims", require_claims))),
             leeway_seconds=leeway_seconds,
+            require_exp=require_exp,
         )
         if key is None and not self._rules.issuers:
             raise AuthMisconfigured("a key set needs issuer=: many issuers publish one set for all of their customers")

@@ -48,7 +48,7 @@ class Gate:
         self._logins = logins
         self._trust_proxy = trust_proxy
         self._header_bytes = header_bytes
-        self._versions = protocols
+        self.versions = protocols
         self._declared = [extensions.Declared(item.uri, item.required) for item in card.all_extensions]
 
     @property
@@ -58,11 +58,11 @@ class Gate:
 
     def asked(self, scope: Scope, query: Mapping[str, str]) -> tuple[Version, ...]:
         """The versions that the request asks for. Raises VersionNotSupportedError if none of them is spoken here."""
-        return versions.asked(header_list(scope, b"a2a-version"), query.get(versions.HEADER), supported=self._versions)
+        return versions.asked(header_list(scope, b"a2a-version"), query.get(versions.HEADER), supported=self.versions)
 
     def version(self, candidates: Sequence[Version], asked: Collection[Version]) -> Version:
         """The version of a method or path. Raises VersionNotSupportedError if it is not spoken here."""
-        return versions.chosen(candidates, asked, supported=self._versions)
+        return versions.chosen(candidates, asked, supported=self.versions)
 
     async def principal(self, scope: Scope) -> Principal:
         """Who calls. Raises HeadersTooLargeError, an AuthError, or RateLimitedError."""

@@ -7,6 +7,7 @@ from itertools import chain
 
 from starlette.types import Receive, Scope, Send
 
+from keelbolt.errors import ProtocolError
 from keelbolt.protocol import dialect, jsonrpc, v1
 from keelbolt.protocol.codec import CODECS
 from keelbolt.protocol.errors import jsonrpc_v03, jsonrpc_v1
@@ -93,11 +94,21 @@ class JsonRpc:
             who=caller.principal,
         )
 
+    def _assumed(self, scope: Scope) -> Version:
+        """The version of an error that comes before the method is known: as the header says; without one A2A means 0.3."""
+        try:
+            asked = self._gate.asked(scope, query_of(scope))
+        except ProtocolError:  # neither the header's version nor the query can be read
+            asked = (Version.v1_0,)
+        return next(iter(asked), Version.v0_3 if Version.v0_3 in self._gate.versions else Version.v1_0)
+
     async def _fail(
         self, scope: Scope, send: Send, error: Exception, call: jsonrpc.Call | None, version: Version | None
     ) -> None:
         failure = explain(error)
         request_id = call.id if call is not None else getattr(error, "request_id", b"null")
+        if version is None:
+            version = self._assumed(scope)
         write = jsonrpc_v03 if version is Version.v0_3 else jsonrpc_v1
         status = failure.row.http if failure.row.http in HTTP_FAILURES else 200
         body = jsonrpc.error(request_id, write(failure))

@@ -45,7 +45,7 @@ from keelbolt.tasks.events import Snapshot
 from keelbolt.tasks.families import INBOX
 from keelbolt.tasks.notes import WIRE_KINDS
 from keelbolt.tasks.queries import ListTasksQuery
-from keelbolt.tasks.record import EXTENSIONS, REQUEST_METADATA
+from keelbolt.tasks.record import EXTENSIONS, REQUEST_METADATA, STREAMED
 from keelbolt.tasks.store import StoredTask
 from keelbolt.webhooks.configs import PushConfigs
 from keelbolt.webhooks.sealing import Sealer
@@ -124,7 +124,7 @@ class AgentService:
         numbered = generation.in_use(caller)
         return Answer(await self.engine.store.task_json(task, history_length=length, generation=numbered))
 
-    async def _send(self, request: SendMessageRequest, caller: Caller) -> Sent:
+    async def _send(self, request: SendMessageRequest, caller: Caller, *, streamed: bool = False) -> Sent:
         configuration = request.configuration
         task_id = request.message.task_id
         metadata: Mapping[str, Any] = {}
@@ -141,7 +141,7 @@ class AgentService:
         envelope = Envelope(
             caller.principal,
             configuration.accepted_output_modes if configuration is not None else (),
-            _beside(request, caller),
+            _beside(request, caller, streamed=streamed),
             metadata,
             push=push,
             key=caller.key,
@@ -189,7 +189,7 @@ class AgentService:
     ) -> AsyncGenerator[Item, None]:
         """SendStreamingMessage: the task first, at once, then every event until it is over, or waits for its user."""
         self._check_streaming()
-        sent = await self._send(request, caller)
+        sent = await self._send(request, caller, streamed=True)
         task, opening = sent.task, sent.submitted()
         if opening is not None:
             json, seq = opening
@@ -311,13 +311,15 @@ class AgentService:
         return partition
 
 
-def _beside(request: SendMessageRequest, caller: Caller) -> dict[str, Any]:
-    """What the worker is told about the request, beside its message. It is kept with the turn."""
+def _beside(request: SendMessageRequest, caller: Caller, *, streamed: bool) -> dict[str, Any]:
+    """What the worker gets of the request, beside its message. It is kept with the turn."""
     told = dict(caller.stored)
     if metadata := _bounded(request.metadata):
         told[REQUEST_METADATA] = metadata
     if caller.extensions:
         told[EXTENSIONS] = list(caller.extensions)
+    if streamed:
+        told[STREAMED] = True
     return told
 
 

@@ -17,7 +17,9 @@ from keelbolt.tasks.parts import agent_message, text_part
 
 REQUEST_METADATA = "keelbolt.metadata"
 EXTENSIONS = "keelbolt.extensions"
-"""Where a turn's request keeps the metadata that came beside the message, and the extensions that are in use."""
+STREAMED = "keelbolt.streamed"
+"""Where a turn's request keeps the metadata that came beside the message, the extensions in use, and whether the client
+streams."""
 
 
 ENDED = tuple(sorted(state.name for state in TERMINAL))

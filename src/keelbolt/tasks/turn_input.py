@@ -17,7 +17,7 @@ from keelbolt.tasks.conversation import Conversation
 from keelbolt.tasks.dependencies import Dependencies
 from keelbolt.tasks.json import bounded
 from keelbolt.tasks.parts import agent_message, data_part, text_part
-from keelbolt.tasks.record import EXTENSIONS, REQUEST_METADATA
+from keelbolt.tasks.record import EXTENSIONS, REQUEST_METADATA, STREAMED
 from keelbolt.tasks.steps import Steps
 
 if TYPE_CHECKING:
@@ -159,6 +159,11 @@ class TurnInput:
         """URIs of the extensions that are in use: the agent's card has them, and the client asked for them."""
         found: list[str] = self._turn.request.get(EXTENSIONS, [])
         return found
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether the client sent the message to get a stream. Other clients may follow the task all the same."""
+        return self._turn.request.get(STREAMED, False) is True
 
     @property
     def deps(self) -> Dependencies:

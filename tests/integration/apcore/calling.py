@@ -40,6 +40,14 @@ async def task_of(app: ASGIApp, *parts: Any, skill: str | None = None, **more: A
     return task
 
 
+async def streamed(app: ASGIApp, *parts: Any, skill: str | None = None, headers: Headers = (), **more: Any) -> Any:
+    """The task that a message made which was sent to get a stream, once the stream is over."""
+    params = {"message": message(*parts, skill=skill, **more)}
+    reply = await call(app, "SendStreamingMessage", params, headers=headers)
+    task_id = reply.events[0]["result"]["task"]["id"]
+    return (await call(app, "GetTask", {"id": task_id}, headers=headers)).json["result"]
+
+
 async def error_of(app: ASGIApp, *parts: Any, skill: str | None = None, **more: Any) -> dict[str, Any]:
     """The error that a message was refused with."""
     reply = (await send(app, *parts, skill=skill, **more)).json

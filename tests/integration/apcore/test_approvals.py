@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from apcore.approval import ApprovalRequest, ApprovalResult
 from apcore.errors import ApprovalPendingError
+from apcore.module import Change, PreviewResult
 from pydantic import BaseModel
 
 from keelbolt.apcore.approvals import CallerApproves
@@ -260,3 +261,55 @@ async def test_each_module_on_the_way_is_approved_for_itself(answer: str, deploy
         done = await task_of(server.app, answer, taskId=task["id"])
         assert state(done) == ("completed" if answer == "approved" else "rejected")
         assert deployed == (["site.1"] if answer == "approved" else [])
+
+
+class Foreseen(Deploy):
+    """Predicts what it would change."""
+
+    def preview(self, inputs: dict[str, Any], context: Any) -> PreviewResult:
+        change = Change(
+            action="write",
+            target="prod",
+            summary=f"Replaces {inputs['text']} in production.",
+            before={"version": 1},
+            after={"version": "x" * 5000},
+        )
+        return PreviewResult(changes=[change] * 30)
+
+    def preflight(self, inputs: dict[str, Any], context: Any) -> list[str]:
+        return ["It is Friday"]
+
+
+class Unforeseen(Deploy):
+    """Its preview fails."""
+
+    def preview(self, inputs: dict[str, Any], context: Any) -> PreviewResult:
+        raise RuntimeError("hunter2")
+
+
+async def test_an_approval_shows_what_the_call_would_do(deployed: list[str]) -> None:
+    executor = executor_of(registry_of(deploy=Foreseen()), approval_handler=CallerApproves())
+    async with agent_of(executor) as server:
+        task = await task_of(server.app, "the website")
+        assert "Predicted changes: Replaces the website in production; " in said(task)
+        assert "Warnings: It is Friday. Send a message" in said(task)
+        preview = told(task)["approval"]["preview"]
+        assert (len(preview["changes"]), preview["warnings"]) == (20, ["It is Friday"])
+        assert preview["changes"][0] == {
+            "action": "write",
+            "target": "prod",
+            "summary": "Replaces the website in production.",
+            "before": {"version": 1},
+            "after": "too large to show",
+        }
+        assert deployed == []
+        assert output(await task_of(server.app, "approved", taskId=task["id"])) == {"deployed": "the website"}
+
+
+async def test_an_approval_does_without_a_preview_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    executor = executor_of(registry_of(deploy=Unforeseen()), approval_handler=CallerApproves())
+    async with agent_of(executor) as server:
+        task = await task_of(server.app, "the website")
+        assert "preview" not in told(task)["approval"]
+        assert "hunter2" not in str(task)
+    assert "hunter2" in caplog.text

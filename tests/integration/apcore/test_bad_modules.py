@@ -14,7 +14,7 @@ from apcore.errors import ACLDeniedError, ModuleDisabledError
 
 from keelbolt.apcore import ApcoreServer
 from keelbolt.tasks.settings import TaskSettings
-from tests.integration.apcore.calling import error_of, message, output, said, send, state, task_of, told
+from tests.integration.apcore.calling import error_of, message, output, said, send, state, streamed, task_of, told
 from tests.integration.apcore.modules import Anything, Deploy, Echo, Giving, executor_of, registry_of
 from tests.integration.apcore.serving import server_of, serving, until
 from tests.integration.server.asgi import call
@@ -56,11 +56,11 @@ class OwnEnd(BaseException):
     """Not even an Exception."""
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), OwnEnd("/srv/x/secret.py")], ids=repr)
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), OwnEnd("/srv/x/secret.py")], ids=repr)
 @pytest.mark.parametrize("kind", [Giving, Blocking, Chunks])
 async def test_a_module_that_would_end_the_process_fails_its_task(kind: Any, error: BaseException) -> None:
     async with serving(registry_of(bad=kind(error), echo=Echo())) as app:
-        task = await task_of(app, {}, skill="bad")
+        task = await streamed(app, {}, skill="bad")
         assert state(task) == "failed"
         assert "/srv" not in str(task["status"])
         assert output(await task_of(app, "still there", skill="echo")) == {"text": "still there"}
@@ -68,8 +68,9 @@ async def test_a_module_that_would_end_the_process_fails_its_task(kind: Any, err
 
 async def test_a_stream_that_breaks_keeps_what_was_said() -> None:
     async with serving(registry_of(half=Chunks({"n": 1}, {"n": 2}, RuntimeError("at /srv/app/x.py")))) as app:
-        task = await task_of(app, {}, skill="half")
-        assert (state(task), told(task)) == ("failed", INTERNAL)
+        task = await streamed(app, {}, skill="half")
+        data = {"type": "ModuleExecuteError", "code": "MODULE_EXECUTE_ERROR"}
+        assert (state(task), told(task)) == ("failed", {**INTERNAL, "data": data})
         [artifact] = task["artifacts"]
         assert [part["data"] for part in artifact["parts"]] == [{"n": 1}, {"n": 2}]
 
@@ -77,17 +78,19 @@ async def test_a_stream_that_breaks_keeps_what_was_said() -> None:
 @pytest.mark.parametrize("chunk", ["text", None, 3, [1], b"x"], ids=repr)
 async def test_a_chunk_that_is_no_object_is_the_modules_fault(chunk: Any) -> None:
     async with serving(registry_of(odd=Chunks({"n": 1}, chunk, {"n": 2}))) as app:
-        task = await task_of(app, {}, skill="odd")
+        task = await streamed(app, {}, skill="odd")
         assert (state(task), told(task)) == ("failed", INTERNAL)
 
 
 async def test_chunks_that_are_huge_are_kept_as_files() -> None:
     async with serving(registry_of(huge=Chunks({"a": "x" * 1_500_000}, {"b": "y" * 1_500_000}))) as app:
-        task = await task_of(app, {}, skill="huge")
+        task = await streamed(app, {}, skill="huge")
         assert state(task) == "completed"
         parts = task["artifacts"][0]["parts"]
-        assert [part["mediaType"] for part in parts] == ["application/json"] * 2
-        assert len({part["url"] for part in parts}) == 2
+        links, previews = parts[::2], parts[1::2]
+        assert [part["mediaType"] for part in links] == ["application/json"] * 2
+        assert len({part["url"] for part in links}) == 2
+        assert ['{"a":"xxx' in previews[0]["text"], '{"b":"yyy' in previews[1]["text"]] == [True, True]
 
 
 async def test_an_output_within_itself_fails() -> None:
@@ -103,7 +106,7 @@ async def test_schemas_may_be_plain_json_schema() -> None:
     plain.input_schema = plain.output_schema = schema
     async with serving(registry_of(plain=plain)) as app:
         assert output(await task_of(app, {"n": 3})) == {"n": 3}
-        for wrong, pointer in (({"n": "three"}, "/n"), ({}, "")):
+        for wrong, pointer in (({"n": "three"}, "/n"), ({}, "/n")):
             reply = (await send(app, wrong, skill="plain")).json
             assert reply["error"]["code"] == -32602
             assert f"'field': '{pointer}'" in str(reply["error"])

@@ -9,14 +9,21 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from pydantic import BaseModel
+from apcore import ModuleAnnotations
+from pydantic import BaseModel, RootModel
 
+from keelbolt.apcore import ApcoreServer
+from keelbolt.client import A2AClient
 from keelbolt.grpc.library import aio
+from keelbolt.protocol.types import Part, Task
 from tests.integration.apcore.calling import error_of, message, output, task_of, told
 from tests.integration.apcore.modules import Anything, Giving, Total, agent_of, executor_of, registry_of
+from tests.integration.apcore.test_approvals import Desk
 from tests.integration.apcore.test_execution import ADAM, EVE, Names
 from tests.integration.grpc.speaking import PB, Talk
 from tests.integration.server.asgi import ask, call
+from tests.integration.server.serving import served
+from tests.unit.apcore.test_numbers import Tree
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
 BIG = 9007199254740993
@@ -52,6 +59,95 @@ async def test_where_an_integer_is_wanted_a_whole_number_is_one(totals: Any) -> 
         assert (await error_of(server.app, {"numbers": [2.5]}))["code"] == -32602
 
 
+class Deep(BaseModel):
+    scores: dict[str, int]
+    pair: tuple[int, str]
+    several: list[int | str]
+    tree: Tree
+
+
+class Integers(Giving):
+    """Returns its input."""
+
+    input_schema: Any = Deep
+
+
+@pytest.mark.parametrize("schema", [Deep, Deep.model_json_schema()], ids=["pydantic", "dict"])
+async def test_whole_numbers_fit_wherever_they_are(schema: Any) -> None:
+    """As the official SDK sends them."""
+    module = Integers(lambda inputs: inputs)
+    module.input_schema = schema
+    async with agent_of(executor_of(registry_of(deep=module))) as server:
+        tree = {"weight": 1.0, "children": [{"weight": 2.0, "children": [{"weight": 3.0}]}]}
+        given = {"scores": {"a": 3.0}, "pair": [1.0, "x"], "several": [2.0, "y"], "tree": tree}
+        found = output(await task_of(server.app, given))
+        assert json.dumps(found, sort_keys=True) == json.dumps(given, sort_keys=True).replace(".0", "")
+
+
+class Shout:
+    """Takes and returns text."""
+
+    input_schema: Any = {"type": "string", "maxLength": 9}
+    output_schema: Any = {"type": "string"}
+    description = "Shouts"
+
+    async def execute(self, inputs: str, context: Any) -> str:
+        assert isinstance(inputs, str)
+        return inputs.upper()
+
+
+class Roots(Shout):
+    input_schema = RootModel[str]
+    output_schema = RootModel[str]
+
+
+class Guarded(Shout):
+    annotations = ModuleAnnotations(requires_approval=True)
+
+    def execute(self, inputs: str, context: Any) -> str:  # type: ignore[override]
+        return inputs.upper()
+
+
+@pytest.mark.parametrize("module", [Shout(), Roots(), Guarded()], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("part", ["{text", {"data": "{text"}], ids=["text", "data"])
+async def test_section_4_3_5_text_for_a_schema_that_is_a_string(module: Any, part: Any) -> None:
+    desk = Desk()
+    desk.status = "approved"
+    async with agent_of(executor_of(registry_of(shout=module), approval_handler=desk)) as server:
+        task = await task_of(server.app, part)
+        if isinstance(module, Guarded):
+            assert desk.asked == [{"text": "{text"}]
+            task = await task_of(server.app, "go on", taskId=task["id"])
+        assert task["artifacts"][0]["parts"] == [{"text": "{TEXT"}]
+        [skill] = server.agent_card.skills
+        assert (skill.input_modes, skill.output_modes) == (("application/json", "text/plain"), ("text/plain",))
+        for wrong in ({"data": {"text": "x"}}, "", {"raw": "eA=="}):
+            assert (await error_of(server.app, wrong))["code"] == -32602
+        if not isinstance(module, Roots):
+            error = await error_of(server.app, "much too long")
+            assert error["data"][1]["fieldViolations"] == [
+                {"field": "", "description": "Input does not satisfy maxLength"}
+            ]
+
+
+class File(Giving):
+    input_schema: Any = {
+        "type": "object",
+        "properties": {"file": {"type": "string", "format": "binary"}, "size": {"type": "integer", "maximum": 9}},
+        "required": ["file"],
+    }
+
+
+async def test_a_plain_json_schema_is_admitted_as_a_model_is() -> None:
+    """Files fit it, and errors name the field and not its value."""
+    async with agent_of(executor_of(registry_of(read=File(lambda inputs: inputs)))) as server:
+        found = output(await task_of(server.app, {"raw": "eHl6"}, {"size": 3.0}))
+        assert found == {"file": "eHl6", "size": 3}
+        error = await error_of(server.app, {"size": 123456})
+        assert {each["field"] for each in error["data"][1]["fieldViolations"]} == {"/file", "/size"}
+        assert "123456" not in str(error)
+
+
 async def test_nothing_is_an_empty_object() -> None:
     """apcore makes it one."""
     async with agent_of(executor_of(registry_of(none=Giving()))) as server:
@@ -63,7 +159,8 @@ async def test_an_output_that_is_no_object_is_the_modules_fault(given: Any) -> N
     """apcore takes objects alone."""
     async with agent_of(executor_of(registry_of(odd=Giving(given)))) as server:
         task = await task_of(server.app, {})
-        assert told(task) == {"code": -32603, "message": "Internal error", "data": {"type": "ModuleExecuteError"}}
+        data = {"type": "ModuleExecuteError", "code": "MODULE_EXECUTE_ERROR"}
+        assert told(task) == {"code": -32603, "message": "Internal error", "data": data}
 
 
 async def test_what_is_no_json_fails_and_says_so_in_the_log_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -119,10 +216,28 @@ async def test_a_large_file_is_kept_for_its_owner(engine: str, tmp_path: Any) ->
 
 async def test_a_very_large_output_is_kept_as_a_file() -> None:
     async with agent_of(executor_of(registry_of(much=Giving({"words": "x" * 9_000_000})))) as server:
-        [part] = (await task_of(server.app, {}))["artifacts"][0]["parts"]
+        [part, preview] = (await task_of(server.app, {}))["artifacts"][0]["parts"]
         assert (part["mediaType"], part["filename"]) == ("application/json", "output.json")
-        reply = await ask(server.app, "GET", part["url"])
+        reply = await ask(server.app, "GET", urlsplit(part["url"]).path)
         assert len(reply.json["words"]) == 9_000_000
+        assert preview["metadata"] == {"preview": {"filename": "output.json", "bytes": 9_000_012}}
+        assert '\n{"words":"xxx' in preview["text"]
+        assert len(preview["text"]) < 2200
+
+
+async def test_our_client_gets_all_of_a_very_large_output() -> None:
+    server = ApcoreServer(registry_of(much=Giving({"words": "ä" * 2_000_000}), log=Giving({"log": b"line\n" * 400_000})))
+    async with served(server) as url, A2AClient(url) as client:
+        task = await client.send_message([Part(data={})], skill="much")
+        assert isinstance(task, Task)
+        [link, preview] = task.artifacts[0].parts
+        assert json.loads(await client.download(link)) == {"words": "ä" * 2_000_000}
+        assert "ääää" in (preview.text or "")
+        task = await client.send_message([Part(data={})], skill="log")
+        assert isinstance(task, Task)
+        [_, link, preview] = task.artifacts[0].parts
+        assert await client.download(link) == b"line\n" * 400_000
+        assert "line\nline" in (preview.text or "")
 
 
 class Image(BaseModel):

@@ -73,8 +73,10 @@ async def test_a_question_waits_for_the_user_and_its_answer_comes_back(kind: Any
 
 async def test_a_stream_begins_anew_and_shows_each_chunk_once() -> None:
     async with agent_of(executor_of(registry_of(asks=Streams()))) as server:
-        asked = await task_of(server.app, {}, skill="asks")
-        assert state(asked) == "input_required"
+        params = {"message": message({}, skill="asks")}
+        events = (await call(server.app, "SendStreamingMessage", params)).events
+        asked = events[-1]["result"]["statusUpdate"]
+        assert asked["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
         done = await task_of(server.app, "decline", contextId=asked["contextId"])
         [artifact] = done["artifacts"]
         assert [part["data"] for part in artifact["parts"]] == [{"before": 1}, {"answer": {"action": "decline"}}]

@@ -14,7 +14,7 @@ from apcore.middleware import Middleware
 
 from keelbolt.auth import Principal
 from keelbolt.tasks.settings import TaskSettings
-from tests.integration.apcore.calling import error_of, message, output, said, send, state, task_of, told
+from tests.integration.apcore.calling import error_of, message, output, said, send, state, streamed, task_of, told
 from tests.integration.apcore.modules import (
     Anything,
     Count,
@@ -162,8 +162,14 @@ async def test_a_streaming_module_becomes_chunks() -> None:
         assert [chunk["artifact"]["parts"][0]["data"] for chunk in chunks] == [{"number": n} for n in range(1, 5)]
         assert [chunk.get("append", False) for chunk in chunks] == [False, True, True, True]
         assert results[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
-        task = await task_of(server.app, {"to": 3})
+        task = await streamed(server.app, {"to": 3})
         assert [part["data"]["number"] for part in task["artifacts"][0]["parts"]] == [1, 2, 3]
+
+
+async def test_a_client_that_does_not_stream_gets_what_execute_returns() -> None:
+    """message/send calls call_async, as apcore's own adapter does; each further message as it was sent."""
+    async with agent_of(executor_of(registry_of(count=Count()))) as server:
+        assert output(await task_of(server.app, {"to": 3})) == {"last": 3}
 
 
 async def test_a_further_call_of_a_running_task_has_its_turn_and_its_artifact() -> None:
@@ -174,7 +180,7 @@ async def test_a_further_call_of_a_running_task_has_its_turn_and_its_artifact() 
         task = (await call(server.app, "SendMessage", params)).json["result"]["task"]
         await gate.began.wait()
         assert (await error_of(server.app, {"to": "x"}, skill="count", taskId=task["id"]))["code"] == -32602
-        waiting = asyncio.create_task(task_of(server.app, {"to": 2}, skill="count", taskId=task["id"]))
+        waiting = asyncio.create_task(streamed(server.app, {"to": 2}, skill="count", taskId=task["id"]))
         engine = server.routes.service.engine
         async with asyncio.timeout(10):
             while not (await engine.tasks.load(task["id"])).view.pending:  # noqa: ASYNC110
@@ -234,7 +240,7 @@ async def test_our_timeout_cuts(caplog: pytest.LogCaptureFixture) -> None:
 
     async with agent_of(executor_of(registry_of(sleep=Sleeper(), slow=Slow())), execution_timeout=0.2) as server:
         for skill in ("sleep", "slow"):
-            task = await task_of(server.app, {"deaf": skill == "sleep"}, skill=skill)
+            task = await streamed(server.app, {"deaf": skill == "sleep"}, skill=skill)
             assert (state(task), said(task)) == ("failed", "Execution timed out")
             assert told(task)["data"]["type"] == "ModuleTimeoutError"
     assert "before the execution_timeout" not in caplog.text
@@ -253,7 +259,8 @@ async def test_what_a_module_raises_is_cleaned_and_logged(caplog: pytest.LogCapt
     async with agent_of(executor_of(registry_of(bad=secret))) as server:
         task = await task_of(server.app, {})
         assert (state(task), said(task)) == ("failed", "Internal error")
-        assert told(task) == {"code": -32603, "message": "Internal error", "data": {"type": "ModuleExecuteError"}}
+        data = {"type": "ModuleExecuteError", "code": "MODULE_EXECUTE_ERROR"}
+        assert told(task) == {"code": -32603, "message": "Internal error", "data": data}
     assert "hunter2" in caplog.text
     record = next(record for record in caplog.records if record.name == "keelbolt.apcore" and record.exc_info)
     assert record.levelno == logging.ERROR

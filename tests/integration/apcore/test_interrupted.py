@@ -113,9 +113,11 @@ async def test_a_stream_begins_anew_without_what_the_old_process_said(tmp_path: 
             await asyncio.sleep(60)
 
     async with agent_of(executor_of(registry_of(count=Stuck())), storage=storage, task_settings=QUICK) as server:
-        params = {"message": message({"to": 3}, messageId="m"), "configuration": {"returnImmediately": True}}
-        await call(server.app, "SendMessage", params, headers=[("idempotency-key", "m")])
+        params = {"message": message({"to": 3}, messageId="m")}
+        headers = [("idempotency-key", "m")]
+        sending = asyncio.create_task(call(server.app, "SendStreamingMessage", params, headers=headers))
         await said_some.wait()
+    await sending
     async with agent_of(executor_of(registry_of(count=Count())), storage=storage) as server:
         task = await task_of(server.app, {"to": 3}, messageId="m")
         assert [part["data"]["number"] for part in task["artifacts"][0]["parts"]] == [1, 2, 3]
@@ -173,5 +175,6 @@ async def test_a_failure_of_what_must_not_be_done_twice_is_not_tried_again(
             while state(task) != "failed":
                 await asyncio.sleep(0.01)
                 task = (await call(server.app, "GetTask", {"id": task["id"]})).json["result"]
-        assert told(task) == {"code": -32603, "message": "Internal error", "data": {"type": "ModuleExecuteError"}}
+        data = {"type": "ModuleExecuteError", "code": "MODULE_EXECUTE_ERROR"}
+        assert told(task) == {"code": -32603, "message": "Internal error", "data": data}
     assert (first.calls, second.calls) == (1, 0)

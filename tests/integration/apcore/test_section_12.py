@@ -19,7 +19,7 @@ from keelbolt.apcore.inputs import parts_to_input
 from keelbolt.apcore.outputs import output_to_parts
 from keelbolt.errors import SkillInputError
 from keelbolt.protocol.types import Part
-from tests.integration.apcore.calling import message, output, task_of
+from tests.integration.apcore.calling import message, output, streamed, task_of
 from tests.integration.apcore.modules import Count, Deploy, Echo, Giving, Sleeper, Total, registry_of
 from tests.integration.apcore.serving import server_of, serving, until
 from tests.integration.apcore.test_section_7 import data, said
@@ -67,7 +67,7 @@ async def test_section_12_3_text_json_and_a_stream_in_one_agent() -> None:
     async with serving(registry_of(echo=Echo(), total=Total(), count=Count()), task_store=store) as app:
         assert output(await task_of(app, "hi", skill="echo")) == {"text": "hi"}
         assert output(await task_of(app, {"numbers": [1, 2]}, skill="total"))["total"] == 3
-        assert len((await task_of(app, {"to": 3}, skill="count"))["artifacts"][0]["parts"]) == 3
+        assert len((await streamed(app, {"to": 3}, skill="count"))["artifacts"][0]["parts"]) == 3
         assert len((await store.list())["tasks"]) == 3
 
 

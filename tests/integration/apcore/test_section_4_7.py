@@ -10,7 +10,7 @@ import pytest
 from keelbolt.apcore import CallerApproves, InMemoryTaskStore, TaskStore
 from keelbolt.apcore.task_store import METHODS
 from keelbolt.auth import ANONYMOUS, APIKeyAuthenticator, new_secret
-from tests.integration.apcore.calling import output, send, state, task_of
+from tests.integration.apcore.calling import output, send, state, streamed, task_of
 from tests.integration.apcore.modules import Count, Deploy, Echo, executor_of, registry_of
 from tests.integration.apcore.serving import server_of, serving, until
 from tests.integration.server.asgi import ask, call
@@ -192,7 +192,7 @@ async def test_section_4_7_an_agent_writes_through_to_its_store() -> None:
     store = Recording()
     async with serving(registry_of(echo=Echo(), count=Count()), task_store=store, push_notifications=True) as app:
         done = await task_of(app, {"text": "hi"}, skill="echo", contextId="talk")
-        counted = await task_of(app, {"to": 3}, skill="count", contextId="talk")
+        counted = await streamed(app, {"to": 3}, skill="count", contextId="talk")
         config = {"taskId": done["id"], "url": "https://hooks.example.com/a2a", "token": "mine"}
         assert "result" in (await call(app, "tasks/pushNotificationConfig/set", config)).json
         listed = (await call(app, "tasks/list", {"contextId": "talk"})).json["result"]["tasks"]

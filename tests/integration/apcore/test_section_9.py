@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from apcore import errors
+from pydantic import BaseModel
 
 from keelbolt.client import A2AClient, A2AServerError
-from tests.integration.apcore.calling import error_of, send, state, task_of, told
+from tests.integration.apcore.calling import error_of
+from tests.integration.apcore.calling import said as said_by
+from tests.integration.apcore.calling import send, state, task_of, told
 from tests.integration.apcore.modules import Echo, Giving, Total, registry_of
 from tests.integration.apcore.serving import serving
+from tests.integration.apcore.test_section_10 import authenticator
 from tests.integration.apcore.test_section_5 import answer
 from tests.integration.apcore.test_section_7 import data, said, text
 from tests.integration.client.bad_agent import CARD_PATH, bad_agent, http
@@ -102,8 +106,92 @@ async def test_section_9_3_nothing_of_the_inside_is_told() -> None:
         for skill in given:
             task = await answer(app, "message/send", said(data({}), skill=skill))
             assert task["status"]["state"] == "failed"
-            for secret in ("/srv", "/etc", "s3cr3t", "line 3", "Traceback", "OWN_CODE"):
+            for secret in ("/srv", "/etc", "s3cr3t", "line 3", "Traceback"):
                 assert secret not in str(task), (skill, secret)
+
+
+class Declined(Giving):
+    """Declares the messages of one of its errors as public."""
+
+    metadata: ClassVar = {"public_errors": ["CARD_DECLINED"]}
+
+
+DECLINED = errors.ModuleError(
+    code="CARD_DECLINED",
+    message="The card ending in 4242 was declined",
+    ai_guidance="Ask the user for another card.",
+    suggestion="Use another card",
+    user_fixable=True,
+    retryable=False,
+)
+
+
+@pytest.mark.parametrize(
+    ("module", "public", "words"),
+    [
+        (Declined(DECLINED), True, "The card ending in 4242 was declined"),
+        (Declined(DECLINED), False, "Internal error"),
+        (Giving(DECLINED), True, "Internal error"),
+        (Declined(errors.ModuleError(code="OTHER", message="in /srv/app/x")), True, "Internal error"),
+    ],
+)
+async def test_an_error_of_a_module_keeps_its_code_and_its_hints(module: Any, public: bool, words: str) -> None:
+    """Its message is shown when the module declares it public, and the agent allows that."""
+    async with serving(registry_of(pay=module), public_errors=public) as app:
+        found = told(task := await task_of(app, {}))
+        assert (state(task), found["message"]) == ("failed", words)
+        if module.outcome is DECLINED:
+            assert found["data"] == {
+                "type": "ModuleError",
+                "code": "CARD_DECLINED",
+                "ai_guidance": "Ask the user for another card.",
+                "suggestion": "Use another card",
+                "user_fixable": True,
+                "retryable": False,
+            }
+
+
+async def test_a_helpful_error_arrives_whole() -> None:
+    why = "The CSV is malformed at line 3: 2026/01/02 is no date; see https://docs.example/srv/formats and /rows/3/date"
+    async with serving(registry_of(read=Giving(errors.InvalidInputError(why)))) as app:
+        assert told(await task_of(app, {}))["message"] == f"Invalid input: {why}"
+
+
+class Number(BaseModel):
+    n: int
+
+
+NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+class Wrong(Giving):
+    """Its output does not match its schema; or it calls such a module, or calls one with a wrong input."""
+
+    def __init__(self, schema: Any, inner: str | None = None) -> None:
+        super().__init__({"n": "hunter2"})
+        self.output_schema = schema
+        self.inner = inner
+
+    async def execute(self, inputs: dict[str, Any], context: Any) -> Any:
+        if self.inner is not None:
+            return await context.executor.call_async(self.inner, {"n": "hunter2"}, context)
+        return self.outcome
+
+
+class Picky(Giving):
+    """Takes a number."""
+
+    input_schema: Any = NUMBER
+
+
+@pytest.mark.parametrize("schema", [Number, NUMBER], ids=["pydantic", "dict"])
+@pytest.mark.parametrize("inner", [None, "other", "picky"])
+async def test_a_value_that_the_agent_made_is_the_agents_fault(schema: Any, inner: str | None) -> None:
+    modules = {"wrong": Wrong(None if inner else schema, inner), "other": Wrong(schema), "picky": Picky()}
+    async with serving(registry_of(**modules)) as app:
+        task = await task_of(app, {}, skill="wrong")
+        assert (state(task), told(task)["code"], said_by(task)) == ("failed", -32603, "Internal error")
+        assert "hunter2" not in str(task)
 
 
 async def test_section_9_5_errors_have_one_shape() -> None:
@@ -139,3 +227,26 @@ async def test_section_9_4_a_repeat_of_the_client_is_the_same_task() -> None:
         first, second = [(await send(app, "hi", messageId="m")).json["result"]["task"] for _ in range(2)]
         assert first["id"] == second["id"]
         assert "error" in (await send(app, "other", messageId="m")).json
+
+
+@pytest.mark.parametrize("headers", [[], [("a2a-version", "0.3")]], ids=["no header", "header"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b'{"jsonrpc":"1.0","id":1,"method":"tasks/get","params":{"id":"x"}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":5}',
+        b'{"jsonrpc":"2.0","id":1,"method":"tasks/nothing","params":{}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"message/send","params":{}}',
+    ],
+)
+@pytest.mark.parametrize("auth", [None, authenticator()], ids=["open", "authenticated"])
+async def test_callers_of_0_3_get_errors_of_0_3(headers: Any, body: bytes, auth: Any) -> None:
+    """Also before the method is known: a request without A2A-Version is one of 0.3."""
+    json = ("content-type", "application/json")
+    async with serving(registry_of(echo=Echo()), auth=auth) as app:
+        error = (await ask(app, "POST", "/", headers=[*headers, json], body=body)).json["error"]
+        assert isinstance(error["data"]["type"], str)
+        newer = (await ask(app, "POST", "/", headers=[("a2a-version", "1.0"), json], body=body)).json["error"]
+        assert isinstance(newer["data"], list if b"message/send" not in body or auth else dict)

@@ -45,8 +45,10 @@ class Album(BaseModel):
 
 
 def module(model: Any) -> Any:
-    schema = inline(model.model_json_schema()) if model is not None else {}
-    return SimpleNamespace(id="m", model=model, input_schema=schema)
+    whole = model.model_json_schema() if model is not None else {}
+    return SimpleNamespace(
+        id="m", model=model, input_schema=inline(whole), descriptor=SimpleNamespace(input_schema=whole)
+    )
 
 
 def text(value: str) -> Part:

@@ -124,8 +124,9 @@ def test_what_a_module_calls_its_own_errors_is_its_own_affair() -> None:
     class SecretProjectError(ModuleError):  # type: ignore[misc]
         pass
 
-    found = ErrorMapper().to_jsonrpc_error(SecretProjectError(code="SECRET_PROJECT", message=WHY))
-    assert found == {"code": -32603, "message": "Internal error", "data": {"type": "ModuleError"}}
+    found = ErrorMapper().to_jsonrpc_error(SecretProjectError(code="OUT_OF_STOCK", message=WHY))
+    data = {"type": "ModuleError", "code": "OUT_OF_STOCK"}
+    assert found == {"code": -32603, "message": "Internal error", "data": data}
 
 
 def test_json_pointers_survive() -> None:
@@ -143,9 +144,18 @@ def test_json_pointers_survive() -> None:
         (r"can't open C:\Users\me\key.pem", "can't open [path]"),
         ("see ~/secrets/key", "see [path]"),
         ('Traceback (most recent call last):\n  File "/a/b.py", line 3, in f\nValueError: no', "ValueError: no"),
-        ("wrong at line 17\nfine", "fine"),
+        ("The CSV is malformed at line 3: expected 4 fields", "The CSV is malformed at line 3: expected 4 fields"),
+        ("born 2026/01/02, or 01/02/2026", "born 2026/01/02, or 01/02/2026"),
+        ("see https://example.com/home/docs/a.html#x", "see https://example.com/home/docs/a.html#x"),
+        ("GET /v1/users/3 failed at /rows/0/name", "GET /v1/users/3 failed at /rows/0/name"),
+        ("can't open '/home/me/x.csv': no", "can't open '[path]': no"),
+        ("can't open (/tmp/a/b.csv)", "can't open ([path])"),
+        ("file:///etc/passwd is closed", "[path] is closed"),
+        ("{'password': 'hunter two', 'x': 1}", "{'password=…, 'x': 1}"),
+        ("unexpected token: '}' at line 3", "unexpected token: '}' at line 3"),
+        ("token: eyJhbGciOi1 is wrong", "token=… is wrong"),
         ("it failed: Traceback (most recent call last):\nfine", "it failed: fine"),
-        ("postgres://bob:pw@db/x is down", "db/x is down"),
+        ("postgres://bob:pw@db/x is down", "postgres://db/x is down"),
         ("api_key=abc123 is wrong", "api_key=… is wrong"),
         ("bell\x07 and \x1b[31mred", "bell and [31mred"),
         ("a/b is one half, and 3/4 is more", "a/b is one half, and 3/4 is more"),

@@ -58,10 +58,23 @@ def test_claims_must_hold(changed: dict[str, Any], expected: str | None) -> None
     assert reason(RULES, **changed) == expected
 
 
-def test_a_token_for_somebody_is_not_for_us_who_have_no_name() -> None:
-    """Where no audience is configured, a token that names one is refused and one that names none is taken."""
-    assert reason(ClaimRules()) == "audience"
-    assert reason(ClaimRules(), aud=None) is None
+@pytest.mark.parametrize("audience", ["agent", ["a", "b"], None, 5])
+def test_the_audience_is_checked_if_it_is_configured(audience: Any) -> None:
+    assert reason(ClaimRules(), aud=audience) is None
+    assert reason(RULES, aud=audience) == (None if audience == "agent" else "audience")
+
+
+def test_a_token_without_an_end_is_taken_if_that_is_allowed() -> None:
+    assert reason(ClaimRules(), exp=None) == "claims"
+    rules = ClaimRules(require_exp=False)
+    assert reason(rules, exp=None) is None
+    assert reason(rules, exp=NOW - 60) == "expired"
+    assert reason(rules, exp="never") == "claims"
+
+
+@pytest.mark.parametrize(("sub", "owner"), [(5, "5"), (0, "0"), (-1, "-1"), (2**70, str(2**70))])
+def test_a_number_is_a_name_too(sub: int, owner: str) -> None:
+    assert ClaimMapping().principal({"sub": sub}).owner == owner
 
 
 def test_a_huge_number_is_no_time() -> None:
@@ -104,7 +117,8 @@ def test_a_scope_is_a_list_of_roles() -> None:
     [
         (ClaimMapping(), {}),
         (ClaimMapping(), {"sub": ""}),
-        (ClaimMapping(), {"sub": 5}),
+        (ClaimMapping(), {"sub": True}),
+        (ClaimMapping(), {"sub": 5.0}),
         (ClaimMapping(), {"sub": ["alice"]}),
         (ClaimMapping(tenant_claim="tid"), {"sub": "alice"}),
         (ClaimMapping(tenant_claim="tid"), {"sub": "alice", "tid": ""}),

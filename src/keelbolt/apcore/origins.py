@@ -1,0 +1,34 @@
+"""Which step of apcore's pipeline raised an error, and for which module."""
+
+from __future__ import annotations
+
+import traceback
+from typing import NamedTuple
+
+from keelbolt.apcore.library import BaseStep
+
+GATE = "approval_gate"
+INPUT = "input_validation"
+OUTPUT = "output_validation"
+
+
+class Origin(NamedTuple):
+    """The name of the step, and the module that the pipeline ran for."""
+
+    step: str
+    module_id: str
+
+
+def origin_of(error: BaseException) -> Origin | None:
+    """Return the innermost step in the error's traceback; None for an error that no step raised.
+
+    apcore raises the same errors from its steps and lets modules raise them, and a module may call another one. Only the
+    traceback tells these cases apart.
+    """
+    found = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        step = frame.f_locals.get("self")
+        if isinstance(step, BaseStep):
+            module_id = getattr(frame.f_locals.get("ctx"), "module_id", None)
+            found = Origin(step.name, module_id if isinstance(module_id, str) else "")
+    return found
