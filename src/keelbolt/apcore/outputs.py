@@ -5,8 +5,8 @@
     bytes        a file part
     the rest     a data part; bytes within it become file parts of their own, and leave {"file": its name} behind
 
-What has up to INLINE_BYTES is in its part. The server keeps the rest as files: a part has the link, and a text part after
-it the beginning, for clients that only read parts.
+What has up to INLINE_BYTES is in its part. The server keeps the rest as files: a part has the link, and a text part
+after it the beginning, for clients that only read parts.
 """
 
 from __future__ import annotations
