@@ -140,15 +140,6 @@ class Catalog:
         )
 
 
-def _public_errors(descriptor: Any) -> bool | frozenset[str]:
-    """``metadata = {"public_errors": True}`` on a module, or a list of codes."""
-    metadata = getattr(descriptor, "metadata", None)
-    declared = metadata.get("public_errors", False) if isinstance(metadata, Mapping) else False
-    if isinstance(declared, list | tuple | set | frozenset):
-        return frozenset(str(code) for code in declared)
-    return declared is True
-
-
 def _define(module: Any) -> None:
     """Complete pydantic models whose annotations are strings, with the names of the file that defines the module.
 
@@ -158,6 +149,15 @@ def _define(module: Any) -> None:
     for model in (getattr(module, "input_schema", None), getattr(module, "output_schema", None)):
         if names is not None and getattr(model, "__pydantic_complete__", True) is False:
             model.model_rebuild(_types_namespace=names)  # type: ignore[union-attr]  # it is a pydantic class
+
+
+def _public_errors(descriptor: Any) -> bool | frozenset[str]:
+    """``metadata = {"public_errors": True}`` on a module, or a list of codes."""
+    metadata = getattr(descriptor, "metadata", None)
+    declared = metadata.get("public_errors", False) if isinstance(metadata, Mapping) else False
+    if isinstance(declared, list | tuple | set | frozenset):
+        return frozenset(str(code) for code in declared)
+    return declared is True
 
 
 def _flag(descriptor: Any, name: str, *, default: bool) -> bool:

@@ -6,6 +6,7 @@ import logging
 import re
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 
 from keelbolt.errors import MissingExtra, UnsupportedVersion
 
@@ -54,9 +55,9 @@ try:
     from apcore.streaming import StreamingModule
     from apcore.trace_context import TraceContext, TraceParent
 except ImportError as error:
-    if (found := _installed()) is None:
+    if find_spec("apcore") is None:
         raise MissingExtra("apcore", "apcore") from error
-    raise UnsupportedVersion("apcore", f"{found} ({error})", SUPPORTED) from error
+    raise UnsupportedVersion("apcore", f"{_installed()} ({error})", SUPPORTED) from error
 
 with suppress(apcore_errors.ConfigNamespaceDuplicateError):  # apcore-a2a may be imported in the same process
     Config.register_namespace("apcore-a2a", env_prefix="APCORE_A2A")

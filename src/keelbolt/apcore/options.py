@@ -51,8 +51,8 @@ class AgentOptions(TypedDict, total=False):
     - ``public_errors``: callers see the messages of errors that a module declares public, with
       ``metadata = {"public_errors": True}`` or a list of codes. Without it they see "Internal error".
     - ``sys_modules``: register apcore's ``system.*`` modules.
-    - ``system_roles``: an authenticated caller with one of these roles may call apcore's ``system.*`` modules; for all
-      other callers they do not exist.
+    - ``system_roles``: an authenticated caller with one of these roles may call ``system.*`` modules; for all other
+      callers they do not exist.
     """
 
     name: str | None

@@ -143,16 +143,18 @@ class RegistryView:
     @contextmanager
     def keeping(self, module_id: str) -> Iterator[None]:
         """Show the module as it is now, with its annotations, while the registry replaces it."""
-        declared = getattr(self.registry, "get_declared_annotations", lambda _: None)
-        self._kept[module_id] = (self.registry.get(module_id), declared(module_id))
+        self._kept[module_id] = (self.registry.get(module_id), self.get_declared_annotations(module_id))
         try:
             yield
         finally:
             del self._kept[module_id]
 
     def get_declared_annotations(self, module_id: str) -> Any:
-        kept = self._kept.get(module_id)
-        return self.registry.get_declared_annotations(module_id) if kept is None else kept[1]
+        """The annotations that the registry knows beside the module's own; None where it knows none."""
+        if (kept := self._kept.get(module_id)) is not None:
+            return kept[1]
+        declared = getattr(self.registry, "get_declared_annotations", None)
+        return declared(module_id) if callable(declared) else None
 
     def get(self, module_id: str, *given: Any, **named: Any) -> Any:
         kept = self._kept.get(module_id)

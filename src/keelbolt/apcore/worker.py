@@ -272,7 +272,7 @@ class ApcoreWorker(Worker):
         reason = sanitized(reason_of(error) or "") or None
         preview = None
         if not by_module and about == call.module.id:  # the input of a module that it calls is not known here
-            preview = await preview_of(self.executor, call.module.id, call.inputs, self._context(ctx))
+            preview = await preview_of(self.executor, call.module.id, call.inputs, await self._context(ctx))
         await ctx.request_input(pending.question(reason, preview), data=pending.json(reason, preview))
 
     async def _ask_again(self, ctx: TaskContext, pending: Pending, wrong: SkillInputError) -> None:

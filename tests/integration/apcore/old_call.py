@@ -31,7 +31,8 @@ async def sent(url: str, given: dict[str, Any]) -> dict[str, Any]:
             context_id=given.get("context"),
             metadata={"skillId": given["skill"]} if given.get("skill") else None,
         )
-        task, reports = None, []
+        task: Any = None
+        reports: list[str] = []
         async for event in client.send_message(message):
             task, update = event
             said = update.status.message if getattr(update, "status", None) is not None else None

@@ -50,7 +50,11 @@ def test_section_4_3_1_the_card_is_built_of_the_registry(caplog: pytest.LogCaptu
 def test_section_4_3_2_a_skill_is_mapped_of_its_module() -> None:
     skill = SkillMapper().to_skill(registry_of(image__resize=Full()).get_definition("image.resize"))
     assert skill is not None
-    assert (skill.id, skill.name, list(skill.tags)) == ("image.resize", "Image Resize", ["text", "fast"])
+    assert (skill.id, skill.name, list(skill.tags)) == (
+        "image.resize",
+        "Image Resize",
+        ["text", "fast", "apcore:readonly"],
+    )
     assert len(skill.examples or ()) == 10
     assert skill.input_modes == ("application/json", "text/plain")
     assert (skill.extensions or {})["apcore"]["annotations"]["readonly"] is True
