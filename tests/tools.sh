@@ -5,6 +5,7 @@ venv="${1:-.venv}"
 sh "$(dirname "$0")/old_sdk.sh" "$venv/a2a-0.3"
 sh "$(dirname "$0")/peers.sh" "$venv/peers"
 sh "$(dirname "$0")/frameworks.sh" "$venv/frameworks"
+sh "$(dirname "$0")/apcore_versions.sh" "$venv/peers/apcore_versions"
 
 # What it needs of its dependencies is among ours.
 "$venv/bin/python" -c 'import penguiflow' 2>/dev/null \

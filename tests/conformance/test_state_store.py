@@ -63,9 +63,11 @@ def on_redis(place: StatePlace) -> StateStore:
 ALL = capabilities_of(StateStore)
 
 test_memory = state_store_laws(StateStoreSubject("memory", lambda _place: StateStore("memory:"), ALL))
-test_sqlite = state_store_laws(StateStoreSubject("SQLite", sqlite, ALL, persistent=True))
-test_postgresql = state_store_laws(StateStoreSubject("PostgreSQL", postgresql, ALL, persistent=True))
-test_redis = state_store_laws(StateStoreSubject("Redis", on_redis, ALL, persistent=True, types=Types("own")))
+test_sqlite = state_store_laws(StateStoreSubject("SQLite", sqlite, ALL, persistent=True, processes=True))
+test_postgresql = state_store_laws(StateStoreSubject("PostgreSQL", postgresql, ALL, persistent=True, processes=True))
+test_redis = state_store_laws(
+    StateStoreSubject("Redis", on_redis, ALL, persistent=True, types=Types("own"), processes=True)
+)
 
 
 class Adapted(StateStoreSessionAdapter):
@@ -91,7 +93,7 @@ async def test_sessions_over_three_methods_obey_the_laws_of_sessions() -> None:
 async def test_two_stores_as_one_obey_every_law() -> None:
     report = await validate(hybrid)
     assert report.ok, str(report)
-    assert {finding.law.needs for finding in report.skipped} == {"persistent"}
+    assert {finding.law.needs for finding in report.skipped} == {"persistent", "processes"}
 
 
 def test_our_store_has_every_capability() -> None:
@@ -101,4 +103,4 @@ def test_our_store_has_every_capability() -> None:
 async def test_penguiflows_own_store_breaks_what_is_named_and_nothing_else() -> None:
     report = await validate(InMemoryStateStore)
     assert {finding.law.name for finding in report.failed} == set(DEVIATIONS), str(report)
-    assert {finding.law.needs for finding in report.skipped} == {"persistent", *BEYOND_THE_SPECIFICATION}
+    assert {finding.law.needs for finding in report.skipped} == {"persistent", "processes", *BEYOND_THE_SPECIFICATION}

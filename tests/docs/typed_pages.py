@@ -1,44 +1,36 @@
-"""Checks the types of the programs in README.md and docs/ with mypy --strict: `make lint` runs it.
+"""Checks the types of the programs in README.md, docs/ and examples/: `make lint` runs it.
 
-The Python blocks of a page are one program, with the page's line numbers.
+The Python blocks of a page are one program, with the page's line numbers. mypy --strict reads the pages (the examples
+are part of its ordinary run); basedpyright reads the pages and the examples.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-
-# Pages whose programs have untyped functions or loose unions. A page that is typed is removed from here.
-UNTYPED = {
-    "docs/howto/a2a-sdk.md",
-    "docs/howto/call-an-agent.md",
-    "docs/howto/move-between-engines.md",
-    "docs/howto/request-data.md",
-    "docs/howto/sessions.md",
-    "docs/howto/state-artifacts-memory.md",
-    "docs/howto/turn-agent.md",
-    "docs/howto/turn-storage.md",
-    "docs/howto/turns.md",
-    "docs/howto/write-an-engine.md",
-    "docs/reference/conformance.md",
-    "docs/reference/protocol.md",
-    "docs/reference/state-store-laws.md",
-    "docs/reference/streams.md",
-    "docs/reference/task-storage.md",
-    "docs/tutorial/first-agent.md",
-    "docs/tutorial/kernel.md",
-}
-OPTIONS = [
+MYPY = [
     "--config-file",
     str(ROOT / "pyproject.toml"),
     "--disable-error-code=no-redef",  # a later block of a page may define a name anew
     "--disable-error-code=untyped-decorator",  # apcore has no types
     "--disable-error-code=ignore-without-code",
 ]
+# What pyright checks by default. Its stricter modes report each value of a package without types.
+PYRIGHT = {
+    "typeCheckingMode": "standard",
+    "pythonVersion": "3.11",
+    "reportRedeclaration": False,  # a later block of a page may define a name anew
+    "reportMissingImports": False,  # mypy reports what is misspelt
+    "reportMissingModuleSource": False,
+}
+WITHOUT_TYPES = re.compile(r"^(?:from|import) (penguiflow(?:\.\w+)*)", re.MULTILINE)  # mypy sees Any there, too
 
 
 def program(page: Path) -> str:
@@ -53,25 +45,62 @@ def program(page: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> int:
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+def programs(directory: Path) -> dict[str, str]:
+    """Write the program of each page into the directory; returns the names of the pages by their modules."""
     names: dict[str, str] = {}
-    with tempfile.TemporaryDirectory(prefix="keelbolt-types-") as directory:
-        for page in pages:
-            name = page.relative_to(ROOT).as_posix()
-            text = program(page)
-            if name in UNTYPED or not text.strip():
-                continue
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        name = page.relative_to(ROOT).as_posix()
+        text = program(page)
+        if text.strip():
             module = name.removesuffix(".md").replace("/", "__").replace("-", "_") + ".py"
-            (Path(directory) / module).write_text(text)
+            (directory / module).write_text(text)
             names[module] = name
-        command = [sys.executable, "-m", "mypy", *OPTIONS, "--cache-dir", str(ROOT / ".mypy_cache" / "docs"), directory]
-        ran = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
-    output = ran.stdout + ran.stderr
+    return names
+
+
+def configured(directory: Path) -> Path:
+    """Write the configuration of basedpyright, and stubs of packages that are not typed."""
+    examples = ROOT / "examples"
+    texts = [path.read_text() for path in (*directory.glob("*.py"), *examples.rglob("*.py"))]
+    stubs = directory / "typings"
+    for module in {name for text in texts for name in WITHOUT_TYPES.findall(text)}:
+        stub = stubs.joinpath(*module.split("."), "__init__.pyi")
+        stub.parent.mkdir(parents=True, exist_ok=True)
+        stub.write_text("from typing import Any\n\ndef __getattr__(name: str) -> Any: ...\n")
+    config = directory / "pyrightconfig.json"
+    paths = {
+        "include": [str(directory), str(examples)],
+        "exclude": [str(stubs)],
+        "extraPaths": [str(ROOT / "src"), str(ROOT)],
+        "stubPath": str(stubs),
+    }
+    config.write_text(json.dumps({**PYRIGHT, **paths}))
+    return config
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="keelbolt-types-") as temporary:
+        directory = Path(temporary)
+        names = programs(directory)
+        mypy = ["mypy", *MYPY, "--cache-dir", str(ROOT / ".mypy_cache" / "docs"), temporary]
+        config = configured(directory)
+        pyright = ["basedpyright", "--project", str(config), "--pythonpath", sys.executable]
+        checks = [
+            subprocess.Popen(
+                [sys.executable, "-m", *command],
+                cwd=temporary,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env={**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"},
+            )
+            for command in (mypy, pyright)
+        ]
+        output = "".join(check.communicate()[0] for check in checks)
     for module, name in names.items():
-        output = output.replace(f"{directory}/{module}", name).replace(module, name)
+        output = output.replace(f"{temporary}/{module}", name).replace(module, name)
     print(output.strip())
-    return ran.returncode
+    return max(check.returncode for check in checks)
 
 
 if __name__ == "__main__":

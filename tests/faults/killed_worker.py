@@ -48,7 +48,7 @@ class KillingKernel:
 
     def commit(self, partition: str, *operations: Operation) -> Awaitable[Receipt]:
         named = {getattr(operation, field, None) for operation in operations for field in ("key", "stream")}
-        for task_id in named & set(self._plans):
+        for task_id in [task_id for task_id in self._plans if task_id in named]:
             when, _, number = self._plans[task_id].partition(":")
             if int(number) == self._counted(task_id) and when != "effect":
                 return self._killed(when, partition, *operations)

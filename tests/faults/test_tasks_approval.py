@@ -87,9 +87,9 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
         await asyncio.sleep(0.05)
 
 
-async def in_state(engine: TaskEngine, task_id: str, wanted: TaskState) -> None:
+async def in_state(engine: TaskEngine, task_id: str, *wanted: TaskState) -> None:
     async def there() -> bool:
-        return (await engine.tasks.load(task_id)).view.state is wanted
+        return (await engine.tasks.load(task_id)).view.state in wanted
 
     await until(there)
 
@@ -110,7 +110,9 @@ async def no_work(kernel: Kernel, task_id: str) -> None:
 
 async def approve(engine: TaskEngine, task_id: str, answer: str) -> None:
     """Answer the question of this task when it asks; return when it is over."""
-    await in_state(engine, task_id, TaskState.input_required)
+    await in_state(engine, task_id, TaskState.input_required, TaskState.completed)
+    if (await engine.tasks.load(task_id)).view.state.terminal:
+        return  # it did not ask: the ledger shows what it did
     words = Message(message_id=f"answer-{task_id}", role=Role.user, parts=[Part(text=answer)], task_id=task_id)
     await engine.tasks.send(words)
     await in_state(engine, task_id, TaskState.completed)

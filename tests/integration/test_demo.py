@@ -76,7 +76,7 @@ async def test_the_demo_logs_no_warning(tmp_path: Path) -> None:
     async with made_run(tmp_path, log=tmp_path / "log") as page:
         demo = Demo(page)
         async with asyncio.timeout(60):
-            while not (await demo.get(f"{PREFIX}/gates"))["gates"]:  # of the turn agent, after two iterations
+            while not (await demo.get(f"{PREFIX}/gates"))["gates"]:  # noqa: ASYNC110 - of the turn agent, after two iterations
                 await asyncio.sleep(0.2)
         await demo.client.aclose()
         assert (tmp_path / "log").read_text() == ""

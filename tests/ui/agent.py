@@ -112,7 +112,14 @@ class Actor:
 
     async def deploy(self, ctx: TaskContext, rest: str) -> None:
         await ctx.step("build", asyncio.sleep, 0.02)
-        await ctx.request_input("Approve the deployment to production?", data={"approval": {"target": "production"}})
+        change = {
+            "action": "replace",
+            "target": "production",
+            "summary": "Version 1 gives way to version 2",
+            "before": 1,
+        }
+        approval = {"target": "production", "preview": {"changes": [change], "warnings": ["It is Friday"]}}
+        await ctx.request_input("Approve the deployment to production?", data={"approval": approval})
 
     async def approve(self, ctx: TaskContext, rest: str) -> None:
         await ctx.step("release", asyncio.sleep, 0.02)

@@ -79,7 +79,8 @@ async def test_partitions_are_those_of_their_owners(page: Page, partition: str, 
 
 async def test_secrets_are_known_by_their_names(page: Page) -> None:
     value = {
-        "token": "a",
+        "token": "eyJhbGciOiJIUzI1",
+        "Tokens": ["Bearer 0123456789abcdef", "a", "longer than twelve 1"],
         "access_token": "b",
         "apiKey": "c",
         "tokens": 5,
@@ -90,12 +91,28 @@ async def test_secrets_are_known_by_their_names(page: Page) -> None:
     dots = "••••••••"
     assert masked == {
         "token": dots,
+        "Tokens": [dots, "a", "longer than twelve 1"],
         "access_token": dots,
         "apiKey": dots,
         "tokens": 5,
         "nested": [{"clientSecret": dots}],
         "text": "e",
     }
+
+
+async def test_a_field_called_token_that_is_no_secret_is_shown(page: Page) -> None:
+    value = {"token": "harbour", "tokens": ["to", "be"], "nested": {"token": "internationalisation"}}
+    assert await called(page, "json", "masked", value) == value
+
+
+async def test_predicted_changes_are_read_from_an_approval(page: Page) -> None:
+    change = {"action": "write", "target": "prod", "summary": "Replaces it", "before": 1}
+    preview = {"changes": [change, {"action": 5}, None], "warnings": ["It is Friday", 5]}
+    message = {"parts": [{"text": "x"}, {"data": {"approval": {"preview": preview}}}]}
+    wanted = {"changes": [change], "warnings": ["It is Friday"]}
+    assert await called(page, "changes", "previewOf", message) == wanted
+    for odd in ({}, {"parts": [{"data": {"approval": {"preview": {"changes": 5}}}}]}):
+        assert await called(page, "changes", "previewOf", odd) == {"changes": [], "warnings": []}
 
 
 async def test_beginnings_and_ends_of_a_flow_are_put_together(page: Page) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -149,7 +149,7 @@ def _is_the_agents(error: ModuleError, module: Module | None) -> bool:
 
 
 def _guidance(error: ModuleError, code: str, row: Row) -> dict[str, Any]:
-    """The error's code and hints. apcore's own hints name modules and limits, so those of hidden errors are left out."""
+    """The error's code and hints. apcore's own hints name modules and limits: those of hidden errors are left out."""
     found: dict[str, Any] = {name: value for name in _FLAGS if isinstance(value := getattr(error, name, None), bool)}
     if code in _HIDDEN:
         return found
@@ -211,9 +211,9 @@ _TRACE_LINE = re.compile(
 )
 _TRACE = re.compile(r"\bTraceback\b.*|\bFile \"[^\"]*\", line \d+(?:, in \S+)?")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_ROOTS = frozenset(
-    "Applications Library Network System Users Volumes app bin boot code data dev etc home lib lib32 lib64 media mnt nix "
-    "opt private proc root run sbin snap srv sys tmp usr var work workspace".split()
+_ROOTS = re.compile(
+    "Applications|Library|System|Users|Volumes|app|bin|boot|code|data|dev|etc|home|lib|lib32|lib64|media|mnt|nix|opt|private"
+    "|proc|root|run|sbin|snap|srv|sys|tmp|usr|var|work|workspace"
 )
 
 
@@ -247,15 +247,17 @@ def _without_paths(text: str) -> str:
 
 
 def _path(found: re.Match[str]) -> str:
-    """A path below a directory of this machine's root is one; /numbers/0 is a JSON pointer, /v1/users belongs to a URL."""
+    """Mask what begins like a path of this machine; /numbers/0 is a JSON pointer, and /v1/users belongs to a URL."""
     root = found["root"]
-    return found[0] if root is not None and root not in _ROOTS and root not in _root_directory() else "[path]"
+    if root is None or _ROOTS.fullmatch(root) or root in _root_directory():
+        return "[path]"
+    return found[0]
 
 
 @lru_cache(maxsize=1)
 def _root_directory() -> frozenset[str]:
     with contextlib.suppress(OSError):
-        return frozenset(os.listdir("/"))
+        return frozenset(path.name for path in Path("/").iterdir())
     return frozenset()
 
 

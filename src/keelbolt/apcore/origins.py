@@ -22,8 +22,8 @@ class Origin(NamedTuple):
 def origin_of(error: BaseException) -> Origin | None:
     """Return the innermost step in the error's traceback; None for an error that no step raised.
 
-    apcore raises the same errors from its steps and lets modules raise them, and a module may call another one. Only the
-    traceback tells these cases apart.
+    apcore's steps and modules raise the same errors, and a module may call another one: only the traceback tells these
+    cases apart.
     """
     found = None
     for frame, _ in traceback.walk_tb(error.__traceback__):

@@ -5,8 +5,8 @@
     bytes        a file part
     the rest     a data part; bytes within it become file parts of their own, and leave {"file": its name} behind
 
-What has up to INLINE_BYTES is in its part. The server keeps the rest as files: a part has the link, and a text part after
-it the beginning, for clients that only read parts.
+What has up to INLINE_BYTES is in its part. The server keeps the rest as files: a part has the link, and a text part
+after it the beginning, for clients that only read parts.
 """
 
 from __future__ import annotations
@@ -109,14 +109,14 @@ async def _file(content: bytes, name: str, path: str, keep: Keep, room: int = AL
     return [Part(raw=content, media_type=kind, filename=name, **more)]
 
 
-async def _kept(
-    content: bytes, kind: str, name: str, keep: Keep, metadata: dict[str, Any] | None = None
-) -> list[Part]:
+async def _kept(content: bytes, kind: str, name: str, keep: Keep, metadata: dict[str, Any] | None = None) -> list[Part]:
     """Keep the content as a file; return the link, and the beginning of a text."""
     more: dict[str, Any] = {"metadata": metadata} if metadata else {}
     parts = [Part(url=await keep(content, kind, name), media_type=kind, filename=name, **more)]
     if kind.startswith(("text/", JSON)):
         beginning = content[: PREVIEW_CHARACTERS * 4].decode(errors="ignore")[:PREVIEW_CHARACTERS]
-        text = f"The beginning of {name} ({len(content)} bytes; the part before has the link to all of it):\n{beginning}…"
+        text = (
+            f"The beginning of {name} ({len(content)} bytes; the part before has the link to all of it):\n{beginning}…"
+        )
         parts.append(Part(text=text, metadata={"preview": {"filename": name, "bytes": len(content)}}))
     return parts

@@ -5,8 +5,8 @@
 - A module that raises SystemExit, KeyboardInterrupt or GeneratorExit fails its task. The first two would end the agent;
   after the third the task would never end.
 - A coroutine that goes on after its turn is over is cancelled, once it had time to heed its cancel token.
-- A module whose input or output schema is a string takes or returns text. apcore's steps take objects alone, so they see
-  {"text": …}.
+- A module whose input or output schema is a string takes or returns text. apcore's steps take objects alone, so they
+  see {"text": …}.
 - `def execute` runs in a thread of its own, at once. In the loop's pool, which has a few threads, it would wait for
   others, be called after its task was cancelled or timed out, and hold up the end of the process.
 

@@ -279,7 +279,9 @@ class ApcoreWorker(Worker):
         """Keep waiting: the answer does not fit the module's input."""
         errors = (describe(wrong).data or {}).get("errors", [])
         data = {**replace(pending, turn=ctx.turn).json(), "errors": errors}
-        await ctx.request_input(f"The answer does not fit the input of {pending.skill_id}. Send another one.", data=data)
+        await ctx.request_input(
+            f"The answer does not fit the input of {pending.skill_id}. Send another one.", data=data
+        )
 
     async def _fail(self, ctx: TaskContext, call: Call, error: Exception) -> None:
         self._errors.log(error, call.module.id, ctx.task_id)

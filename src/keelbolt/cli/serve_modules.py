@@ -170,9 +170,14 @@ def _tell(address: str, server: ApcoreServer, option: str) -> None:
     echo("\n".join([*lines, "", "Stop the agent with Ctrl-C."]))
 
 
-def _daring(module: Module) -> tuple[bool, bool]:
-    """First what does no harm, then what has an example."""
-    return module.requires_approval or module.only_once, not getattr(module.descriptor, "examples", None)
+def _daring(module: Module) -> tuple[bool, bool, bool]:
+    """First what does no harm, then what only reads, then what has an example."""
+    annotations = ((module.skill.extensions or {}).get("apcore") or {}).get("annotations") or {}
+    return (
+        module.requires_approval or module.only_once,
+        not annotations.get("readonly"),
+        not getattr(module.descriptor, "examples", None),
+    )
 
 
 def _call(address: str, module: Module, option: str) -> str:

@@ -95,7 +95,7 @@ class JsonRpc:
         )
 
     def _assumed(self, scope: Scope) -> Version:
-        """The version of an error that comes before the method is known: as the header says; without one A2A means 0.3."""
+        """The version of an error that comes before the method is known: the header's, and 0.3 without one."""
         try:
             asked = self._gate.asked(scope, query_of(scope))
         except ProtocolError:  # neither the header's version nor the query can be read

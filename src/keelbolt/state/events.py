@@ -19,7 +19,7 @@ from keelbolt.state.desk import Desk
 from keelbolt.state.families import EVENTS
 from keelbolt.state.names import GLOBAL, name
 from keelbolt.state.saving import Saved
-from keelbolt.state.streams import PAGE, PAGE_BYTES, items_of, once, read_items
+from keelbolt.state.streams import PAGE, items_of, once, read_items
 from keelbolt.state.writes import ONE, bundled
 from keelbolt.storage import Append, Draft, Operation, Scope
 from keelbolt.storage.contract import MAX_COMMIT_BYTES, MAX_VALUE_BYTES
@@ -28,6 +28,7 @@ from keelbolt.storage.requests import MAX_OPERATIONS
 EVENT_BYTES = MAX_VALUE_BYTES - 2  # an entry with several events is a list of them
 BULK_BYTES = MAX_COMMIT_BYTES - 1024 * 1024  # of one call: it is one commit
 
+READ_BYTES = 1024 * 1024  # of one read of a history in pages; an entry may be larger
 PRINTED = ("trace_id", "ts", "kind", "node_name", "node_id", "payload")  # equal in these is the same event
 
 
@@ -95,14 +96,22 @@ class Events:
 
     async def page(self, trace_id: str, after: int, limit: int) -> HistoryPage:
         """Events after this position, in order of arrival: at least ``limit`` of them, or all that are left."""
+        stored, position = await self._page(trace_id, after, limit)
+        return HistoryPage([self._desk.types.make("StoredEvent", fields) for fields in stored], position)
+
+    async def _page(self, trace_id: str, after: int, limit: int | None) -> tuple[list[dict[str, Any]], int | None]:
+        """The stored fields of such a page, and the position after it; None: this is the last.
+
+        Without a limit it is as much as one read brings, so that no byte is read twice.
+        """
 
         async def read(scope: Scope) -> tuple[list[dict[str, Any]], int | None]:
             found: list[dict[str, Any]] = []
             position = after
-            while len(found) < limit:
+            while True:
                 try:
                     log = await scope.read_log(
-                        EVENTS, name(trace_id), after=position, limit=min(limit, PAGE), max_bytes=PAGE_BYTES
+                        EVENTS, name(trace_id), after=position, limit=min(limit or PAGE, PAGE), max_bytes=READ_BYTES
                     )
                 except LogTrimmed:  # go on where the log begins now
                     position = (await scope.log_state(EVENTS, name(trace_id))).floor
@@ -110,30 +119,28 @@ class Events:
                 for entry in log.entries:
                     found += items_of(entry)
                     position = entry.seq
-                    if len(found) >= limit:
+                    if limit is not None and len(found) >= limit:
                         break
                 if not log.entries or position >= log.head:
                     return found, None
-            return found, position
+                if limit is None or len(found) >= limit:
+                    return found, position
 
-        stored, position = await self._desk.load("load_history_page", read, trace_id=trace_id)
-        return HistoryPage([self._desk.types.make("StoredEvent", fields) for fields in stored], position)
+        return await self._desk.load("load_history_page", read, trace_id=trace_id)
 
     async def iterate(self, trace_id: str) -> AsyncIterator[Any]:
         """All events in order of arrival, a page at a time. A repeat is left out if it follows closely."""
         seen: OrderedDict[bytes, None] = OrderedDict()
         position: int | None = 0
         while position is not None:
-            page = await self.page(trace_id, position, PAGE)
-            position = page.next
-            for event in page.events:
-                fields = dump_fields(event)
-                mark = sha256(canonical([fields[field] for field in PRINTED])).digest()
+            stored, position = await self._page(trace_id, position, None)
+            for fields in stored:
+                mark = sha256(canonical([fields.get(field) for field in PRINTED])).digest()
                 if mark not in seen:
                     seen[mark] = None
                     if len(seen) > REPEATS:
                         seen.popitem(last=False)
-                    yield event
+                    yield self._desk.types.make("StoredEvent", fields)
 
     def _draft(self, event: Any) -> tuple[str, Draft]:
         try:

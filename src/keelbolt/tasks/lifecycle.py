@@ -24,8 +24,9 @@ _WORKING_ENDS = {
     TaskState.input_required: "ctx.request_input()",
     TaskState.auth_required: "ctx.request_auth()",
 }
+_PASSED_ON = "cancel of a question of another agent"
 _PAUSED_ENDS = {
-    TaskState.submitted: "the user sends a follow-up message",
+    TaskState.submitted: f"the user sends a follow-up message / {_PASSED_ON}",
     TaskState.canceled: "cancel while it waits for the user",
     TaskState.failed: "given up while it waits for the user",
 }
@@ -39,7 +40,7 @@ TRANSITIONS: Mapping[TaskState, Mapping[TaskState, str]] = MappingProxyType(
         },
         TaskState.working: _WORKING_ENDS,
         TaskState.input_required: _PAUSED_ENDS,
-        TaskState.auth_required: {**_PAUSED_ENDS, TaskState.submitted: "the user sends credentials"},
+        TaskState.auth_required: {**_PAUSED_ENDS, TaskState.submitted: f"the user sends credentials / {_PASSED_ON}"},
         TaskState.completed: {},
         TaskState.failed: {},
         TaskState.canceled: {},

@@ -190,7 +190,7 @@ class TaskManager(Intake):
         decision = apply(record.task_id, view.state, Cancel(said), now=timestamp(now))
         record.stand(decision, now, view.metadata)
         notes: list[Note] = [*decision.notes]
-        if body is not None:
+        if body is not None and any(body.values()):
             notes.insert(0, cancelled(view.inbox, body))
         over: Operation = Remove(QUEUE, record.task_id)
         if view.state is TaskState.working and item is not None and item.state != "dead":

@@ -242,24 +242,10 @@ class Run:
         history, artifacts = b"", []
         if len(task.view.history.tail) > 1 or task.view.history.segments:
             history = await self.store.history_json(task, None)
-            artifacts = [
-                text
-                for text, artifact in zip(
-                    await self.store.artifacts_json(task), task.view.artifacts.values(), strict=True
-                )
-                if artifact.turn < task.view.turn
-            ]
+            found = zip(await self.store.artifacts_json(task), task.view.artifacts.values(), strict=True)
+            artifacts = [text for text, artifact in found if artifact.turn < task.view.turn]
         request = self.runner.requests.take((*self.key, message.message_id))
-        return TaskContext(self, message, history, artifacts, await self._rewind(), request)
-
-    async def _rewind(self) -> dict[str, bytes]:
-        """The artifacts that an earlier run of this turn wrote to, as they were before the turn."""
-        task = self.journal.task
-        return {
-            key: await self.store.before_turn(task.partition, task.record.task_id, artifact.parts)
-            for key, artifact in task.view.artifacts.items()
-            if artifact.turn == task.view.turn and artifact.run < task.view.run
-        }
+        return TaskContext(self, message, history, artifacts, await self.store.rewound(task), request)
 
     # ---------------------------------------------------------------------------------------------------- endings
 
@@ -375,11 +361,10 @@ class Run:
         # After a write that failed or was interrupted, the view may tell of an end that is not stored: given back, the
         # task is read again.
         certain = self.journal.broken is None or isinstance(self.journal.broken, TaskTerminalStateError)
-        view = self.journal.task.view
-        terminal = certain and not self.journal.unsure and view.state.terminal and not view.cleanup
+        over = certain and not self.journal.unsure and self.journal.task.view.over
         try:
-            over = claim.complete() if terminal else claim.release(ready_in=ready_in)
-            await self.store.kernel.commit(self.partition, over)
+            done = claim.complete() if over else claim.release(ready_in=ready_in)
+            await self.store.kernel.commit(self.partition, done)
         except CommitRefused:
             pass
         except KeelboltError as error:

@@ -271,7 +271,7 @@ class Runner:
             await self.store.kernel.commit(claim.partition, claim.complete())
             return
         state = task.view.state
-        if state.paused or (state.terminal and not task.view.cleanup):  # a nudge that came too late
+        if state.paused or task.view.over:  # a nudge that came too late
             await self.store.kernel.commit(claim.partition, claim.complete())
             return
         journal = Journal(self.store, self.events, task, claim)

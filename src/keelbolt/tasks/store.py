@@ -134,6 +134,14 @@ class TaskStore:
             raise LookupError
         return found + spool.tail
 
+    async def rewound(self, task: StoredTask) -> dict[str, bytes]:
+        """The artifacts that an earlier run of this turn wrote to, as they were before the turn."""
+        return {
+            key: await self.before_turn(task.partition, task.record.task_id, artifact.parts)
+            for key, artifact in task.view.artifacts.items()
+            if artifact.turn == task.view.turn and artifact.run < task.view.run
+        }
+
     async def before_turn(self, partition: str, task_id: str, spool: Spool) -> bytes:
         """What was in a spool before the turn that wrote to it last, as the inside of a JSON array."""
         number, place = spool.mark

@@ -131,6 +131,11 @@ class TaskView:
     _since_bytes: int = 0
     _index_bytes: int = 0
 
+    @property
+    def over(self) -> bool:
+        """Whether the task ended, and its worker need not clean up any more."""
+        return self.state.terminal and not self.cleanup
+
     # ------------------------------------------------------------------------------------------------------ notes
 
     def apply(self, notes: Iterable[Note]) -> None:

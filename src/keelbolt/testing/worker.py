@@ -221,7 +221,7 @@ class WorkerHarness:
         async with asyncio.timeout(self._seconds):
             while True:
                 stored = await self._front.store.load(partition, task_id)
-                if (stored.view.state.terminal and not stored.view.cleanup) or stored.view.state.paused:
+                if stored.view.over or stored.view.state.paused:
                     break
                 item = await self._kernel.work(partition, QUEUE, task_id)
                 if item is not None and item.holder is None and item.ready_in > 0:

@@ -37,9 +37,13 @@ _LIMITS: dict[str, tuple[type | tuple[type, ...], Callable[[Any, Any], bool], st
     "minItems": ((list, tuple), lambda value, limit: len(value) >= limit, "of a length of at least"),
     "maxItems": ((list, tuple), lambda value, limit: len(value) <= limit, "of a length of at most"),
 }
-_STRUCTURE = {"type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf", "allOf"}
-_LISTS = ("required", "enum", "anyOf", "allOf")
+_FORMS = ("anyOf", "allOf", "oneOf")
+_DEFINED = ("$defs", "definitions")
+_STRUCTURE = {"type", "properties", "required", "additionalProperties", "items", "enum", "const", "$ref"}
+_STRUCTURE |= {*_FORMS, *_DEFINED}
+_LISTS = ("required", "enum", *_FORMS)
 _NOTES = {"$schema", "$id", "$comment", "title", "description", "default", "examples", "format", "deprecated"}
+_NOTES |= {"discriminator"}
 
 
 def checker(schema: Schema) -> Check:
@@ -49,7 +53,7 @@ def checker(schema: Schema) -> Check:
     if isinstance(schema, TypeAdapter):
         return _explained(schema.validate_python)
     if isinstance(schema, Mapping):
-        _understood(schema, "schema")
+        _understood(schema, "schema", schema)
         return lambda value: _checked(schema, value)
     if callable(schema) and not isinstance(schema, type):
         return schema
@@ -59,10 +63,17 @@ def checker(schema: Schema) -> Check:
 def json_schema(schema: Schema) -> dict[str, Any] | None:
     """The JSON Schema that a model is shown; None when there is only a function."""
     if isinstance(schema, type) and issubclass(schema, BaseModel):
-        return schema.model_json_schema()
-    if isinstance(schema, TypeAdapter):
-        return schema.json_schema()
-    return dict(schema) if isinstance(schema, Mapping) else None
+        found = schema.model_json_schema()
+    elif isinstance(schema, TypeAdapter):
+        found = schema.json_schema()
+    elif isinstance(schema, Mapping):
+        found = dict(schema)
+    else:
+        return None
+    while "$ref" in found and "type" not in found:  # a model that holds itself: providers want an object at the top
+        whole = _referred(found, found, "schema")
+        found = {**{name: value for name, value in found.items() if name != "$ref"}, **whole}
+    return found
 
 
 def _explained(check: Check) -> Check:
@@ -76,7 +87,7 @@ def _explained(check: Check) -> Check:
     return explained
 
 
-def _understood(schema: Any, place: str) -> None:
+def _understood(schema: Any, place: str, root: Mapping[str, Any]) -> None:
     """A keyword that would be ignored is refused here, not found out about later."""
     if isinstance(schema, bool):
         return
@@ -89,22 +100,39 @@ def _understood(schema: Any, place: str) -> None:
         if kind not in _TYPES:
             raise ValueError(f"{place} has the type {kind!r}; types are {', '.join(_TYPES)}")
     _well_formed(schema, place)
-    for name, inner in schema.get("properties", {}).items():
-        _understood(inner, f"{place}.{name}")
+    inner, seen = schema, set[str]()
+    while isinstance(inner, Mapping) and "$ref" in inner:
+        if str(inner["$ref"]) in seen:
+            raise ValueError(f"{place} refers to {inner['$ref']!r}, which refers to itself")
+        seen.add(str(inner["$ref"]))
+        inner = _referred(inner, root, place)
+    for group in ("properties", *_DEFINED):
+        for name, inner in schema.get(group, {}).items():
+            _understood(inner, f"{place}.{name}", root)
     for name in ("items", "additionalProperties"):
         if name in schema:
-            _understood(schema[name], f"{place}.{name}")
-    for name in ("anyOf", "allOf"):
+            _understood(schema[name], f"{place}.{name}", root)
+    for name in _FORMS:
         for inner in schema.get(name, ()):
-            _understood(inner, f"{place}.{name}")
+            _understood(inner, f"{place}.{name}", root)
+
+
+def _referred(schema: Mapping[str, Any], root: Mapping[str, Any], place: str) -> Any:
+    """The schema that ``$ref`` names: a definition of the same schema."""
+    for group in _DEFINED:
+        name = str(schema["$ref"]).removeprefix(f"#/{group}/").replace("~1", "/").replace("~0", "~")
+        if str(schema["$ref"]).startswith(f"#/{group}/") and name in root.get(group, {}):
+            return root[group][name]
+    raise ValueError(f"{place} refers to {schema['$ref']!r}, which is not among the $defs of the schema")
 
 
 def _well_formed(schema: Mapping[str, Any], place: str) -> None:
     for name in _LISTS:
         if not isinstance(schema.get(name, []), list | tuple):
             raise ValueError(f"{place}.{name} is a list, not {type(schema[name]).__name__}")  # noqa: TRY004
-    if not isinstance(schema.get("properties", {}), Mapping):
-        raise ValueError(f"{place}.properties is a dict, not {type(schema['properties']).__name__}")  # noqa: TRY004
+    for name in ("properties", *_DEFINED):
+        if not isinstance(schema.get(name, {}), Mapping):
+            raise ValueError(f"{place}.{name} is a dict, not {type(schema[name]).__name__}")  # noqa: TRY004
     for name in _LIMITS:
         if name in schema and name != "pattern" and not _TYPES["number"](schema[name]):
             raise ValueError(f"{place}.{name} is a number, not {schema[name]!r}")
@@ -120,14 +148,16 @@ def _same(one: object, other: object) -> bool:
 
 
 def _checked(schema: Mapping[str, Any], value: Any) -> Any:
-    if problem := _problem(schema, value, "value"):
+    if problem := _problem(schema, value, "value", schema):
         raise ValueError(problem)
     return value
 
 
-def _problem(schema: Any, value: Any, place: str) -> str | None:
+def _problem(schema: Any, value: Any, place: str, root: Mapping[str, Any]) -> str | None:
     if isinstance(schema, bool):
         return None if schema else f"{place}: is not allowed"
+    if "$ref" in schema and (problem := _problem(_referred(schema, root, place), value, place, root)):
+        return problem
     kinds = schema.get("type")
     wanted = [kinds] if isinstance(kinds, str) else kinds
     if wanted and not any(_TYPES[kind](value) for kind in wanted):
@@ -145,24 +175,26 @@ def _problem(schema: Any, value: Any, place: str) -> str | None:
         ):
             return f"{place}: must be {words} {schema[name]}"
     if isinstance(value, list | tuple) and "items" in schema:
-        found = _first(_problem(schema["items"], item, f"{place}[{index}]") for index, item in enumerate(value))
+        found = _first(_problem(schema["items"], item, f"{place}[{index}]", root) for index, item in enumerate(value))
         if found:
             return found
     for inner in schema.get("allOf", ()):
-        if problem := _problem(inner, value, place):
+        if problem := _problem(inner, value, place, root):
             return problem
-    if "anyOf" in schema and all(_problem(inner, value, place) for inner in schema["anyOf"]):
+    if "anyOf" in schema and all(_problem(inner, value, place, root) for inner in schema["anyOf"]):
         return f"{place}: fits none of its forms"
-    return _members(schema, value, place) if isinstance(value, Mapping) else None
+    if "oneOf" in schema and sum(_problem(inner, value, place, root) is None for inner in schema["oneOf"]) != 1:
+        return f"{place}: must fit exactly one of its forms"
+    return _members(schema, value, place, root) if isinstance(value, Mapping) else None
 
 
-def _members(schema: Mapping[str, Any], value: Mapping[str, Any], place: str) -> str | None:
+def _members(schema: Mapping[str, Any], value: Mapping[str, Any], place: str, root: Mapping[str, Any]) -> str | None:
     for name in schema.get("required", ()):
         if name not in value:
             return f"{place}.{name}: is missing"
     known = schema.get("properties", {})
     others = schema.get("additionalProperties", True)
-    return _first(_problem(known.get(name, others), item, f"{place}.{name}") for name, item in value.items())
+    return _first(_problem(known.get(name, others), item, f"{place}.{name}", root) for name, item in value.items())
 
 
 def _first(problems: Any) -> str | None:

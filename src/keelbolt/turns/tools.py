@@ -37,9 +37,9 @@ class Tool:
     and ``meta``. It returns a str, bytes, Media or a list of Media. An async handler runs on the event loop, a plain
     one in a thread of its own, so that blocking code does not stop the process's heartbeats. An ``ephemeral`` tool is
     removed after the dispatch in which it was acknowledged; ``trusted`` is a note for code that shows results to a
-    model. An attempt may take ``timeout`` seconds; one that raises is repeated ``retries`` times. ``needs_approval``
-    makes the chat executor ask first: True, a question with the arguments in braces, or a function of the arguments
-    that returns one of these.
+    model. An attempt may take ``timeout`` seconds. One that raises is repeated, ``retries`` times; a plain handler that
+    timed out is not, since its thread can't be stopped. ``needs_approval`` makes the chat executor ask first: True, a
+    question with the arguments in braces, or a function of the arguments that returns one of these.
     """
 
     __slots__ = (
@@ -144,15 +144,15 @@ class Tool:
 
     async def _attempts(self, checked: Any, ctx: TurnContext | DispatchContext) -> ToolResult:
         for left in range(self.retries, -1, -1):
+            limit = asyncio.timeout(self.timeout)
             try:
-                async with asyncio.timeout(self.timeout):
+                async with limit:
                     result: ToolResult = await called(self._handler, checked, ctx, self.meta)
-            except TimeoutError as late:
-                if left and not ctx.aborted:
-                    continue
-                limit = "" if self.timeout is None else f" after {self.timeout:g} s"
-                raise ToolDownstreamError(f"the tool {self.name} timed out{limit}") from late
             except Exception as error:
+                if limit.expired() and isinstance(error, TimeoutError):
+                    if left and not ctx.aborted and runs_on_loop(self._handler):
+                        continue  # a thread can't be stopped: a second attempt would run beside the first
+                    raise ToolDownstreamError(f"the tool {self.name} timed out after {self.timeout:g} s") from error
                 if left and not is_abort(error, ctx.abort_signal) and not isinstance(error, TurnError):
                     continue
                 raise
@@ -164,9 +164,14 @@ class Tool:
         return f"Tool({self.name!r})"
 
 
+def runs_on_loop(function: Callable[..., Any]) -> bool:
+    """Whether `called` calls it on the event loop: it is async."""
+    return any(map(inspect.iscoroutinefunction, (function, getattr(function, "__call__", None))))  # noqa: B004
+
+
 async def called(function: Callable[..., Any], *given: Any) -> Any:
     """Call an async function on the event loop, and a plain one in a thread of its own."""
-    if any(map(inspect.iscoroutinefunction, (function, getattr(function, "__call__", None)))):  # noqa: B004
+    if runs_on_loop(function):
         return await function(*given)
     answer = await in_thread(function, *given)
     return await answer if inspect.isawaitable(answer) else answer

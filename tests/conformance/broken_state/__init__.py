@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.conformance.broken_state import base, sessions
+from tests.conformance.broken_state import base, processes, sessions
 from tests.conformance.broken_state.fault import FAULTS, Fault
 from tests.conformance.broken_state.kept import Kept
 
-__all__ = ["FAULTS", "Fault", "Kept", "base", "sessions"]
+__all__ = ["FAULTS", "Fault", "Kept", "base", "processes", "sessions"]

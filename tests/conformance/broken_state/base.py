@@ -31,6 +31,12 @@ class RaisesForUnknownTraces(Kept):
         return await super().load_history(trace_id)
 
 
+@caught_by("methods_are_coroutine_functions")
+class AnswersWithAnAwaitable(Kept):
+    def save_event(self, event: Any) -> Any:  # type: ignore[override]
+        return asyncio.ensure_future(super().save_event(event))
+
+
 @caught_by("history_is_ordered_by_time")
 class OrdersByArrival(Kept):
     async def load_history(self, trace_id: str) -> Any:

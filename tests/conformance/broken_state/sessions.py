@@ -214,6 +214,19 @@ class ForgetsTheFilename(With):
             return await super().put_bytes(data, **{**named, "filename": None})
 
 
+@caught_by("artifacts_put_at_once_are_all_kept")
+class CopiesAllToAddOne(With):
+    class kind(Artifacts):  # noqa: N801
+        async def put_bytes(self, data: bytes, **named: Any) -> Any:
+            before = dict(self.kept)
+            await asyncio.sleep(0)  # in which others add theirs
+            ref = await super().put_bytes(data, **named)
+            added = {**before, ref.id: self.kept[ref.id]}
+            self.kept.clear()
+            self.kept.update(added)
+            return ref
+
+
 @caught_by("an_unknown_artifact_is_none")
 class RaisesForUnknownArtifacts(With):
     class kind(Artifacts):  # noqa: N801

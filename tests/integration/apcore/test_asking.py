@@ -20,7 +20,7 @@ from tests.integration.apcore.test_approvals import Desk
 def asks(inputs: dict[str, Any]) -> dict[str, Any]:
     """Ask until the input has ``confirm``."""
     if "confirm" not in inputs:
-        pending = ApprovalResult(status="pending", approval_id="abc", reason="Are you sure? Send a message to this task with the answer.")
+        pending = ApprovalResult(status="pending", approval_id="abc", reason="Are you sure?")
         raise ApprovalPendingError(pending, module_id="asks")
     return inputs
 
@@ -28,7 +28,7 @@ def asks(inputs: dict[str, Any]) -> dict[str, Any]:
 class Threaded(Giving):
     """Asks in a thread."""
 
-    def execute(self, inputs: dict[str, Any], context: Any) -> Any:  # type: ignore[override]
+    def execute(self, inputs: dict[str, Any], context: Any) -> Any:
         return asks(inputs)
 
 
@@ -61,7 +61,9 @@ async def test_the_answer_to_a_module_that_asks_is_part_of_its_input(by: str, an
     async with agent_of(executor_of(registry)) as server:
         task = await task_of(server.app, {"what": 1}, skill="asks")
         assert state(task) == "input_required"
-        assert said(task).startswith("Approval required for asks (approval id abc): Are you sure? Send a message to this task with the answer.")
+        assert said(task).startswith(
+            "Approval required for asks (approval id abc): Are you sure? Send a message to this task with the answer."
+        )
         where = {"taskId": task["id"]} if by == "task" else {"contextId": task["contextId"]}
         done = await task_of(server.app, answer, skill="asks" if "skill" in by else None, **where)
         assert done["id"] == task["id"]

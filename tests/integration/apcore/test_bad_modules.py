@@ -56,7 +56,9 @@ class OwnEnd(BaseException):
     """Not even an Exception."""
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), OwnEnd("/srv/x/secret.py")], ids=repr)
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), OwnEnd("/srv/x/secret.py")], ids=repr
+)
 @pytest.mark.parametrize("kind", [Giving, Blocking, Chunks])
 async def test_a_module_that_would_end_the_process_fails_its_task(kind: Any, error: BaseException) -> None:
     async with serving(registry_of(bad=kind(error), echo=Echo())) as app:

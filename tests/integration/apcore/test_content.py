@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -87,8 +87,8 @@ async def test_whole_numbers_fit_wherever_they_are(schema: Any) -> None:
 class Shout:
     """Takes and returns text."""
 
-    input_schema: Any = {"type": "string", "maxLength": 9}
-    output_schema: Any = {"type": "string"}
+    input_schema: ClassVar[Any] = {"type": "string", "maxLength": 9}
+    output_schema: ClassVar[Any] = {"type": "string"}
     description = "Shouts"
 
     async def execute(self, inputs: str, context: Any) -> str:
@@ -130,12 +130,15 @@ async def test_section_4_3_5_text_for_a_schema_that_is_a_string(module: Any, par
             ]
 
 
+FILE = {
+    "type": "object",
+    "properties": {"file": {"type": "string", "format": "binary"}, "size": {"type": "integer", "maximum": 9}},
+    "required": ["file"],
+}
+
+
 class File(Giving):
-    input_schema: Any = {
-        "type": "object",
-        "properties": {"file": {"type": "string", "format": "binary"}, "size": {"type": "integer", "maximum": 9}},
-        "required": ["file"],
-    }
+    input_schema: Any = FILE
 
 
 async def test_a_plain_json_schema_is_admitted_as_a_model_is() -> None:
@@ -226,7 +229,9 @@ async def test_a_very_large_output_is_kept_as_a_file() -> None:
 
 
 async def test_our_client_gets_all_of_a_very_large_output() -> None:
-    server = ApcoreServer(registry_of(much=Giving({"words": "ä" * 2_000_000}), log=Giving({"log": b"line\n" * 400_000})))
+    server = ApcoreServer(
+        registry_of(much=Giving({"words": "ä" * 2_000_000}), log=Giving({"log": b"line\n" * 400_000}))
+    )
     async with served(server) as url, A2AClient(url) as client:
         task = await client.send_message([Part(data={})], skill="much")
         assert isinstance(task, Task)

@@ -30,7 +30,7 @@ def run(line: str, url: str) -> Result:
 
 def test_the_commands_of_the_readme(tmp_path: Path) -> None:
     lines = re.findall(r"^keelbolt .*$", (EXAMPLE / "README.md").read_text(), re.MULTILINE)
-    [skills, serve, card, send, stream] = lines
+    [skills, serve, card, send, stream, order, _carrier] = lines
     assert "needs approval" in run(skills, "").stdout
     options = shlex.split(serve)[2:]
     with serving(tmp_path, *options, cwd=EXAMPLE) as found:
@@ -38,6 +38,11 @@ def test_the_commands_of_the_readme(tmp_path: Path) -> None:
         assert "Counts the words" in run(card, found.url).stdout
         assert '"words": 6' in run(send, found.url).stdout
         assert run(stream, found.url).stdout.count('{"letter": ') == len("keelbolt")
+
+        asked = run(order, found.url)
+        assert "Which size of shirt?" in asked.stdout
+        [task] = re.findall(r"task (\S+) input_required", asked.stderr)
+        assert '"ordered": "shirt, M"' in run(f"keelbolt send {found.url} M --task {task}", found.url).stdout
 
         refund = 'keelbolt send http://localhost:8000 \'{"order": "A-1", "cents": 1250}\' --skill shop.refund'
         asked = run(refund, found.url)
@@ -59,7 +64,7 @@ def test_the_same_from_python(tmp_path: Path) -> None:
         url = re.search(r"http://localhost:\d+", line)
         assert url is not None
         card = httpx2.get(f"{url[0]}/.well-known/agent-card.json").json()
-        assert (card["name"], len(card["skills"])) == ("Shop assistant", 3)
+        assert (card["name"], len(card["skills"])) == ("Shop assistant", 5)
         assert httpx2.get(f"{url[0]}/explorer/").status_code == 200
         process.terminate()
         assert process.wait(20) == 0

@@ -80,7 +80,7 @@ async def test_a_start_that_fails_is_tried_again(tmp_path: Path) -> None:
     folder = tmp_path / "later"
     async with mounted(storage=f"sqlite:///{folder}/agent.db") as (app, _):
         folder.write_text("in the way")
-        with pytest.raises(Exception):  # noqa: B017, PT011 - whatever the storage raises
+        with pytest.raises(Exception):  # noqa: B017 - whatever the storage raises
             await task_of(At(app, "/agent"), {"text": "hi"})
         folder.unlink()
         folder.mkdir()

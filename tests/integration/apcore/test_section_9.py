@@ -9,14 +9,13 @@ from apcore import errors
 from pydantic import BaseModel
 
 from keelbolt.client import A2AClient, A2AServerError
-from tests.integration.apcore.calling import error_of
+from tests.integration.apcore.calling import error_of, send, state, task_of, told
 from tests.integration.apcore.calling import said as said_by
-from tests.integration.apcore.calling import send, state, task_of, told
 from tests.integration.apcore.modules import Echo, Giving, Total, registry_of
 from tests.integration.apcore.serving import serving
-from tests.integration.apcore.test_section_10 import authenticator
 from tests.integration.apcore.test_section_5 import answer
 from tests.integration.apcore.test_section_7 import data, said, text
+from tests.integration.apcore.test_section_10 import authenticator
 from tests.integration.client.bad_agent import CARD_PATH, bad_agent, http
 from tests.integration.server.asgi import ask, call
 

@@ -103,7 +103,9 @@ async def test_a_caller_does_not_approve_for_the_owner(skill: str, given: Any) -
         task = (await send(app, given, skill=skill, headers=by("operator:all"))).json["result"]["task"]
         assert (state(task), told(task)["data"]["type"]) == ("rejected", "ApprovalDeniedError")
         assert "owner" in said(task)
-        assert output((await send(app, {"text": "x"}, skill="echo", headers=by())).json["result"]["task"]) == {"text": "x"}
+        assert output((await send(app, {"text": "x"}, skill="echo", headers=by())).json["result"]["task"]) == {
+            "text": "x"
+        }
 
 
 async def test_a_task_that_waits_is_no_way_in() -> None:

@@ -56,8 +56,8 @@ async def test_every_operation_shows_the_address(binding: str, version: str) -> 
         found += [event.artifact.parts[0] for event in events if event.artifact is not None]
         again = [event async for event in client.subscribe(str(events[0].task_id), after=1)]
         found += [event.artifact.parts[0] for event in again if event.artifact is not None]
-        listed = await client.list_tasks(include_artifacts=True)
-        found += [task.artifacts[0].parts[0] for task in listed.tasks if task.artifacts]
+        listed = [task async for task in client.list_tasks(include_artifacts=True)]
+        found += [task.artifacts[0].parts[0] for task in listed if task.artifacts]
         assert len(found) >= 4
         for part in found:
             assert str(part.url).startswith(f"{url}/keelbolt/v1/tasks/")

@@ -82,11 +82,13 @@ def _printed(stdout: IO[str]) -> str:
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str, cwd: Path | None = None, **environment: str) -> Iterator[Serving]:
-    """Serve at a free port, from this folder."""
+def serving(
+    folder: Path, *arguments: str, cwd: Path | None = None, at: int = 0, **environment: str
+) -> Iterator[Serving]:
+    """Serve at a free port, or at this one, from this folder."""
     log = folder / "log.txt"
     storage = f"sqlite:///{folder}/agent.db"
-    command = [*KEELBOLT, "serve", *arguments, "--port", "0", "--storage", storage]
+    command = [*KEELBOLT, "serve", *arguments, "--port", str(at), "--storage", storage]
     with log.open("a") as stderr:
         process = subprocess.Popen(
             command,

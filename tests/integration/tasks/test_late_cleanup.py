@@ -216,6 +216,8 @@ async def test_however_the_worker_ends_its_cleanup_it_is_called_once(stage: Stag
                         await ctx.request_input("Shall I?", state={"asked": True})
                     case "go on":
                         await asyncio.sleep(60)
+                    case _:
+                        pass
 
     first = await stage.engine(worker)
     sent = await first.tasks.send(message())

@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Generator
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from keelbolt.errors import InvalidInitialToolValue
 from keelbolt.protocol.types import Task, TaskState
@@ -200,6 +201,90 @@ async def test_a_tool_that_takes_too_long_is_an_error() -> None:
     result, _ = await run(model, slow)
     assert result.ok, result.errors
     assert "timed out after 0.05 s" in model.requests[1].messages[-1].text
+
+
+@pytest.mark.parametrize(("kind", "attempts"), [("async", 3), ("plain", 1)])
+async def test_a_plain_tool_that_timed_out_is_not_repeated(kind: str, attempts: int) -> None:
+    """Its thread can't be stopped, so a second attempt would run beside the first."""
+    began: list[int] = []
+
+    @tool(name="slow", timeout=0.05, retries=2)
+    async def on_loop() -> None:
+        """Slow."""
+        began.append(1)
+        await asyncio.sleep(5)
+
+    @tool(name="slow", timeout=0.05, retries=2)
+    def in_thread() -> None:
+        """Slow."""
+        began.append(1)
+        time.sleep(0.5)
+
+    model = ScriptedModel([call("slow"), "I see."])
+    result, _ = await run(model, on_loop if kind == "async" else in_thread)
+    assert result.ok, result.errors
+    assert "timed out after 0.05 s" in model.requests[1].messages[-1].text
+    assert len(began) == attempts
+
+
+async def test_a_plain_tool_that_raises_is_repeated() -> None:
+    """Also when it raises TimeoutError itself: its thread has ended."""
+    began: list[int] = []
+
+    @tool(timeout=30, retries=2)
+    def flaky() -> str:
+        """Flaky."""
+        began.append(1)
+        if len(began) < 3:
+            raise TimeoutError("the other side is slow")
+        return "done"
+
+    model = ScriptedModel([call("flaky"), "I see."])
+    result, _ = await run(model, flaky)
+    assert result.ok, result.errors
+    assert (model.requests[1].messages[-1].text, len(began)) == ("done", 3)
+
+
+async def test_arguments_may_have_any_name() -> None:
+    """Names that mean something to pydantic, and descriptions of `Annotated` or of several lines, are kept."""
+    seen: list[Any] = []
+
+    @tool
+    def odd(
+        schema: str,
+        model_config: Annotated[int, Field(ge=1, description="how many")],
+        copy: int = 1,
+        _hidden: list[str] | None = None,
+    ) -> None:
+        """Odd.
+
+        Args:
+            schema: The first line
+                and the second.
+        """
+        seen.append((schema, model_config, copy, _hidden))
+
+    about = (odd.json_schema() or {})["properties"]
+    assert list(about) == ["schema", "model_config", "copy", "_hidden"]
+    assert about["schema"]["description"] == "The first line and the second."
+    assert (about["model_config"]["description"], about["model_config"]["minimum"]) == ("how many", 1)
+    model = ScriptedModel([call("odd", schema="s", model_config=2), call("odd", schema="s", model_config=0), "Done."])
+    result, _ = await run(model, odd)
+    assert result.ok, result.errors
+    assert seen == [("s", 2, 1, None)]
+    assert "model_config" in model.requests[2].messages[-1].text
+
+
+def test_what_is_no_function_is_no_tool() -> None:
+    def hinted(x: int) -> None:
+        """Hinted."""
+
+    for wrong in (partial(hinted), Place, 7):
+        with pytest.raises(InvalidInitialToolValue, match="takes a function or a method"):
+            tool(wrong)  # type: ignore[call-overload]
+    hinted.__annotations__["x"] = "Nowhere"
+    with pytest.raises(InvalidInitialToolValue, match="can't be resolved"):
+        tool(hinted)
 
 
 def test_a_tool_says_what_it_needs() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic_ai import Agent
+from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
 from keelbolt.errors import ModelError
@@ -166,6 +167,31 @@ async def test_a_provider_that_fails(kind: Any, reply: Reply, count: int, words:
     assert len(server.requests) == count
 
 
+ODD = [
+    (OpenAIModel, {"choices": [{"delta": {"tool_calls": [7]}}]}),
+    (OpenAIModel, {"choices": 7}),
+    (AnthropicModel, {"type": "content_block_start", "index": 0}),
+    (AnthropicModel, {"type": "content_block_delta", "index": 0, "delta": None}),
+]
+
+
+@pytest.mark.parametrize(("kind", "event"), ODD)
+async def test_an_event_that_does_not_follow_the_protocol_is_an_error(kind: Any, event: Any) -> None:
+    """A ModelError, as everything that a provider does wrong; not a KeyError from inside of the adapter."""
+    async with provider(Reply([f"data: {json.dumps(event)}\n\n"])) as server:
+        with pytest.raises(ModelError, match="does not follow its protocol"):
+            await said(kind("m", base_url=server.url, api_key="k", retries=0))
+
+
+async def test_openai_events_without_choices_and_refusals() -> None:
+    """Some servers send null for an empty list; a refusal is what the model says."""
+    empty = f"data: {json.dumps({'choices': None})}\n\n"
+    reply = openai({"refusal": "I can't help with that."})
+    async with provider(Reply([empty, *reply.events])) as server:
+        found = await said(OpenAIModel("m", base_url=server.url, api_key="k"))
+    assert TextDelta("I can't help with that.") in found
+
+
 @pytest.mark.parametrize("cut", [True, False])
 @pytest.mark.parametrize(
     ("kind", "half"),
@@ -201,3 +227,12 @@ async def test_a_model_of_pydantic_ai() -> None:
         ["text", "tool-call"],
         ["tool-return", "user-prompt"],
     ]
+
+
+async def test_an_error_of_pydantic_ai_is_a_model_error() -> None:
+    async def fail(_messages: Any, _info: Any) -> Any:
+        raise ModelHTTPError(503, "m", "overloaded")
+        yield "never"
+
+    with pytest.raises(ModelError, match="503"):
+        await said(PydanticAIModel(FunctionModel(stream_function=fail)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import types
 from enum import IntEnum
 from typing import Annotated, Any, Literal, NamedTuple, Optional, Union
 
@@ -120,11 +121,11 @@ LEAVES: list[Kind] = [
 
 
 def _lists(inner: Kind) -> Kind:
-    return list[inner[0]], st.lists(inner[1], max_size=3)  # type: ignore[name-defined]
+    return types.GenericAlias(list, (inner[0],)), st.lists(inner[1], max_size=3)
 
 
 def _dicts(inner: Kind) -> Kind:
-    return dict[str, inner[0]], st.dictionaries(WORDS, inner[1], max_size=3)  # type: ignore[name-defined]
+    return types.GenericAlias(dict, (str, inner[0])), st.dictionaries(WORDS, inner[1], max_size=3)
 
 
 def _options(inner: Kind) -> Kind:
@@ -132,7 +133,7 @@ def _options(inner: Kind) -> Kind:
 
 
 def _tuples(first: Kind, second: Kind) -> Kind:
-    return tuple[first[0], second[0]], st.tuples(first[1], second[1]).map(list)  # type: ignore[name-defined]
+    return types.GenericAlias(tuple, (first[0], second[0])), st.tuples(first[1], second[1]).map(list)
 
 
 def _unions(first: Kind, second: Kind) -> Kind:
@@ -153,7 +154,9 @@ KINDS: st.SearchStrategy[Kind] = st.recursive(
         st.builds(_options, inner),
         st.builds(_tuples, inner, inner),
         st.builds(_unions, inner, inner),
-        st.builds(_models, st.dictionaries(WORDS, inner, min_size=1, max_size=3), st.sampled_from(["forbid", "ignore"])),
+        st.builds(
+            _models, st.dictionaries(WORDS, inner, min_size=1, max_size=3), st.sampled_from(["forbid", "ignore"])
+        ),
     ),
     max_leaves=6,
 )

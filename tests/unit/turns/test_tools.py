@@ -6,10 +6,10 @@ import asyncio
 import threading
 import time
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
 from keelbolt.errors import (
     ArtifactIdCollision,
@@ -120,7 +120,7 @@ async def test_an_abort_inside_a_tool_is_an_abort() -> None:
         ({"input_schema": None}, "input_schema"),
         ({"input_schema": {"type": "string"}}, "describes an object"),
         ({"input_schema": TypeAdapter(int)}, "describes an object"),
-        ({"input_schema": {"type": "object", "oneOf": []}}, "'oneOf', which is not checked here"),
+        ({"input_schema": {"type": "object", "not": {}}}, "'not', which is not checked here"),
         ({"input_schema": {"type": "object", "properties": {"a": {"type": "money"}}}}, "'money'"),
         ({"input_schema": {"type": "object", "properties": []}}, "properties is a dict, not list"),
         ({"input_schema": {"type": "object", "required": "n"}}, "required is a list, not str"),
@@ -189,6 +189,55 @@ async def test_json_schemas_of_the_plain_kind(args: Any, problem: str | None) ->
         assert problem in str(answer)
     assert one.json_schema() == PLAIN
     assert (tool().json_schema() or {})["type"] == "object"
+
+
+class Leaf(BaseModel):
+    name: Literal["leaf"]
+    size: int
+
+
+class Tree(BaseModel):
+    name: Literal["tree"]
+    parts: list[Annotated[Leaf | Tree, Field(discriminator="name")]] = []
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        ({"name": "tree"}, None),
+        ({"name": "tree", "parts": [{"name": "leaf", "size": 1}, {"name": "tree", "parts": []}]}, None),
+        ({"name": "leaf"}, "value.name: must be 'tree'"),
+        ({"name": "tree", "parts": [{"name": "leaf", "size": "x"}]}, "must fit exactly one of its forms"),
+        ({"name": "tree", "parts": [{"name": "tree", "parts": [7]}]}, "must fit exactly one of its forms"),
+    ],
+)
+async def test_json_schemas_with_definitions(args: Any, problem: str | None) -> None:
+    """What pydantic generates, given as a dict, with ``$defs`` that refer to themselves."""
+    one = tool(input_schema=Tree.model_json_schema(), handler=lambda _args, _ctx, _meta: "fine")
+    answer, _ = await execute(one, args)
+    assert (answer == "fine") if problem is None else problem in str(answer)
+
+
+def test_a_model_that_holds_itself_is_shown_as_an_object() -> None:
+    """At the top of its JSON Schema, pydantic has a reference alone."""
+    for schema in (Tree, TypeAdapter(Tree), Tree.model_json_schema()):
+        shown = tool(input_schema=schema).json_schema() or {}
+        assert (shown["type"], set(shown["properties"])) == ("object", {"name", "parts"})
+        assert "Tree" in shown["$defs"]
+
+
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        ({"x": {"$ref": "#/$defs/nowhere"}}, "not among the \\$defs"),
+        ({"x": {"$ref": "https://example.com/schema"}}, "not among the \\$defs"),
+        ({"x": {"$ref": "#/$defs/loop"}}, "refers to itself"),
+    ],
+)
+def test_definitions_that_lead_nowhere_are_refused(properties: Any, words: str) -> None:
+    definitions = {"loop": {"$ref": "#/$defs/other"}, "other": {"$ref": "#/$defs/loop"}}
+    with pytest.raises(InvalidInitialToolValue, match=words):
+        tool(input_schema={"type": "object", "properties": properties, "$defs": definitions})
 
 
 def test_a_registry() -> None:

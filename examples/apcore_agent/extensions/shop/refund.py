@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from apcore import ModuleAnnotations, ModuleExample
+from apcore import Change, ModuleAnnotations, ModuleExample, PreviewResult
 from pydantic import BaseModel, Field
 
 
@@ -32,6 +32,11 @@ class Refund:
     examples: ClassVar = [
         ModuleExample("A refund", {"order": "A-17", "cents": 1250}, {"receipt": "A-17: 12.50 paid back"})
     ]
+
+    def preview(self, inputs: dict[str, Any], _context: Any) -> PreviewResult:
+        """What the approval shows."""
+        summary = f"Pays {inputs['cents'] / 100:.2f} back for {inputs['order']}"
+        return PreviewResult(changes=[Change(action="pay", target=inputs["order"], summary=summary)])
 
     def execute(self, inputs: dict[str, Any], _context: Any) -> dict[str, Any]:
         return {"receipt": f"{inputs['order']}: {inputs['cents'] / 100:.2f} paid back"}

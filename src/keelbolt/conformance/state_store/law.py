@@ -36,6 +36,7 @@ CAPABILITIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "conversations": ("find_binding", "list_bindings", "mark_binding_terminal"),
     }
 )
+DECLARED = ("persistent", "processes")  # what can't be seen in a store, so its subject says it
 _PROBE = "keelbolt-conformance"  # a trace by which a store is known again
 _CLOSING = ("aclose", "close", "cleanup")
 
@@ -56,7 +57,8 @@ class StateStoreSubject:
 
     ``capabilities`` are those of the store; None: they are found by making one. ``persistent``: one that is made anew
     at the same place finds what the one before has kept. ``types`` are the classes that the store is given:
-    penguiflow's where it is installed. ``discard`` removes what a place left outside of its directory.
+    penguiflow's where it is installed. ``discard`` removes what a place left outside of its directory. ``processes``:
+    several processes can have a store at one place; then ``make`` is a function of a module, which they import.
     """
 
     name: str
@@ -65,16 +67,19 @@ class StateStoreSubject:
     persistent: bool = False
     types: Types | None = None
     discard: Callable[[StatePlace], Awaitable[None]] | None = None
+    processes: bool = False
 
     def can(self, needs: str) -> bool:
         """Whether laws with these needs apply."""
         assert self.capabilities is not None, "not probed"
-        return self.persistent if needs == "persistent" else needs == "base" or needs in self.capabilities
+        if needs in DECLARED:
+            return bool(getattr(self, needs))
+        return needs == "base" or needs in self.capabilities
 
     def lacks(self, needs: str) -> str:
         """Why they do not apply."""
-        if needs == "persistent":
-            return f"{self.name} is not declared persistent"
+        if needs in DECLARED:
+            return f"{self.name} is not declared with {needs}=True"
         return f"{self.name} has not all of: {', '.join(CAPABILITIES[needs])}"
 
     def place(self) -> AbstractAsyncContextManager[StatePlace]:
@@ -183,6 +188,12 @@ def law(needs: str = "base") -> Callable[[CaseLaw], CaseLaw]:
 def persistent_law(function: PlaceLaw) -> PlaceLaw:
     """A law about what is left when the store is made anew."""
     STATE.register(function, "persistent", function)
+    return function
+
+
+def process_law(function: PlaceLaw) -> PlaceLaw:
+    """A law about several processes at one place."""
+    STATE.register(function, "processes", function)
     return function
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from keelbolt.errors import ModelError
-from keelbolt.turns.chat.http import Endpoint
+from keelbolt.turns.chat.http import UNFIT, Endpoint, unfit
 from keelbolt.turns.chat.protocol import CallRequest, ChatMessage, Delta, ModelRequest, TextDelta, ThoughtDelta, Usage
 
 BASE_URL = "https://api.anthropic.com"
@@ -47,28 +47,13 @@ class AnthropicModel:
         calls: dict[int, dict[str, str]] = {}
         ended = False
         async for event in self._endpoint().events(self._body(request)):
-            match event.get("type"):
-                case "content_block_start" if event["content_block"].get("type") == "tool_use":
-                    calls[event["index"]] = {"name": event["content_block"]["name"], "arguments": ""}
-                case "content_block_start" if text := event["content_block"].get("text"):
-                    yield TextDelta(text)
-                case "content_block_delta":
-                    delta = event["delta"]
-                    if text := delta.get("text"):
-                        yield TextDelta(text)
-                    elif thought := delta.get("thinking"):
-                        yield ThoughtDelta(thought)
-                    elif "partial_json" in delta:
-                        calls[event["index"]]["arguments"] += delta["partial_json"]
-                case "content_block_stop" if event["index"] in calls:
-                    call = calls[event["index"]]
-                    yield CallRequest(call["name"], call["arguments"] or "{}")
-                case "message_delta" if usage := event.get("usage"):
-                    yield Usage(usage)
-                case "message_stop":
-                    ended = True
-                case _:  # ping, and kinds of events that are added later
-                    pass
+            try:
+                delta = _read(event, calls)
+            except UNFIT as error:
+                raise unfit(error) from error
+            if delta is not None:
+                yield delta
+            ended = ended or event.get("type") == "message_stop"
         if not ended:
             raise ModelError("the model's answer broke off")
 
@@ -95,6 +80,31 @@ class AnthropicModel:
                 for tool in request.tools
             ]
         return body
+
+
+def _read(event: Mapping[str, Any], calls: dict[int, dict[str, str]]) -> Delta | None:
+    """What an event says, if anything; pieces of calls are added to ``calls``."""
+    match event.get("type"):
+        case "content_block_start" if event["content_block"].get("type") == "tool_use":
+            calls[event["index"]] = {"name": event["content_block"]["name"], "arguments": ""}
+        case "content_block_start" if text := event["content_block"].get("text"):
+            return TextDelta(text)
+        case "content_block_delta":
+            delta = event["delta"]
+            if text := delta.get("text"):
+                return TextDelta(text)
+            if thought := delta.get("thinking"):
+                return ThoughtDelta(thought)
+            if "partial_json" in delta and event["index"] in calls:
+                calls[event["index"]]["arguments"] += delta["partial_json"]
+        case "content_block_stop" if event["index"] in calls:
+            call = calls[event["index"]]
+            return CallRequest(call["name"], call["arguments"] or "{}")
+        case "message_delta" if usage := event.get("usage"):
+            return Usage(usage)
+        case _:  # ping, and kinds of events that are added later
+            pass
+    return None
 
 
 def _messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:

@@ -68,6 +68,13 @@ class Endpoint:
             ) from error
 
 
+UNFIT = (KeyError, TypeError, AttributeError, IndexError, ValueError)  # what reading an unexpected event raises
+
+
+def unfit(error: Exception) -> ModelError:
+    return ModelError(f"the model's provider sent an event that does not follow its protocol ({error!r})"[:300])
+
+
 class _Again(Exception):
     """The request may be repeated, after so many seconds."""
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from keelbolt.errors import ModelError
-from keelbolt.turns.chat.http import Endpoint
+from keelbolt.turns.chat.http import UNFIT, Endpoint, unfit
 from keelbolt.turns.chat.protocol import CallRequest, ChatMessage, Delta, ModelRequest, TextDelta, ThoughtDelta, Usage
 
 BASE_URL = "https://api.openai.com/v1"
@@ -44,17 +44,13 @@ class OpenAIModel:
         calls: dict[int, dict[str, str]] = {}
         ended = False
         async for event in self._endpoint().events(self._body(request)):
-            if usage := event.get("usage"):
-                yield Usage(usage)
-            for choice in event.get("choices", ()):
-                delta = choice.get("delta") or {}
-                if text := delta.get("content"):
-                    yield TextDelta(text)
-                if thought := delta.get("reasoning_content") or delta.get("reasoning"):
-                    yield ThoughtDelta(thought)
-                for part in delta.get("tool_calls") or ():
-                    _add(calls.setdefault(part.get("index", len(calls)), {"name": "", "arguments": ""}), part)
-                ended = ended or choice.get("finish_reason") is not None
+            try:
+                deltas, last = _read(event, calls)
+            except UNFIT as error:
+                raise unfit(error) from error
+            for delta in deltas:
+                yield delta
+            ended = ended or last
         if not ended:
             raise ModelError("the model's answer broke off")
         for _, call in sorted(calls.items()):
@@ -87,6 +83,24 @@ class OpenAIModel:
                 for tool in request.tools
             ]
         return body
+
+
+def _read(event: Mapping[str, Any], calls: dict[int, dict[str, str]]) -> tuple[list[Delta], bool]:
+    """What an event says, and whether the answer ends with it; pieces of calls are added to ``calls``."""
+    found: list[Delta] = []
+    ended = False
+    if usage := event.get("usage"):
+        found.append(Usage(usage))
+    for choice in event.get("choices") or ():
+        delta = choice.get("delta") or {}
+        if text := delta.get("content") or delta.get("refusal"):
+            found.append(TextDelta(text))
+        if thought := delta.get("reasoning_content") or delta.get("reasoning"):
+            found.append(ThoughtDelta(thought))
+        for part in delta.get("tool_calls") or ():
+            _add(calls.setdefault(part.get("index", len(calls)), {"name": "", "arguments": ""}), part)
+        ended = ended or choice.get("finish_reason") is not None
+    return found, ended
 
 
 def _add(call: dict[str, str], part: Mapping[str, Any]) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import Any
 
-from keelbolt.errors import MissingExtra
+from keelbolt.errors import MissingExtra, ModelError
 from keelbolt.turns.chat.protocol import CallRequest, ChatMessage, Delta, ModelRequest, TextDelta, ThoughtDelta, Usage
 
 
@@ -24,6 +25,17 @@ class PydanticAIModel:
         self._model = infer_model(found)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+        """Generate once. What pydantic-ai raises is a ModelError; retries and time-outs are those of its provider."""
+        from pydantic_ai.exceptions import AgentRunError, UserError  # noqa: PLC0415
+
+        try:
+            async with aclosing(self._generated(request)) as deltas:
+                async for delta in deltas:
+                    yield delta
+        except (AgentRunError, UserError) as error:
+            raise ModelError(f"the model failed: {error}"[:500]) from error
+
+    async def _generated(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         from pydantic_ai import messages as said  # noqa: PLC0415
         from pydantic_ai.models import ModelRequestParameters  # noqa: PLC0415
         from pydantic_ai.tools import ToolDefinition  # noqa: PLC0415

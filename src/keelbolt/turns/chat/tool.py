@@ -18,6 +18,7 @@ from keelbolt.turns.primitives import Media
 from keelbolt.turns.tools import Approval, Tool, ToolResult
 
 INJECTED = ("ctx", "helpers", "call_id")
+_FIELD = "argument_"
 _ARGS = re.compile(r"^\s*(?:Args|Arguments|Parameters):\s*$", re.MULTILINE)
 _SECTION = re.compile(r"^\s*(?:Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):\s*$", re.MULTILINE)
 _ARG = re.compile(r"^\s+\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.+)$")
@@ -77,6 +78,8 @@ def tool(
     """
 
     def make(found: Callable[..., Any]) -> Tool:
+        if not inspect.isroutine(found):
+            raise InvalidInitialToolValue(f"@tool takes a function or a method, not {type(found).__name__}")
         summary, about = _documented(found)
         return Tool(
             name=name or found.__name__,
@@ -101,13 +104,22 @@ def _documented(function: Callable[..., Any]) -> tuple[str, Mapping[str, str]]:
         rest = text[found.end() :]
         following = _SECTION.search(rest)
         for line in (rest[: following.start()] if following else rest).splitlines():
-            if told := _ARG.match(line):
-                about[told[1]] = told[2].strip()
+            if described := _ARG.match(line):
+                last = described[1]
+                about[last] = described[2].strip()
+            elif line.strip() and about:  # the description goes on
+                about[last] += f" {line.strip()}"
     return summary, about
 
 
 def _arguments(function: Callable[..., Any], about: Mapping[str, str]) -> type[BaseModel]:
-    hints = get_type_hints(function, include_extras=True)
+    """A model of the arguments. Its fields have names of their own, since some names mean something to pydantic."""
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as unknown:
+        raise InvalidInitialToolValue(
+            f"{function.__name__}: a type hint can't be resolved ({unknown}); define the type at the top of the module"
+        ) from unknown
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name in INJECTED:
@@ -117,9 +129,10 @@ def _arguments(function: Callable[..., Any], about: Mapping[str, str]) -> type[B
         if parameter.name not in hints:
             raise InvalidInitialToolValue(f"{function.__name__}: the parameter {parameter.name} needs a type hint")
         default = ... if parameter.default is parameter.empty else parameter.default
-        fields[parameter.name] = (
+        described = {"description": about[parameter.name]} if parameter.name in about else {}
+        fields[f"{_FIELD}{parameter.name}"] = (
             hints[parameter.name],
-            Field(default, description=about.get(parameter.name)),
+            Field(default, alias=parameter.name, **described),
         )
     return create_model(f"{function.__name__}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
 
@@ -134,7 +147,8 @@ def _handler(function: Callable[..., Any]) -> Callable[[Any, Any, Any], Any]:
             "helpers": now.helpers if now is not None else None,
             "call_id": now.call_id if now is not None else "",
         }
-        return {**{name: getattr(args, name) for name in type(args).model_fields}, **{n: known[n] for n in wanted}}
+        named = {name.removeprefix(_FIELD): getattr(args, name) for name in type(args).model_fields}
+        return {**named, **{name: known[name] for name in wanted}}
 
     if inspect.isasyncgenfunction(function):
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 
 from keelbolt.conformance.expect import equal, expect
@@ -85,3 +86,13 @@ async def equal_bytes_of_two_sessions_are_two_artifacts(case: Case) -> None:
         equal(None if found is None else found.scope.session_id, name, f"whose the artifact of session {name} is")
     await store.delete(one.id)
     equal(await store.get(two.id), b"same", "the second session's artifact, after the first one's was deleted")
+
+
+@law("artifacts")
+async def artifacts_put_at_once_are_all_kept(case: Case) -> None:
+    """Of a hundred artifacts that are put into one session at once each is kept, and none is refused."""
+    store = artifacts(case)
+    contents = [f"content {number}".encode() for number in range(100)]
+    refs = await asyncio.gather(*(store.put_bytes(content, scope=case.scope()) for content in contents))
+    equal([await store.get(ref.id) for ref in refs], contents, "the contents")
+    equal(len(await store.list(scope=case.scope())), len(contents), "how many artifacts are listed")

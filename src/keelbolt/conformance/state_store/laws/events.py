@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
+import inspect
 
 from keelbolt.conformance.expect import equal, expect
-from keelbolt.conformance.state_store.law import Case, law
+from keelbolt.conformance.state_store.law import CAPABILITIES, Case, law
 from keelbolt.conformance.state_store.things import PAYLOAD, ids, seen
+
+# The capabilities of the specification whose methods are called and awaited.
+CALLED = ("base", "planner_state", "memory_state", "tasks", "steering", "trajectories", "planner_events")
 
 
 @law()
@@ -149,3 +153,11 @@ async def a_long_history_is_read_in_pages(case: Case) -> None:
         found += ids(page.events, "ts")
         position = page.next
     equal(found, times, "the times of all pages")
+
+
+@law()
+async def methods_are_coroutine_functions(case: Case) -> None:
+    """inspect.iscoroutinefunction recognises the methods, so that AsyncMock(spec=…) stands in for the store."""
+    methods = [name for capability in CALLED for name in CAPABILITIES[capability] if case.can(capability)]
+    plain = [name for name in methods if not inspect.iscoroutinefunction(getattr(case.store, name))]
+    equal(plain, [], "the methods that are not recognised")

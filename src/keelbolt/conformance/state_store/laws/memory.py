@@ -7,6 +7,7 @@ import copy
 from typing import Any
 
 from keelbolt.conformance.expect import equal, expect
+from keelbolt.conformance.state_store.child import added
 from keelbolt.conformance.state_store.law import Case, StatePlace, law, persistent_law
 from keelbolt.conformance.state_store.things import PAYLOAD
 
@@ -76,16 +77,7 @@ async def two_writers_of_a_memory_lose_nothing(place: StatePlace) -> None:
         if not one.can("memory_versions"):
             return
 
-        async def add(case: Case, name: str) -> None:
-            for number in range(10):
-                while True:
-                    state, version = await case.store.load_memory_version("key")
-                    items = [*(state or {"items": []})["items"], f"{name}-{number}"]
-                    await asyncio.sleep(0)
-                    if await _saved(case, {"items": items}, version):
-                        break
-
-        await asyncio.gather(add(one, "one"), add(two, "two"))
+        await asyncio.gather(added(one, "one", 10), added(two, "two", 10))
         found = await one.store.load_memory_state("key")
         wanted = {f"{name}-{number}" for name in ("one", "two") for number in range(10)}
         equal(set(found["items"]), wanted, "what was added")

@@ -12,7 +12,11 @@ const RAW_CHARACTERS = 100_000;
 
 const words = (name) => name.replace(/([a-z0-9])([A-Z])/g, "$1_$2").toLowerCase(); // apiKey is api_key
 
-export const isSecret = (name, value) => typeof value === "string" && value !== "" && SECRET.test(words(name));
+// A field that is just called token may hold a word of a text: it is a secret if its value looks like one.
+const opaque = (value) => /^((bearer|basic) )?(?=\S*\d)(?=\S*[a-z])\S{12,}$/i.test(value);
+
+export const isSecret = (name, value) =>
+  typeof value === "string" && value !== "" && SECRET.test(words(name)) && (!/^tokens?$/i.test(name) || opaque(value));
 
 // The value with what looks like a secret taken out.
 export function masked(value, name = "") {

@@ -3,6 +3,7 @@
 import { announce, h, replace, soon } from "../dom.js";
 import { rpc, send } from "../api.js";
 import { proposals } from "../answers.js";
+import { predicted } from "../changes.js";
 import { ENDED, PAUSED, precise, shortId, stateLabel, stateName } from "../format.js";
 import { raw } from "../json.js";
 import { parts } from "../parts.js";
@@ -54,6 +55,7 @@ export function exchange(params, { stream, onTask, onAnswer }) {
       body,
       status?.message &&
         h("div", { class: stateName(state) === "failed" ? "said bad-ink" : "said" }, parts(status.message.parts)),
+      status?.message && predicted(status.message),
       [...artifacts.values()].map((artifact) =>
         h(
           "section",

@@ -3,6 +3,7 @@
 import { h, replace } from "../dom.js";
 import { inDoubt, proposals, schemaOf } from "../answers.js";
 import { rpc, send } from "../api.js";
+import { predicted } from "../changes.js";
 import { PAUSED } from "../format.js";
 import { parts } from "../parts.js";
 import { copyAs, field, problem } from "../pieces.js";
@@ -56,6 +57,7 @@ export function question(task, state, { mine, again }) {
         doubt ? "A step is in doubt" : state === "auth_required" ? "It needs a sign-in" : "It waits for an answer",
       ),
       message ? parts(message.parts.filter((part) => !part.data?.answers)) : h("p", {}, "It did not say for what."),
+      predicted(message),
       mine
         ? [
             offered.length > 0 &&
