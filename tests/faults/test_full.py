@@ -1,8 +1,9 @@
-"""A full disk: reading, deleting and releasing go on, writing is refused until there is space again."""
+"""A full disk or server: reading, deleting and releasing go on, writing is refused until there is space again."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import time
@@ -27,9 +28,12 @@ from keelbolt.storage import (
     Kernel,
     Put,
     Query,
+    Replace,
     Trim,
+    open_storage,
 )
 from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.testing.valkey import own_valkey
 from tests.faults.conftest import Figures
 
 PARTITION = "full"
@@ -254,3 +258,26 @@ async def test_the_disk_fills_while_a_blob_is_staged(tmp_path: Path, figures: Fi
             await kernel.commit(PARTITION, Attach(staged.digest, "holder"))
             assert len(await (await kernel.open_blob(PARTITION, staged.digest)).read()) == size
     figures("full disk while staging a blob", s_until_writing_again=resumed)
+
+
+async def test_a_full_valkey_lets_the_same_commits_pass(figures: Figures) -> None:
+    """Writes are refused; deletes, and the end of a piece of work with its record and entry, go on."""
+    with own_valkey(settings={"maxmemory": "24mb", "maxmemory-policy": "noeviction"}) as server:
+        async with open_storage(server.url, declare=[Collection("doc")]) as kernel:
+            await kernel.commit("p", Enqueue("jobs", "a"), Insert("doc", "state", b"running"))
+            (claim,) = await kernel.claim("jobs", "w")
+            written = 0
+            with contextlib.suppress(StorageFull):
+                for number in range(2000):
+                    await kernel.commit("p", Insert("doc", f"k{number}", b"x" * 50_000))
+                    written += 1
+            assert written < 2000
+            entry = Append("log", "s", (Draft("end", b"done"),))
+            await kernel.commit("p", Replace("doc", "state", 1, b"done"), entry, claim.complete())
+            assert await kernel.work("p", "jobs", "a") is None
+            with pytest.raises(StorageFull):
+                await kernel.commit("p", Put("doc", "state", b"again"))
+            for number in range(min(written, 50)):
+                await kernel.commit("p", Delete("doc", f"k{number}"))
+            await kernel.commit("p", Put("doc", "state", b"again"))
+    figures("full valkey", acknowledged_before=written)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from keelbolt.errors import InvalidValue, KeelboltError, UnknownScheme
+from keelbolt.errors import CannotOpen, InvalidValue, KeelboltError, UnknownScheme
+from keelbolt.storage import Collection, Insert
 from keelbolt.storage.contract import Durability
 from keelbolt.storage.memory import MemoryKernel
 from keelbolt.storage.sqlite import SQLiteKernel
@@ -109,10 +112,71 @@ def test_an_unknown_durability_is_refused(bad: Any) -> None:
 
 
 def test_a_family_outside_of_a_list_is_refused() -> None:
-    with pytest.raises(InvalidValue, match="a list of Collections and Logs"):
+    with pytest.raises(InvalidValue, match="a list of Collections, not"):
         open_storage("memory:", declare=7)  # type: ignore[arg-type]
 
 
 def test_nothing_is_touched_before_it_is_opened(tmp_path: Path) -> None:
     open_storage(f"sqlite:///{tmp_path}/file.db")
     assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------------------------------------------ third-party engines
+
+ENGINE = """
+from keelbolt.storage.memory import MemoryKernel
+
+
+class OwnKernel(MemoryKernel):
+    engine = "own"
+
+
+def make(url, *, durability, declare):
+    kernel = OwnKernel(durability=durability, declare=declare)
+    kernel.url = url
+    return kernel
+"""
+
+
+def install(folder: Path, name: str, value: str) -> None:
+    """What an installer writes for a package that registers an engine for the scheme own:."""
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[keelbolt.engines]\nown = {value}\nsqlite = {value}\n")
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "own_engine.py").write_text(ENGINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("own_engine", None)
+
+
+async def test_a_package_registers_an_engine(packages: Path) -> None:
+    install(packages, "own-engine", "own_engine:make")
+    url = "own://host/place?durability=relaxed&other=1"
+    async with open_storage(url, declare=[Collection("note")]) as kernel:
+        assert (kernel.engine, kernel.durability, kernel.url) == ("own", "relaxed", url)  # type: ignore[attr-defined]
+        await kernel.commit("p", Insert("note", "a", b""))
+    assert migrate(url) == pending_migrations(url) == []
+
+
+def test_a_package_replaces_no_engine_of_ours(packages: Path, tmp_path: Path) -> None:
+    install(packages, "own-engine", "own_engine:make")
+    assert isinstance(open_storage(f"sqlite:///{tmp_path}/a.db"), SQLiteKernel)
+
+
+@pytest.mark.parametrize("value", ["missing_engine:make", "own_engine:missing"])
+def test_an_engine_that_cannot_be_imported_says_so(packages: Path, value: str) -> None:
+    install(packages, "own-engine", value)
+    with pytest.raises(CannotOpen, match=f"'{value}', registered for 'own', can't be imported"):
+        open_storage("own://host")
+
+
+def test_two_engines_for_one_scheme_are_refused(packages: Path) -> None:
+    install(packages, "own-engine", "own_engine:make")
+    install(packages, "other-engine", "own_engine:OwnKernel")
+    with pytest.raises(CannotOpen, match="several packages register an engine for 'own'"):
+        open_storage("own://host")

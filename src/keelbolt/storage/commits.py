@@ -30,6 +30,9 @@ WorkWrite = Enqueue | Complete | Release | Retry | Bury | Remove
 BlobWrite = Attach | Detach
 Operation = Check | RecordWrite | LogWrite | WorkWrite | BlobWrite
 
+RELIEF_BYTES = 4096  # what a commit may add to a full store, if it gives something back
+_RELIEF = frozenset((Delete, Take, Trim, Drop, Complete, Release, Retry, Bury, Remove, Detach))
+
 Outcome = int | tuple[int, ...] | Record | None
 
 
@@ -85,3 +88,16 @@ def address(operation: Operation) -> tuple[str, str]:
             return operation.digest, operation.holder
         case _:
             return operation.collection, operation.key
+
+
+def relieves(operations: tuple[Operation, ...]) -> bool:
+    """Whether a commit passes while the store is full: it gives something back, and adds next to nothing."""
+    if not any(type(operation) in _RELIEF for operation in operations):
+        return False
+    added = 0
+    for operation in operations:
+        if isinstance(operation, Insert | Put | Replace):
+            added += len(operation.body)
+        elif isinstance(operation, Append):
+            added += sum(len(draft.data) for draft in operation.entries)
+    return added <= RELIEF_BYTES

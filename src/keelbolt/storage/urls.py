@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from keelbolt.errors import InvalidValue, MissingExtra, StorageMissing, UnknownScheme
+from keelbolt.errors import CannotOpen, InvalidValue, MissingExtra, StorageMissing, UnknownScheme
 from keelbolt.storage.contract import Durability, Kernel
 from keelbolt.storage.records import Collection
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _PORT = r"[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5]"
 _HOST = re.compile(rf"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]]*)(:({_PORT}))?")
+ENGINES = "keelbolt.engines"  # the group of entry points: scheme = "package.module:function"
 _POSTGRES = ("postgresql", "postgres")
 _REDIS = ("redis", "rediss", "valkey", "valkeys", "unix")
 
@@ -29,7 +31,8 @@ def open_storage(url: str, *, durability: Durability | None = None, declare: Ite
         async with open_storage("sqlite:///keelbolt.db") as kernel: ...
 
     ``memory:`` keeps everything in this process; ``sqlite:///path`` in a file (``sqlite:////path`` is absolute);
-    ``postgresql://…`` and ``redis://…`` on a server.
+    ``postgresql://…`` and ``redis://…`` on a server. Another scheme opens the engine that an installed package
+    registers for it, in the entry points of the group ``keelbolt.engines``.
     ``durability`` is ``durable`` unless said otherwise here or in the URL (``?durability=relaxed``).
     """
     scheme, path, options = _split(url)
@@ -50,6 +53,8 @@ def open_storage(url: str, *, durability: Durability | None = None, declare: Ite
         return PostgresKernel(path, schema=schema, durability=chosen, declare=declare, connections=connections)
     if scheme == "redis":
         return _redis(url, options, chosen, declare)
+    if scheme != "sqlite":
+        return _registered(scheme, url, chosen, declare)
     from keelbolt.storage.sqlite import SQLiteKernel
 
     _refuse_unknown(options)
@@ -80,10 +85,27 @@ def _redis(url: str, options: dict[str, str], durability: Durability, declare: I
     )
 
 
+def _registered(scheme: str, url: str, durability: Durability, declare: Iterable[Collection]) -> Kernel:
+    """The kernel of a third-party engine: its entry point takes the URL, the durability and the collections."""
+    found = entry_points(group=ENGINES, name=scheme)
+    if len(found) > 1:
+        names = ", ".join(sorted(entry.value for entry in found))
+        raise CannotOpen(f"several packages register an engine for {scheme!r} ({names}); uninstall all but one")
+    (entry,) = found
+    try:
+        make = entry.load()
+    except Exception as error:
+        raise CannotOpen(
+            f"the engine {entry.value!r}, registered for {scheme!r}, can't be imported: {error}"
+        ) from error
+    kernel: Kernel = make(url, durability=durability, declare=declare)
+    return kernel
+
+
 def pending_migrations(url: str) -> list[Migration]:
     """The migrations that `migrate` would apply; changes nothing."""
     scheme, path, options = _split(url)
-    if scheme in ("memory", "redis"):  # what Redis keeps has a format, and no schema
+    if scheme not in ("sqlite", "postgresql"):  # Redis has a format and no schema; other engines migrate when opened
         return []
     if scheme == "postgresql":
         from keelbolt.storage.postgres.schema import migrate as migrate_server
@@ -97,7 +119,7 @@ def pending_migrations(url: str) -> list[Migration]:
 def migrate(url: str) -> list[Migration]:
     """Bring the database to this program's schema; answers what was applied."""
     scheme, path, options = _split(url)
-    if scheme in ("memory", "redis"):  # what Redis keeps has a format, and no schema
+    if scheme not in ("sqlite", "postgresql"):  # Redis has a format and no schema; other engines migrate when opened
         return []
     if scheme == "postgresql":
         from keelbolt.storage.postgres.schema import migrate as migrate_server
@@ -149,9 +171,11 @@ def _split(url: str) -> tuple[str, str, dict[str, str]]:
     if scheme in _REDIS:
         return "redis", url, _options(parts)
     if scheme != "sqlite":
+        if scheme and entry_points(group=ENGINES, name=scheme):
+            return scheme, url, _options(parts)
         raise UnknownScheme(
             f"{repr(parts.scheme) if scheme else 'a URL without a scheme'} names no engine; "
-            "use memory:, sqlite:///path, postgresql://… or redis://…"
+            "use memory:, sqlite:///path, postgresql://… or redis://…, or install the package that registers it"
         )
     path = unquote(parts.path)
     if parts.netloc or not path.startswith("/") or path == "/":

@@ -12,7 +12,7 @@ from typing import Any
 from keelbolt.errors import InvalidValue, SchemaMismatch, StorageCorrupt, StorageError
 from keelbolt.storage.blobs import Blob
 from keelbolt.storage.clock import Clock
-from keelbolt.storage.commits import Operation, Receipt
+from keelbolt.storage.commits import Operation, Receipt, relieves
 from keelbolt.storage.contract import Durability, Problem, Stats, Swept
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.front import Front
@@ -28,7 +28,6 @@ from keelbolt.storage.redis.journal import Journal
 from keelbolt.storage.redis.layout import Layout, partition_entry
 from keelbolt.storage.redis.operations import (
     RECORD_WRITES,
-    RELIEF,
     came_back,
     entry_checksum,
     outcomes_of,
@@ -156,7 +155,6 @@ class RedisKernel(Front):
     def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
         words: list[bytes] = []
         shapes: dict[str, bytes] = {}
-        relief = True
         workers: set[str] = set()
         for operation in operations:
             words += words_of(operation, self._queues.lease)
@@ -166,7 +164,6 @@ class RedisKernel(Front):
                 shapes[name] = self._catalog.entries[name].text
             elif kind is Enqueue and operation.worker is not None:  # type: ignore[union-attr]
                 workers.add(operation.worker)  # type: ignore[union-attr]
-            relief = relief and kind in RELIEF
         head = [b"%d" % len(shapes)]
         for name, text in shapes.items():
             head += (name.encode(), text)
@@ -183,7 +180,8 @@ class RedisKernel(Front):
             return Receipt(operations, outcomes)
 
         topics = topics_of(partition, operations)
-        return self._store.write_and("relief" if relief else "commit", partition, (*head, *words), read, topics)
+        function = "relief" if relieves(operations) else "commit"
+        return self._store.write_and(function, partition, (*head, *words), read, topics)
 
     # ---------------------------------------------------------------------------------------------------- records
 

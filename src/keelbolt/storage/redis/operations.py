@@ -34,7 +34,6 @@ from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remov
 Words = list[bytes]
 
 RECORD_WRITES = (Insert, Put, Replace, Patch, Delete, Take)
-RELIEF = frozenset((Delete, Take, Trim, Drop, Complete, Release, Retry, Bury, Remove, Detach, Version, Fence))
 
 
 def micros(seconds: float) -> bytes:

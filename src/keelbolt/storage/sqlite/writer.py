@@ -26,25 +26,18 @@ from keelbolt.errors import (
     StorageFull,
     StorageUnavailable,
 )
-from keelbolt.storage.blobs import Detach
-from keelbolt.storage.commits import Operation, Receipt
+from keelbolt.storage.commits import Operation, Receipt, relieves
 from keelbolt.storage.hints import Topic
 from keelbolt.storage.judge import judge
-from keelbolt.storage.logs import Append, Drop, Trim
-from keelbolt.storage.records import Delete, Insert, Put, Replace
 from keelbolt.storage.sqlite.book import Book
 from keelbolt.storage.sqlite.connection import WAL_PAGES, Connection, translate
 from keelbolt.storage.sqlite.place import Reserve, WriteLock
-from keelbolt.storage.work import Bury, Complete, Release, Remove
 
 logger = logging.getLogger("keelbolt.storage")
 
 BATCH_COMMITS = 512
-RELIEF_BYTES = 4096  # what a commit may add while the disk is full, if it gives something back
 LOCK_SECONDS = 30.0  # how long callers wait for another process to let go of the lock
 ROOM_SECONDS = 1.0  # how often a full disk is looked at again
-
-_RELIEF = frozenset((Delete, Trim, Drop, Complete, Release, Bury, Remove, Detach))
 
 Probe = Callable[[str], None]
 
@@ -58,17 +51,7 @@ class Commit:
     future: asyncio.Future[Receipt]
 
     def relieves(self) -> bool:
-        """Whether it may pass while the disk is full: it gives something back, and adds next to nothing."""
-        return any(type(operation) in _RELIEF for operation in self.operations) and self._adds() <= RELIEF_BYTES
-
-    def _adds(self) -> int:
-        size = 0
-        for operation in self.operations:
-            if isinstance(operation, Insert | Put | Replace):
-                size += len(operation.body)
-            elif isinstance(operation, Append):
-                size += sum(len(draft.data) for draft in operation.entries)
-        return size
+        return relieves(self.operations)
 
 
 @dataclass(slots=True)
