@@ -33,7 +33,7 @@ class RaisesForUnknownTraces(Kept):
 
 @caught_by("methods_are_coroutine_functions")
 class AnswersWithAnAwaitable(Kept):
-    def save_event(self, event: Any) -> Any:  # type: ignore[override]
+    def save_event(self, event: Any) -> Any:
         return asyncio.ensure_future(super().save_event(event))
 
 
