@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from keelbolt.errors import CommitRefused, InvalidRequest
 from keelbolt.state.breaker import Breaker
