@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 from unittest.mock import patch
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from keelbolt.storage import Kernel, Operation, Receipt
 
@@ -46,8 +48,8 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
             return tuple([_renamed(each, names) for each in value])
         case Mapping():
             return {key: _renamed(each, names) for key, each in value.items()}
-        case _ if is_dataclass(value) and not isinstance(value, type):
-            changes = {field.name: _renamed(getattr(value, field.name), names) for field in fields(value)}
+        case Struct():
+            changes = {name: _renamed(getattr(value, name), names) for name in value.__struct_fields__}
             return replace(value, **changes)
         case _:
             return value

@@ -6,8 +6,10 @@ import asyncio
 import statistics
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from benchmarks.renamed import overheard, renamed
 from benchmarks.report import Report

@@ -62,7 +62,7 @@ def test_the_commands_of_the_page(tmp_path: Path, port: str, postgres_url: str) 
         try:
             told = run(f"keelbolt tasks tail {task_id} --after 0")  # until it ends
             assert "9 forms are filed, in 2 attempt(s)" in told
-            assert told.count("1 filed") == 1  # the second run repeats neither the form nor its report
+            assert told.count("1 filed") <= 2  # the second run repeats at most the report after the last recorded step
             assert task_id in run(listed)
         finally:
             other.terminate()
