@@ -50,6 +50,7 @@ class Supervisor:
         assert self._task is not None
         await self._task
         for child in self._members:
+            self.kills += not child.alive  # after the last look
             child.close()
 
     async def _supervise(self) -> None:
