@@ -15,17 +15,17 @@ from keelbolt.server import A2AServer
 from keelbolt.tasks import TaskContext
 
 
-class Order(TypedDict, total=False):
+class Order(TypedDict):
     item: str
     approved: bool
     receipt: str
 
 
 def graph(ctx: TaskContext) -> Any:
-    async def approve(order: Order) -> Order:
+    async def approve(order: Order) -> dict[str, Any]:
         return {"approved": interrupt(f"Order {order['item']}?") == "yes"}
 
-    async def place(order: Order) -> Order:
+    async def place(order: Order) -> dict[str, Any]:
         key = ctx.idempotency_key("order")
         return {"receipt": await ctx.step("order", outside.order, order["item"], key, idempotent=True)}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 from examples.workers import outside
@@ -16,7 +17,8 @@ async def printer(ctx: TaskContext) -> None:
     pages, folder, done = int(ctx.user_text), Path(f"{outside.LEDGER}.{ctx.task_id}"), False
     try:
         for page in range(pages):
-            await ctx.step(f"page {page}", ctx.run_sync, outside.render, str(folder), page, idempotent=True)
+            render = partial(outside.render, str(folder), page)
+            await ctx.step(f"page {page}", partial(ctx.run_sync, render), idempotent=True)
             await ctx.send_status(f"{page + 1} of {pages} pages")
         book = "".join((folder / f"{page}.txt").read_text() for page in range(pages))
         await ctx.emit_file(book.encode(), filename="book.txt")
