@@ -192,13 +192,15 @@ def test_a_real_fork_is_noticed() -> None:
 
 
 async def test_a_failing_declaration_leaves_it_closed(make: Callable[[], Kernel]) -> None:
+    before = set(threading.enumerate())
     kernel = make()
     kernel._to_declare = (NOTES, Collection("Bad"))  # type: ignore[attr-defined]
     with pytest.raises(InvalidName):
         await kernel.open()
     with pytest.raises(StorageClosed):
         await kernel.flush()
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("keelbolt")] == []
+    left = set(threading.enumerate()) - before
+    assert [thread.name for thread in left if thread.name.startswith("keelbolt")] == []
 
 
 async def test_what_could_not_be_kept_is_not_declared(

@@ -376,12 +376,12 @@ async def test_no_progress(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(ear_module, "CHECK_SECONDS", 0.05)
 
     async def worker(ctx: TaskContext) -> None:
-        for _ in range(12):
+        for _ in range(40):
             await asyncio.sleep(0.05 if ctx.user_text == "busy" else 60)
             await ctx.send_status("still here")
         await ctx.complete()
 
-    engine = await stage.engine(worker, no_progress_seconds=0.4)
+    engine = await stage.engine(worker, no_progress_seconds=1.5)
     idle, busy = await asyncio.gather(ask(engine, "idle"), ask(engine, "busy"))
     assert busy.status.state is TaskState.completed
     assert idle.status.state is TaskState.failed
