@@ -186,7 +186,7 @@ class A2AServer:
             engine.store,
             Poster(loopback=self.settings.webhook_loopback, hosts=self.settings.webhook_hosts),
             settings=DeliverySettings(
-                address=self.settings.url.rstrip("/") or self.address,
+                address=self.routes.cards.reached(),
                 secret=self.settings.webhook_secret,
                 give_up_seconds=self.settings.webhook_give_up_seconds,
                 lease_seconds=self.task_settings.lease_seconds,

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from keelbolt.auth.authenticator import auth_identity_var
+from keelbolt.auth.authenticator import acting_as
 from keelbolt.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -50,11 +50,8 @@ def handler_of(worker: AnyWorker) -> Handler:
 
     async def on_behalf(ctx: TaskContext) -> None:
         """What the worker calls can ask `auth_identity_var` for whom it works."""
-        token = auth_identity_var.set(ctx.principal)
-        try:
+        with acting_as(ctx.principal):
             await handler(ctx)
-        finally:
-            auth_identity_var.reset(token)
 
     return on_behalf
 
