@@ -99,7 +99,7 @@ class QueriesWithoutIndexFindNothing(Broken):
 
 
 class _Frozen(Indexes):
-    def change(self, shape: Shape, key: Key, old: RecordState | None, new: RecordState | None) -> None:
+    def change(self, shape: Shape, key: Key, new: RecordState | None) -> None:
         pass
 
 

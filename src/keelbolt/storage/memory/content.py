@@ -67,7 +67,7 @@ class Content:
         self.indexes.forget(shape.name)
         for key, state in self.ledger.records.items():
             if key[1] == shape.name and state is not None:
-                self.indexes.change(shape, key, None, state)
+                self.indexes.change(shape, key, state)
 
     def put(self, rows: Sequence[Row]) -> None:
         now = self.now()

@@ -134,14 +134,16 @@ class MemoryKernel(Front):
 
     def _save(self, now: int) -> None:
         ledger = self._ledger
-        for key, old in ledger.changed_records.items():
+        shapes, expiring = self.declared.shapes, self._expiring
+        for key in ledger.changed_records:
             new = ledger.records[key]
-            self._indexes.change(self.declared.shape(key[1]), key, old, new)
-            self._expiring.pop(key, None)
+            self._indexes.change(shapes[key[1]], key, new)
+            if expiring:
+                expiring.pop(key, None)
             if new is None:
                 del ledger.records[key]
             elif new.expires_at is not None:
-                self._expiring[key] = new.expires_at
+                expiring[key] = new.expires_at
         for key, row in ledger.changed_work.items():
             self._queues.change(key, row, ledger.work[key], now=now)
             if ledger.work[key] is None:
@@ -201,7 +203,7 @@ class MemoryKernel(Front):
         return len(await self._scan(partition, shape, index, low, high, newest_first=False, limit=cap))
 
     async def _counter(self, partition: str, shape: Shape, counter: int, group: bytes) -> int:
-        return self._indexes.totals[shape.name, counter, group]
+        return self._indexes.total(shape.name, counter, group)
 
     # ------------------------------------------------------------------------------------------------------- logs
 

