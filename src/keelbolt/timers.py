@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from weakref import WeakKeyDictionary
 
-_queues: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[float, _Queue]] = WeakKeyDictionary()
+_queues: dict[float, _Queue] = {}  # by length, of the loop that used it last
 
 
 class Timer:
@@ -54,12 +53,9 @@ class _Queue:
 def call_later(seconds: float, call: Callable[[], object]) -> Timer:
     """Call ``call`` after so many seconds, in the running loop."""
     loop = asyncio.get_running_loop()
-    queues = _queues.get(loop)
-    if queues is None:
-        queues = _queues[loop] = {}
-    queue = queues.get(seconds)
-    if queue is None:
-        queue = queues[seconds] = _Queue(loop)
+    queue = _queues.get(seconds)
+    if queue is None or queue.loop is not loop:  # timers of another loop's queue are kept by that loop
+        queue = _queues[seconds] = _Queue(loop)
     at = loop.time() + seconds
     timer = Timer(queue, at, call)
     queue.timers[timer] = None

@@ -35,7 +35,9 @@ def parse(*values: str | None) -> tuple[str, ...]:
     """
     found: dict[str, None] = {}
     for value in values:
-        for item in (value or "").split(","):
+        if not value:
+            continue
+        for item in value.split(","):
             uri = item.strip()
             if uri and uri.isascii() and uri.isprintable() and " " not in uri:
                 found[uri] = None

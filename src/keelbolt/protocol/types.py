@@ -32,6 +32,8 @@ class TaskState(StrEnum):
     canceled = "TASK_STATE_CANCELED"
     rejected = "TASK_STATE_REJECTED"
 
+    __hash__ = str.__hash__  # in C; Enum has its own in Python
+
     @property
     def terminal(self) -> bool:
         """The task is over: nothing leads out of this state."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from enum import StrEnum
+from functools import lru_cache
 
 from keelbolt.errors import VersionNotSupportedError
 
@@ -24,11 +25,14 @@ class Version(StrEnum):
 
 
 ALL = (Version.v0_3, Version.v1_0)
+MAX_KNOWN_CHARACTERS = 100  # of a header whose meaning is remembered
 
 _SPELLED = re.compile(r"([0-9]{1,5})\.([0-9]{1,5})(?:\.[0-9]{1,5})?", re.ASCII)
 
 
-def asked(header: str | None, query: str | None = None, *, supported: Collection[Version] = ALL) -> tuple[Version, ...]:
+def asked(
+    header: str | None, query: str | None = None, *, supported: tuple[Version, ...] = ALL
+) -> tuple[Version, ...]:
     """The supported versions that a request asks for; empty if it asks for none.
 
     Both the header and the query parameter are lists with commas. The header goes before the parameter. Raises
@@ -37,6 +41,11 @@ def asked(header: str | None, query: str | None = None, *, supported: Collection
     given = (header or "").strip() or (query or "").strip()
     if not given:
         return ()
+    return _asked(given, supported) if len(given) <= MAX_KNOWN_CHARACTERS else _asked.__wrapped__(given, supported)
+
+
+@lru_cache(maxsize=256)  # clients ask for few
+def _asked(given: str, supported: tuple[Version, ...]) -> tuple[Version, ...]:
     wanted = [_plain(value.strip()) for value in given.split(",")]
     found = tuple(Version(value) for value in wanted if value in supported)
     if not found:
@@ -52,6 +61,8 @@ def chosen(
     ``candidates`` are the versions that have this method, path or service, the preferred one first. Where there is only
     one, it is spoken whatever the request asks for.
     """
+    if len(candidates) == 1 and candidates[0] in supported:
+        return candidates[0]
     usable = [version for version in candidates if version in supported]
     if not usable:
         raise _not_spoken(candidates[0], supported)

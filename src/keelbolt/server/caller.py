@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct, structs
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.errors import TenantNotFoundError
 from keelbolt.protocol.versions import Version
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """``after`` is the last event that the caller has of a stream.
 
     The worker sees ``request`` as ``ctx.request_context``; ``stored`` is kept with the turn.
@@ -22,11 +23,11 @@ class Caller:
     extensions: tuple[str, ...] = ()
     after: int | None = None
     version: Version = Version.v1_0
-    stored: dict[str, Any] = field(default_factory=dict)
+    stored: dict[str, Any] = {}
     trace: dict[str, str] | None = None  # the headers of the trace that the request belongs to
     key: str | None = None  # Idempotency-Key
     headers: Sequence[tuple[bytes, bytes]] = ()  # of the request, in gRPC its metadata
-    request: dict[str, Any] = field(default_factory=dict)
+    request: dict[str, Any] = {}
 
     def in_tenant(self, tenant: str | None) -> Caller:
         """Return the caller within the tenant that the request names. Raises TenantNotFoundError.
@@ -38,7 +39,7 @@ class Caller:
             return self
         if vouched:
             raise TenantNotFoundError
-        return replace(self, principal=replace(self.principal, asked_tenant=tenant))
+        return structs.replace(self, principal=replace(self.principal, asked_tenant=tenant))
 
 
 NOBODY = Caller()

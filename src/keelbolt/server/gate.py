@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl
 
+from msgspec.structs import replace
 from starlette.types import Scope
 
 from keelbolt.auth import ANONYMOUS, Principal, Resolver
@@ -48,8 +48,9 @@ class Gate:
         self._logins = logins
         self._trust_proxy = trust_proxy
         self._header_bytes = header_bytes
-        self.versions = protocols
+        self.versions = tuple(protocols)
         self._declared = [extensions.Declared(item.uri, item.required) for item in card.all_extensions]
+        self._required = any(item.required for item in self._declared)
 
     @property
     def authenticates(self) -> bool:
@@ -89,7 +90,7 @@ class Gate:
     ) -> Caller:
         """How they call. Raises ExtensionSupportRequiredError, or InvalidParamsError."""
         asked = extensions.parse(header_list(scope, b"a2a-extensions"), header_list(scope, b"x-a2a-extensions"))
-        active = extensions.activate(asked, self._declared) if self._declared else ()
+        active = extensions.activate(asked, self._declared) if asked or self._required else ()
         after = header(scope, b"last-event-id") or query.get("afterSeq")
         trace = _trace(scope)
         stored = {CARRIER: trace} if trace else {}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from itertools import chain
+from typing import Any, ParamSpec, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
@@ -27,20 +28,25 @@ PRIVATE: tuple[Header, ...] = (NOSNIFF, (b"cache-control", b"no-store"))
 """Answers belong to their caller: no cache keeps them, and no browser takes them for anything but what they are."""
 
 
+_HEADERS = "keelbolt.headers"
+
 PATIENCE_SECONDS = 1.0  # after so long without an answer, the server looks whether the client is still there
 
 
 OFF_LOOP_BYTES = 65_536  # a larger body is parsed in a thread
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-async def parsed(size: int, parse: Callable[[], T]) -> T:
+async def parsed(size: int, parse: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """Return what ``parse`` makes of a body of ``size`` bytes; a large body is parsed in a thread.
 
     The event loop renews leases and serves other clients meanwhile.
     """
-    return await asyncio.to_thread(parse) if size > OFF_LOOP_BYTES else parse()
+    if size > OFF_LOOP_BYTES:
+        return await asyncio.to_thread(parse, *arguments, **named)
+    return parse(*arguments, **named)
 
 
 class ClientGone(Exception):
@@ -127,8 +133,7 @@ def _checked(body: bytes, limit: int) -> bytes:
 def check_headers(scope: Scope, limit: int) -> None:
     """Raise if there is more before the body than is taken."""
     size = len(scope["path"]) + len(scope.get("query_string", b""))
-    for name, value in scope["headers"]:
-        size += len(name) + len(value)
+    size += sum(map(len, chain.from_iterable(scope["headers"])))
     if size > limit:
         raise HeadersTooLargeError(f"path, query and headers have {size} bytes; at most {limit} are taken")
 
@@ -151,19 +156,26 @@ def same_origin(scope: Scope) -> bool:
     return origin is None or origin.partition("://")[2] == header(scope, b"host")
 
 
+def headers_of(scope: Scope) -> dict[bytes, bytes]:
+    """The first value of each header, by its lower-case name; made once for a request."""
+    found: dict[bytes, bytes] | None = scope.get(_HEADERS)
+    if found is None:
+        found = scope[_HEADERS] = dict(scope["headers"][::-1])
+    return found
+
+
 def header(scope: Scope, name: bytes) -> str | None:
     """The first header with this (lower-case) name."""
-    for key, value in scope["headers"]:
-        if key == name:
-            text: str = value.decode("latin-1")
-            return text
-    return None
+    value = headers_of(scope).get(name)
+    return None if value is None else value.decode("latin-1")
 
 
 def header_list(scope: Scope, name: bytes) -> str | None:
     """A header that is a list; a client may send it in several lines, which are one list."""
+    if name not in headers_of(scope):
+        return None
     lines: list[bytes] = [value for key, value in scope["headers"] if key == name]
-    return b", ".join(lines).decode("latin-1") if lines else None
+    return b", ".join(lines).decode("latin-1")
 
 
 async def respond(

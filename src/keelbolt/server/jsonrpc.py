@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import chain
 
 from starlette.types import Receive, Scope, Send
@@ -45,11 +44,11 @@ class JsonRpc:
             body = await read_body(scope, receive, self._limits.body_bytes, self._limits.body_seconds)
             asked = self._gate.asked(scope, query)
             version = asked[0] if asked else None
-            call = await parsed(len(body), partial(jsonrpc.parse, body, limits=self._limits))
+            call = await parsed(len(body), jsonrpc.parse, body, limits=self._limits)
             operation, named = call.resolve()
             version = self._gate.version((named,), asked)
             caller = self._gate.caller(principal, scope, query, version)
-            request = await parsed(len(body), partial(self._decode, operation, version, call))
+            request = await parsed(len(body), self._decode, operation, version, call)
             del body  # the request may take long; its bytes are not needed again
             if operation.streams:
                 caller = resumed(caller, call.params)

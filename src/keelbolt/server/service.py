@@ -103,6 +103,7 @@ class AgentService:
             engine.kernel, loopback=settings.webhook_loopback, hosts=settings.webhook_hosts, sealer=sealer
         )
         engine.store.tell_transitions = card.capabilities.state_transition_history
+        self._taken = frozenset(kind for kind, mode in _MEDIA_TYPES.items() if accepts(card.input_modes, mode))
         self._abandoned: set[asyncio.Task[None]] = set()
 
     # -------------------------------------------------------------------------------------------------------- send
@@ -173,6 +174,8 @@ class AgentService:
     def _check_modes(self, parts: Sequence[Part]) -> None:
         modes = self.card.input_modes
         for part in parts:
+            if part.media_type is None and part.kind in self._taken:
+                continue
             media_type = part.media_type or _MEDIA_TYPES.get(part.kind)
             if media_type is None:
                 continue

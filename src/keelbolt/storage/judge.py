@@ -7,14 +7,15 @@ changed nothing, and the next one sees whatever came before.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from keelbolt.errors import CommitRefused
 from keelbolt.storage.blobs import Attach, Detach
 from keelbolt.storage.commits import Operation, Outcome
-from keelbolt.storage.hints import LogTopic, QueueTopic
-from keelbolt.storage.ledger import Ledger, NewEntry, RecordState, StreamState, WorkRow
+from keelbolt.storage.hints import QueueTopic, log_topic
+from keelbolt.storage.ledger import Ledger, RecordState, StreamState, WorkRow, new_entry
 from keelbolt.storage.logs import Append, Drop, Head, Trim
 from keelbolt.storage.records import (
     Absent,
@@ -170,10 +171,10 @@ def _append(ledger: Ledger, partition: str, operation: Append, _now: int, at: in
             ledger.dedupes[number, dedupe] = head + 1
         head += 1
         seqs.append(head)
-        ledger.entries.append(NewEntry(number, head, draft.kind, draft.data, at, dedupe))
+        ledger.entries.append(new_entry((number, head, draft.kind, draft.data, at, dedupe)))
     if head > stream.head:
         ledger.put_stream(key, StreamState(number, head, floor))
-        ledger.topics.add(LogTopic(*key))
+        ledger.topics.add(log_topic(key))
     return tuple(seqs)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
 from pydantic_core import from_json, to_json
 
 from keelbolt.protocol.types import TERMINAL, TaskState
@@ -26,15 +26,14 @@ ENDED = tuple(sorted(state.name for state in TERMINAL))
 """The states that end a task, as they stand in its record."""
 
 
-@dataclass(slots=True)
-class Turn:
+class Turn(Struct):
     """What the worker is asked to do now: the message, by its id, and what came with it."""
 
     number: int
     message_id: str
-    accepts: list[str] = field(default_factory=list)
-    request: dict[str, Any] = field(default_factory=dict)
-    principal: dict[str, Any] = field(default_factory=dict)
+    accepts: list[str] = []
+    request: dict[str, Any] = {}
+    principal: dict[str, Any] = {}
     asked: str | None = None  # the step in doubt that the client is asked about
     waited: bool = False  # the message was sent while the turn before it ran
 
@@ -58,8 +57,7 @@ class Turn:
         )
 
 
-@dataclass(slots=True)
-class TaskRecord:
+class TaskRecord(Struct):
     """``version`` is the record's own; the version of the task is the head of its log."""
 
     task_id: str
@@ -69,7 +67,7 @@ class TaskRecord:
     updated: int  # microseconds since 1970: when the status changed
     created: int
     turn: Turn
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = {}
     direct: bool = False  # the answer of this task is a message, not a task
     version: int = 0
     push: tuple[str, ...] = ()  # the push configs of the task, by their ids
@@ -100,7 +98,7 @@ class TaskRecord:
         )
 
     def fields(self) -> dict[str, str | int]:
-        found: dict[str, str | int] = {"state": self.state.name, "context": self.context_id, "updated": self.updated}
+        found: dict[str, str | int] = {"state": self.state._name_, "context": self.context_id, "updated": self.updated}
         if self.push:
             found["push"] = push_field(self.push)
         return found

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from pydantic_core import from_json, to_json
 
 from keelbolt.errors import (
@@ -31,8 +31,7 @@ FIRST_PAGE = SNAPSHOT_ENTRIES + 44  # most tasks are read whole by one page, and
 LOAD_TRIES = 5
 
 
-@dataclass(slots=True)
-class StoredTask:
+class StoredTask(Struct):
     """A task as it was read: its record, and what its log amounts to."""
 
     partition: str

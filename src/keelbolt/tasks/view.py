@@ -12,10 +12,11 @@ the short tails, so that loading a task reads the snapshot, its segments, and th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
+from msgspec import Struct, field
 from pydantic_core import from_json, to_json
 
 from keelbolt.protocol.types import TaskState
@@ -35,13 +36,12 @@ STEERED_MAX = 1000
 TRANSITIONS_MAX = 100
 
 
-@dataclass(slots=True)
-class Spool:
+class Spool(Struct):
     """JSON values in a row. ``name`` is unique in its task for ever, so that no segment is taken for another's."""
 
     name: str
-    segments: list[int] = field(default_factory=list)  # how many values each holds
-    tail: list[bytes] = field(default_factory=list)
+    segments: list[int] = []  # how many values each holds
+    tail: list[bytes] = []
     tail_bytes: int = 0
     mark: tuple[int, int] = (0, 0)  # where the turn that wrote last began: after so many segments, so much of the tail
 
@@ -68,8 +68,7 @@ class Spool:
         return spool
 
 
-@dataclass(slots=True)
-class ArtifactView:
+class ArtifactView(Struct):
     """An artifact: its members besides the parts, and the spool of its parts."""
 
     about: bytes
@@ -82,8 +81,7 @@ class ArtifactView:
         return b'{%b,"parts":[%b]}' % (self.about, b",".join([*segments, *self.parts.tail]))
 
 
-@dataclass(slots=True)
-class StepView:
+class StepView(Struct):
     """The last that is known of a durable step: started, done, failed, asked, retry or refused."""
 
     state: str
@@ -93,8 +91,7 @@ class StepView:
     after_cancel: bool = False  # it was noted after the cancel, by a worker that cleaned up
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """What a snapshot writes and removes: records (key → body) beside the index itself."""
 
     index: bytes
@@ -102,30 +99,29 @@ class Snapshot:
     obsolete: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class TaskView:
+class TaskView(Struct):
     """Everything about one task. ``head`` is the seq of the last note in it, which is the task's version."""
 
     task_id: str
     context_id: str
     state: TaskState = TaskState.submitted
     status: bytes = b"{}"
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = {}
     head: int = 0
     generation: int = 0  # how many of the notes are events of a stream
     turn: int = 0
     run: int = 0  # how often a worker began this turn
     inbox: int = 0  # the last entry of the inbox that was noted here
-    pending: dict[int, dict[str, Any]] = field(default_factory=dict)  # messages that wait for a turn, by inbox seq
+    pending: dict[int, dict[str, Any]] = {}  # messages that wait for a turn, by inbox seq
     cancel: dict[str, Any] | None = None  # what the client said when it cancelled
-    history: Spool = field(default_factory=lambda: Spool("history"))
-    artifacts: dict[str, ArtifactView] = field(default_factory=dict)
-    steps: dict[str, StepView] = field(default_factory=dict)
-    transitions: list[tuple[str, str]] = field(default_factory=list)  # states and when each began, the last ones
-    steered: list[dict[str, Any]] = field(default_factory=list)  # what came to this turn, for a run that begins it anew
+    history: Spool = field(default_factory=partial(Spool, "history"))
+    artifacts: dict[str, ArtifactView] = {}
+    steps: dict[str, StepView] = {}
+    transitions: list[tuple[str, str]] = []  # states and when each began, the last ones
+    steered: list[dict[str, Any]] = []  # what came to this turn, for a run that begins it anew
     kept: bytes = b"null"  # what the worker keeps about the task between turns, as JSON
     cleanup: bool = False  # the task was canceled without its worker, which must still be called to clean up
-    _obsolete: list[str] = field(default_factory=list)  # segments of replaced artifacts, until the next snapshot
+    _obsolete: list[str] = []  # segments of replaced artifacts, until the next snapshot
     _sealed: bool = False  # a long stream was finished since the last snapshot
     _since: int = 0  # notes since the last snapshot
     _since_bytes: int = 0
@@ -179,7 +175,7 @@ class TaskView:
     def _status(self, note: StatusNote) -> None:
         self._since_bytes += len(note.status)
         if note.state is not self.state or not self.transitions:
-            self.transitions = [*self.transitions[-TRANSITIONS_MAX + 1 :], (note.state.name, _timestamp(note.status))]
+            self.transitions = [*self.transitions[-TRANSITIONS_MAX + 1 :], (note.state._name_, _timestamp(note.status))]
         self.state, self.status = note.state, note.status
         if note.said is not None:
             self.history.add(note.said)

@@ -6,8 +6,9 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import replace
 from itertools import chain, islice
+
+from msgspec.structs import replace
 
 from keelbolt.errors import CommitRefused, StorageUnavailable
 from keelbolt.storage.blobs import STAGED_SECONDS, Blob
