@@ -47,6 +47,10 @@ class Catalog:
         return base + stored.counters.index(names)
 
 
+Encoded = tuple[list[bytes], list[bytes]]
+"""The entries and groups of one record, in the order of its collection's indexes and counters."""
+
+
 @dataclass(slots=True)
 class IndexChanges(Generic[Name]):
     """The index entries and counters that change with some records.
@@ -60,20 +64,27 @@ class IndexChanges(Generic[Name]):
     added: list[tuple[int, bytes, Name]] = field(default_factory=list)
     totals: Counter[tuple[int, bytes]] = field(default_factory=Counter)
 
-    def remove(self, place: tuple[Shape, int], partition: str, key: str, fields: Fields) -> None:
-        """The record is gone, or has other fields now. ``place`` is its collection's in the catalog."""
-        shape, base = place
-        self.removed += [(base + at, entry) for at, entry in enumerate(self.entries(shape, partition, key, fields))]
-        if shape.counters:
-            self.totals.subtract([(base + at, group) for at, group in enumerate(self.groups(shape, partition, fields))])
+    def remove(
+        self, place: tuple[Shape, int], partition: str, key: str, fields: Fields, known: Encoded | None = None
+    ) -> None:
+        """The record is gone, or has other fields now. ``place`` is its collection's in the catalog.
 
-    def add(self, place: tuple[Shape, int], name: Name, partition: str, key: str, fields: Fields) -> None:
-        """The record is new, or has these fields now."""
+        ``known`` is what `add` returned for these fields.
+        """
         shape, base = place
-        entries = enumerate(self.entries(shape, partition, key, fields))
-        self.added += [(base + at, entry, name) for at, entry in entries]
-        if shape.counters:
-            self.totals.update([(base + at, group) for at, group in enumerate(self.groups(shape, partition, fields))])
+        entries, groups = known or (self.entries(shape, partition, key, fields), self.groups(shape, partition, fields))
+        self.removed += enumerate(entries, base)
+        for counter in enumerate(groups, base):
+            self.totals[counter] -= 1
+
+    def add(self, place: tuple[Shape, int], name: Name, partition: str, key: str, fields: Fields) -> Encoded:
+        """The record is new, or has these fields now. Returns its entries and groups."""
+        shape, base = place
+        entries, groups = self.entries(shape, partition, key, fields), self.groups(shape, partition, fields)
+        self.added += [(number, entry, name) for number, entry in enumerate(entries, base)]
+        for counter in enumerate(groups, base):
+            self.totals[counter] += 1
+        return entries, groups
 
     def counted(self) -> list[tuple[int, bytes, int]]:
         """The counters that change, each with its group and by how much, in their order."""

@@ -107,13 +107,18 @@ class Shape:
 
     def entries(self, partition: str, key: str, fields: Fields) -> list[bytes]:
         """The entry of this record in each index, in the order of the indexes."""
+        if not self._parts:
+            return []
         first, last = encode_text(partition), encode_text(key)
         encoded = {name: encode_one(fields.get(name)) for name in self._indexed}  # each once, however many indexes
-        return [b"".join((first, *[encoded[name] for name in names], last)) for names in self._parts]
+        return [first + b"".join([encoded[name] for name in names]) + last for names in self._parts]
 
     def groups(self, partition: str, fields: Fields) -> list[bytes]:
         """The group of this record in each counter, in the order of the counters."""
-        return [encode((partition, *map(fields.get, names))) for names in self.counters]
+        if not self.counters:
+            return []
+        first = encode_text(partition)
+        return [first + b"".join([encode_one(fields.get(name)) for name in names]) for names in self.counters]
 
     def index_for(self, query: Query) -> int:
         """The number of the index that covers this query."""

@@ -28,14 +28,18 @@ def encode(values: Iterable[Scalar]) -> bytes:
 
 
 def encode_one(value: Scalar) -> bytes:
-    if isinstance(value, str):
+    if type(value) is str:
         return encode_text(value)
+    if type(value) is int:
+        return _INT.pack(b"\x10", value + _SIGN)
     if value is None:
         return _NONE
     if value is True:
         return _TRUE
     if value is False:
         return _FALSE
+    if isinstance(value, str):  # of a class of its own
+        return encode_text(value)
     if isinstance(value, int):
         return _INT.pack(b"\x10", value + _SIGN)
     (bits,) = struct.unpack(">Q", struct.pack(">d", value + 0.0))

@@ -30,6 +30,7 @@ class RecordState(Struct):
     body: bytes | None
     id: int = 0
     text: str | None = None  # the fields as they are stored
+    encoded: tuple[list[bytes], list[bytes]] | None = None  # the entries and groups that they have in the indexes
 
 
 class StreamState(Struct, gc=False):

@@ -201,11 +201,12 @@ class Book:
             else:
                 continue
             if old is not None and new is not None and (old.fields is new.fields or old.fields == new.fields):
+                new.encoded = old.encoded
                 continue
             if old is not None:
-                changes.remove(self.catalog.shapes[collection], partition, key, old.fields)
+                changes.remove(self.catalog.shapes[collection], partition, key, old.fields, old.encoded)
             if new is not None:
-                changes.add(self.catalog.shapes[collection], new.id, partition, key, new.fields)
+                new.encoded = changes.add(self.catalog.shapes[collection], new.id, partition, key, new.fields)
         self._many("delete_record", deletes)
         self._many("insert_record", inserts)
         self._many("update_record", updates)
