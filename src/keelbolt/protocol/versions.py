@@ -30,9 +30,7 @@ MAX_KNOWN_CHARACTERS = 100  # of a header whose meaning is remembered
 _SPELLED = re.compile(r"([0-9]{1,5})\.([0-9]{1,5})(?:\.[0-9]{1,5})?", re.ASCII)
 
 
-def asked(
-    header: str | None, query: str | None = None, *, supported: tuple[Version, ...] = ALL
-) -> tuple[Version, ...]:
+def asked(header: str | None, query: str | None = None, *, supported: tuple[Version, ...] = ALL) -> tuple[Version, ...]:
     """The supported versions that a request asks for; empty if it asks for none.
 
     Both the header and the query parameter are lists with commas. The header goes before the parameter. Raises

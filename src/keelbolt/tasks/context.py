@@ -19,6 +19,7 @@ from keelbolt.tasks.listing import list_tasks
 from keelbolt.tasks.notes import Note, OtherNote
 from keelbolt.tasks.parts import data_part, encoded_part, plain, text_part
 from keelbolt.tasks.queries import ListTasksQuery
+from keelbolt.tasks.run_state import EnterShield, LeaveShield
 from keelbolt.tasks.steps import QUESTION, Done, Policy, Probe
 from keelbolt.tasks.turn_output import TurnOutput
 
@@ -310,9 +311,9 @@ class TaskContext(TurnOutput):
         seconds = run.settings.cancel_seconds if seconds is None else seconds
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
             raise InvalidValue(f"a shield lasts a number of seconds that is not negative, not {seconds!r}")
-        run.enter_shield(seconds)
+        run.on(EnterShield(seconds))
         try:
             yield
         finally:
-            run.leave_shield()
+            run.on(LeaveShield())
         await asyncio.sleep(0)  # a cancel that waited is raised here

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from pydantic_core import to_json
 
@@ -20,6 +20,24 @@ from keelbolt.tasks.journal import InboxHasMore, Journal
 from keelbolt.tasks.lifecycle import End, Report
 from keelbolt.tasks.notes import MessageNote, Note, OtherNote
 from keelbolt.tasks.record import TaskRecord, Turn
+from keelbolt.tasks.run_state import (
+    Alarm,
+    Begin,
+    BeginEnd,
+    Call,
+    Cancel,
+    CancelRaised,
+    CleanUp,
+    Event,
+    FinishEnd,
+    Interrupt,
+    NextTurn,
+    RunState,
+    Stop,
+    StopRun,
+    TurnOver,
+    step,
+)
 from keelbolt.tasks.steps import Steps, Suspend, Unwind
 from keelbolt.tasks.store import StoredTask
 
@@ -28,13 +46,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("keelbolt.tasks")
 
-STUBBORN_SECONDS = 5.0  # so long after it was stopped, a worker that goes on is overruled; of a cancel: cancel_seconds
-LAST_SECONDS = 0.25  # what a worker gets that is stopped after its grace is used up
 AGAIN_SECONDS = 1.0  # a task that the store could not take is tried again after so long
 NO_PROGRESS = "The agent made no progress for too long."
 YIELDING = (TaskState.completed, TaskState.input_required, TaskState.auth_required)
-
-Stop = Literal["cancel", "interrupt", "no progress", "drain", "lost"]
 
 
 class Run:
@@ -47,32 +61,38 @@ class Run:
         self.dependencies = runner.dependencies
         self.partition = journal.task.partition
         self.journal = journal
-        self.ended = False
-        self.cancel_requested = journal.task.view.cancel is not None or journal.task.view.cleanup
-        self._over = False
+        view = journal.task.view
+        self.state = RunState(
+            runner.settings.cancel_seconds, replaying=view.run > 1, canceled=view.cancel is not None or view.cleanup
+        )
+        self._closed = False
         self._waiting: list[asyncio.Future[StoredTask | None]] = []
         self._next: Turn | None = None
-        self._stop: Stop | None = None
         self._task: asyncio.Task[None] | None = None
-        self._deadline: asyncio.TimerHandle | None = None  # of a worker that was stopped, or will be
-        self._cancelled_at = 0.0
+        self._alarm: asyncio.TimerHandle | None = None
         self._cancelling: asyncio.Handle | None = None
-        self._shields = 0  # how many shielded blocks the worker is in
-        self._shield_seconds = 0.0  # of the outermost
-        self._shield_used = False  # one block extends the grace of a cancel
-        self.shielded = False
         self._outcome: StoredTask | None = None
         self.steps: Steps  # of the turn that runs
         self._ear: Ear | None = None
-        self._begun = False
-        self._rerun = journal.task.view.run > 1  # the turn is run again, and the worker is not called yet
-        self.ending = 0  # more than 0: an end of the turn is being written
-        self._stop_after: Stop | None = None
         self.relays = 0  # agents that the worker waits for, which have limits of their own
 
     @property
     def key(self) -> tuple[str, str]:
         return self.partition, self.journal.claim.key
+
+    @property
+    def ended(self) -> bool:
+        """Whether the turn ended here, or the task was let go."""
+        return self.state.phase == "over"
+
+    @property
+    def ending(self) -> bool:
+        """Whether an end of the turn is being written."""
+        return self.state.writing > 0
+
+    @property
+    def cancel_requested(self) -> bool:
+        return self.state.canceled
 
     @property
     def ear(self) -> Ear:
@@ -87,10 +107,11 @@ class Run:
 
     def check_cancel(self) -> None:
         """Raise CancelledError in a worker whose task was canceled, outside of shielded blocks."""
-        if self.cancel_requested and not self.shielded and not self.ended:
+        state = self.state
+        if state.canceled and not state.shielded and state.phase != "over":
             if self._cancelling is not None:  # one error is enough: another one would cut the worker's cleanup short
                 self._cancelling.cancel()
-                self._stop = "cancel"
+                self.on(CancelRaised())
             raise asyncio.CancelledError("the task was canceled")
 
     @property
@@ -99,9 +120,9 @@ class Run:
 
         Without a stop from outside, the worker's own code gave it up: it cancelled a task that waits for it.
         """
-        if self._stop is None and self._task is not None and not self._task.cancelling():
+        if self.state.stop is None and self._task is not None and not self._task.cancelling():
             return True
-        return self.cancel_requested or self._stop in ("interrupt", "no progress")
+        return self.state.canceled or self.state.stop in ("interrupt", "no progress")
 
     def fence(self) -> tuple[Fence, ...]:
         """What refuses a write beside the task once another process has it; nothing after it ended here."""
@@ -114,7 +135,7 @@ class Run:
         self._task = asyncio.create_task(self._go(message), name=f"task {self.journal.claim.key}")
 
     async def _go(self, message: Message | None) -> None:
-        self._begun = True
+        self.on(Begin())
         try:
             await self._turns(message)
         except LeaseLost:
@@ -122,18 +143,18 @@ class Run:
         except TaskTerminalStateError:  # it was ended from outside
             await self._let_go()
         except (StorageUnavailable, asyncio.CancelledError) as error:
-            if self._stop != "lost":
+            if self.state.stop != "lost":
                 logger.warning("task %s is given back: %s", self.journal.claim.key, str(error) or "the process stops")
                 await self._let_go(ready_in=AGAIN_SECONDS if isinstance(error, StorageUnavailable) else 0.0)
         except Exception as error:
             logger.exception("task %s could not be run", self.journal.claim.key)
-            self.ended = True
+            self.on(TurnOver())
             await self.runner.attempt_failed(self.journal.claim, str(error))
         finally:
             self._close()
 
     async def _turns(self, message: Message | None) -> None:
-        if self._rerun:  # what came while no process ran the task is noted before the worker begins
+        if self.state.replaying:  # what came while no process ran the task is noted before the worker begins
             await self.ear.drain()
         while True:
             if self.cancel_requested and self.journal.task.view.run == 1:  # no worker began this turn
@@ -141,16 +162,16 @@ class Run:
                 return
             await self._turn(message or await self.store.turn_message(self.journal.task))
             message = None
-            if self._next is None or self._over:
+            if self._next is None or self._closed:
                 return
-            self._next, self.ended, self._stop = None, False, None
-            self._calm()  # what was meant for the turn before is not meant for this one
+            self._next = None
+            self.on(NextTurn())
 
     async def _turn(self, message: Message) -> None:
         try:
             context = await self._context(message)
-            if self._rerun:
-                self._rerun = False
+            if self.state.replaying:
+                self.on(Call())
                 if self.cancel_requested:
                     self._clean_up()
                 elif self._interrupted():
@@ -163,7 +184,7 @@ class Run:
         except Unwind:
             pass
         except asyncio.CancelledError as error:
-            if self._task is None or self._task.cancelling() or self._stop is not None:
+            if self._task is None or self._task.cancelling() or self.state.stop is not None:
                 await self._stopped()
             else:  # nobody stopped it: something that it waited for was cancelled
                 await self._raised(error)
@@ -181,8 +202,7 @@ class Run:
 
     def _clean_up(self) -> None:
         """Cancel the worker that is called once more to clean up, after the steps that were recorded."""
-        self._cancelled_at = asyncio.get_running_loop().time()
-        self._alarm(self.settings.cancel_seconds, self._overrule)
+        self.on(CleanUp())
         if self.steps.replaying:
             self.steps.after_replay = self._cancel_soon
         else:
@@ -213,10 +233,10 @@ class Run:
 
     async def _stopped(self) -> None:
         """The handler was stopped from outside; do what that was for."""
-        if self._stop is None or self._task is None:
+        if self.state.stop is None or self._task is None:
             raise asyncio.CancelledError
         self._task.uncancel()
-        match self._stop:
+        match self.state.stop:
             case "cancel":
                 await self._end_quietly(self._canceled())
             case "interrupt":
@@ -253,11 +273,11 @@ class Run:
         self, command: End, *, before: Sequence[Note] = (), direct: bool = False, asked: str | None = None
     ) -> None:
         """End the turn; if a message waits, it gets a turn of its own instead of the end."""
-        self.ending += 1
+        self.on(BeginEnd())
         try:
             await self._end(command, before, asked, direct=direct)
         finally:
-            self._ended_ending()
+            self.on(FinishEnd())
 
     async def _end(self, command: End, before: Sequence[Note], asked: str | None, *, direct: bool) -> None:
         def edit(record: TaskRecord) -> None:
@@ -267,7 +287,7 @@ class Run:
         claim = self.journal.claim
         if self.journal.task.view.cleanup:  # the task ended before: the worker has cleaned up
             await self.journal.cleaned(claim.complete())
-            self.ended, self._outcome = True, self.journal.task
+            self._turn_over()
             return
         while True:
             view = self.journal.task.view
@@ -282,10 +302,14 @@ class Run:
             except InboxHasMore:
                 await self.ear.drain()
                 continue
-            self.ended, self._outcome = True, self.journal.task
+            self._turn_over()
             self._wake_listeners()
             self.runner.told(self.journal.task)
             return
+
+    def _turn_over(self) -> None:
+        self.on(TurnOver())
+        self._outcome = self.journal.task
 
     async def _suspend(self, seconds: float) -> None:
         """Let the task go until it wakes; what came is looked at first, since nobody looks while it sleeps."""
@@ -305,7 +329,7 @@ class Run:
             except InboxHasMore:
                 await self.ear.drain()
                 continue
-            self.ended = True
+            self.on(TurnOver())
             return
 
     async def _end_quietly(self, command: End) -> None:
@@ -336,27 +360,22 @@ class Run:
 
         with self._uninterrupted():
             await self.journal.move(report, before=notes, edit=edit)
-            self._next, self.ended = turn, True
+            self._next = turn
+            self.on(TurnOver())
         self._wake_listeners()
 
     @contextlib.contextmanager
     def _uninterrupted(self) -> Iterator[None]:
         """While a turn ends nothing stops it: whether its commit was taken or refused must be known to go on."""
-        self.ending += 1
+        self.on(BeginEnd())
         try:
             yield
         finally:
-            self._ended_ending()
-
-    def _ended_ending(self) -> None:
-        self.ending -= 1
-        if self._stop_after is not None and self.ending == 0:
-            why, self._stop_after = self._stop_after, None
-            self.stop(why)
+            self.on(FinishEnd())
 
     async def _let_go(self, *, ready_in: float = 0.0) -> None:
         """Give the task back, for another process; if the store does not answer, the lease ends by itself."""
-        self.ended = True
+        self.on(TurnOver())
         claim = self.journal.claim
         # After a write that failed or was interrupted, the view may tell of an end that is not stored: given back, the
         # task is read again.
@@ -372,22 +391,22 @@ class Run:
             self.runner.give_back_later(claim)
 
     def _close(self) -> None:
-        self._calm()
-        self.ended = True
+        self._drop_alarm()
+        self.on(TurnOver())
         if self._ear is not None:
             self._ear.close()
         self.runner.finished(self)
         self._settle()
 
     def _settle(self) -> None:
-        self._over = True
+        self._closed = True
         for future in self._waiting:
             if not future.done():
                 future.set_result(self._outcome)
 
     async def settled(self) -> StoredTask | None:
         """The task when it ended or paused here; None: it was let go, and goes on elsewhere."""
-        if self._over:
+        if self._closed:
             return self._outcome
         # A future of its own for each who waits: one that stops waiting takes nothing from the others.
         future: asyncio.Future[StoredTask | None] = asyncio.get_running_loop().create_future()
@@ -396,48 +415,51 @@ class Run:
 
     # ------------------------------------------------------------------------------------------ stops from outside
 
+    def on(self, event: Event) -> None:
+        """Change the state of the run by an event, and perform the actions that follow."""
+        self.state, actions = step(self.state, event, asyncio.get_running_loop().time())
+        for action in actions:
+            match action:
+                case Alarm():
+                    self._drop_alarm()
+                    self._alarm = asyncio.get_running_loop().call_later(action.seconds, self._ring, action.event)
+                case "cancel worker":
+                    assert self._task is not None
+                    self._task.cancel(self.state.stop)
+                case "settle":
+                    self._settle()
+                case "drop alarm":
+                    self._drop_alarm()
+                case "overrule":
+                    self._overrule()
+                case "close":
+                    self._close()
+
     def stop(self, why: Stop) -> None:
         """Stop the handler."""
-        if self._task is None or self._task.done() or self._stop == why:
-            return
-        if why == "lost":
-            self._stop, self.ended = why, True
-            self._task.cancel(why)
-            self._settle()  # it goes on elsewhere, whatever this handler does
-        elif self.ending:
-            self._stop_after = why
-        elif self.shielded and why == "cancel":
-            self._stop_after = why
-            self._alarm(self._shield_seconds, self._end_shield)
-        elif not self.ended:
-            self._stop = why
-            self._task.cancel(why)
-            self._alarm(self._grace_left() if why == "cancel" else STUBBORN_SECONDS, self._overrule)
-        if self._stop == why and not self._begun:  # a task that is cancelled before its first step never takes one
-            self._close()
+        if self._task is not None and not self._task.done():
+            self.on(StopRun(why))
 
-    def _calm(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
+    def _ring(self, event: Event) -> None:
+        if self._task is not None and not self._task.done():
+            self.on(event)
 
-    def _alarm(self, seconds: float, then: Callable[[], None]) -> None:
-        self._calm()
-        self._deadline = asyncio.get_running_loop().call_later(seconds, then)
+    def _drop_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
 
     def _overrule(self) -> None:
-        """The handler was stopped and goes on regardless: its end is written without it."""
-        if self.ended or self._task is None or self._task.done():
-            return
+        """The handler was stopped and continues: its end is written without it."""
         logger.warning("the worker of task %s does not stop; the task goes on without it", self.journal.claim.key)
         self._overruling = asyncio.create_task(self._end_without_worker())
 
     async def _end_without_worker(self) -> None:
         try:
-            if self._stop == "drain":
+            if self.state.stop == "drain":
                 await self._let_go()
-            elif self._stop == "no progress":
+            elif self.state.stop == "no progress":
                 await self._end_quietly(self._failed(NO_PROGRESS))
-            elif self._stop == "interrupt" and self.journal.task.view.pending:
+            elif self.state.stop == "interrupt" and self.journal.task.view.pending:
                 await self._next_turn(Report(), ())
                 self._next = None
                 await self._let_go()  # the message has its turn where a handler can be stopped
@@ -460,54 +482,9 @@ class Run:
 
     def take(self, note: OtherNote, *, late: float = 0.0) -> None:
         """Something came through the inbox so many seconds ago, and is noted."""
+        if self._task is None or self._task.done():
+            return
         if note.body["kind"] == "cancel":
-            self.request_cancel(late)
-        elif note.body.get("policy") == "interrupt" and not self.cancel_requested and not self._rerun:
-            self.stop("interrupt")
-
-    def request_cancel(self, late: float) -> None:
-        """Stop the worker; in a shielded block, at the end of the block.
-
-        The grace runs from when the cancel was sent, since its sender waits. Half of it is left in any case: ``late``
-        may compare the clocks of two machines.
-        """
-        if not self.cancel_requested:
-            self.cancel_requested = True
-            self._cancelled_at = asyncio.get_running_loop().time() - min(
-                max(late, 0.0), self.settings.cancel_seconds / 2
-            )
-            self._shield_used = self.shielded
-            if not self._rerun:
-                self.stop("cancel")
-
-    def _grace_left(self) -> float:
-        """How long a canceled worker may still run before the task is canceled without it."""
-        over = self._cancelled_at + self.settings.cancel_seconds
-        return max(over - asyncio.get_running_loop().time(), LAST_SECONDS)
-
-    def enter_shield(self, seconds: float) -> None:
-        """The worker begins a block that a cancel stops only after so many seconds."""
-        self._shields += 1
-        if self._shields > 1 or self.ended:
-            return
-        self._shield_seconds = seconds
-        self.shielded = not (self.cancel_requested and self._shield_used)
-        if self.shielded and self.cancel_requested:  # it cleans up
-            self._shield_used = True
-            self._alarm(max(seconds, self._grace_left()), self._overrule)
-
-    def leave_shield(self) -> None:
-        self._shields -= 1
-        if self._shields == 0:
-            self._end_shield()
-
-    def _end_shield(self) -> None:
-        """What waited for the end of the shielded block stops the worker now."""
-        if not self.shielded:
-            return
-        self.shielded = False
-        if self._stop_after is not None:
-            why, self._stop_after = self._stop_after, None
-            self.stop(why)
-        elif self._stop == "cancel":
-            self._alarm(self._grace_left(), self._overrule)
+            self.on(Cancel(late))
+        elif note.body.get("policy") == "interrupt":
+            self.on(Interrupt())

@@ -15,12 +15,11 @@ from keelbolt.auth.principal import Principal
 from keelbolt.errors import StorageUnreachable
 from keelbolt.protocol.types import Task, TaskState
 from keelbolt.storage import Kernel, open_storage
-from keelbolt.tasks import Envelope, LifecycleHooks, TaskContext, TaskEngine, TaskSettings
+from keelbolt.tasks import Envelope, LifecycleHooks, TaskContext, TaskEngine, TaskSettings, run_state
 from keelbolt.tasks import ear as ear_module
 from keelbolt.tasks import lease as lease_module
-from keelbolt.tasks import run as run_module
 from keelbolt.tasks.families import QUEUE
-from keelbolt.tasks.run import Stop
+from keelbolt.tasks.run_state import Stop
 from keelbolt.tasks.runner import EXHAUSTED
 from keelbolt.testing.postgres import PostgresServer
 from keelbolt.testing.proxy import Proxy
@@ -392,7 +391,7 @@ async def test_no_progress(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Non
 async def test_no_progress_and_no_stopping(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when the worker swallows the stop: its task fails without it."""
     monkeypatch.setattr(ear_module, "CHECK_SECONDS", 0.05)
-    monkeypatch.setattr(run_module, "STUBBORN_SECONDS", 0.15)
+    monkeypatch.setattr(run_state, "STUBBORN_SECONDS", 0.15)
     release = asyncio.Event()
 
     async def worker(ctx: TaskContext) -> None:
@@ -411,7 +410,7 @@ async def test_no_progress_and_no_stopping(memory: Stage, monkeypatch: pytest.Mo
 
 async def test_an_interrupt_that_is_swallowed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that goes on when it is interrupted is left behind: the message has its turn nevertheless."""
-    monkeypatch.setattr(run_module, "STUBBORN_SECONDS", 0.1)
+    monkeypatch.setattr(run_state, "STUBBORN_SECONDS", 0.1)
     release = asyncio.Event()
 
     async def worker(ctx: TaskContext) -> None:
@@ -435,7 +434,7 @@ async def test_an_interrupt_that_is_swallowed(stage: Stage, monkeypatch: pytest.
 
 async def test_the_turn_after_an_interrupt_may_last(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was set to go off for the interrupted turn does not hit the next one."""
-    monkeypatch.setattr(run_module, "STUBBORN_SECONDS", 0.1)
+    monkeypatch.setattr(run_state, "STUBBORN_SECONDS", 0.1)
 
     async def worker(ctx: TaskContext) -> None:
         await asyncio.sleep(60 if ctx.user_text == "first" else 0.4)

@@ -10,7 +10,7 @@ import pytest
 from keelbolt.errors import StorageUnreachable, TaskNotAcceptingMessagesError
 from keelbolt.protocol.types import Message, Part, Role
 from keelbolt.storage import Patch, open_storage
-from keelbolt.tasks import TaskContext, TaskEngine, TaskSettings, TaskState, intake
+from keelbolt.tasks import TaskContext, TaskEngine, TaskSettings, TaskState, intake, run_state
 from keelbolt.tasks import run as run_module
 from keelbolt.tasks import runner as runner_module
 from keelbolt.tasks import view as view_module
@@ -54,7 +54,7 @@ async def test_a_refused_end_whose_reading_fails_is_written_later(monkeypatch: p
 
 async def test_a_turn_that_overruled_its_handler_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The handler that did not stop does not begin the next turn when it ends at last."""
-    monkeypatch.setattr(run_module, "STUBBORN_SECONDS", 0.05)
+    monkeypatch.setattr(run_state, "STUBBORN_SECONDS", 0.05)
     begun: list[str] = []
     released = asyncio.Event()
 
