@@ -24,7 +24,7 @@ def new_id() -> str:
         if stamp <= _last:
             stamp = _last + 1
         _last = stamp
-    text = "%015x" % stamp
+    text = f"{stamp:015x}"
     return f"{text[:8]}-{text[8:12]}-7{text[12:]}{tail}"
 
 
