@@ -42,7 +42,7 @@ from keelbolt.server.settings import ServerSettings
 from keelbolt.storage import Entry
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.envelope import Envelope, Sent
-from keelbolt.tasks.events import Snapshot
+from keelbolt.tasks.events import Known, Snapshot
 from keelbolt.tasks.families import INBOX
 from keelbolt.tasks.notes import WIRE_KINDS
 from keelbolt.tasks.queries import ListTasksQuery
@@ -204,7 +204,8 @@ class AgentService:
         try:
             yield Item("task", json, seq)
             if opening is not None or not await self._rests(task, ends_at):
-                async with contextlib.aclosing(self._events(task, seq, ends_at)) as events:
+                known = Known(seq) if opening is not None else _known(task)
+                async with contextlib.aclosing(self._events(task, seq, ends_at, known)) as events:
                     async for item in events:
                         yield item
         except (GeneratorExit, asyncio.CancelledError):  # the client went away
@@ -237,7 +238,7 @@ class AgentService:
         task = await self.tasks.load(request.id, caller.principal)
         if caller.after is not None and caller.after <= task.version:
             yield OPENED
-            async with contextlib.aclosing(self._events(task, caller.after, ends_at)) as events:
+            async with contextlib.aclosing(self._events(task, caller.after, ends_at, _known(task))) as events:
                 async for item in events:
                     yield item
             return
@@ -246,14 +247,16 @@ class AgentService:
         yield Item("task", await self.engine.store.task_json(task), task.version)
         if task.view.state.terminal:  # 0.3 shows it, and closes the stream
             return
-        async with contextlib.aclosing(self._events(task, task.version, ends_at)) as events:
+        async with contextlib.aclosing(self._events(task, task.version, ends_at, _known(task))) as events:
             async for item in events:
                 yield item
 
-    async def _events(self, task: StoredTask, after: int, ends_at: Collection[TaskState]) -> AsyncGenerator[Item, None]:
+    async def _events(
+        self, task: StoredTask, after: int, ends_at: Collection[TaskState], known: Known
+    ) -> AsyncGenerator[Item, None]:
         endings = tuple([_BEGINNING % state.encode() for state in ends_at])
         ids = task.record.task_id, task.record.context_id
-        follow = self.engine.events.follow(task.partition, ids[0], after=after)
+        follow = self.engine.events.follow(task.partition, ids[0], after=after, known=known)
         async with contextlib.aclosing(follow) as events:
             async for event in events:
                 if isinstance(event, Snapshot):  # what the caller asked for was trimmed: it gets what there is
@@ -329,6 +332,11 @@ def _bounded(metadata: dict[str, Any] | None) -> dict[str, Any]:
     if metadata and len(to_json(metadata)) > MAX_METADATA_BYTES:
         raise InvalidTaskRequest(f"the metadata of a request has at most {MAX_METADATA_BYTES} bytes")
     return metadata or {}
+
+
+def _known(task: StoredTask) -> Known:
+    """What is known of a task that was read; no run changes this copy of it."""
+    return Known(task.version, ended=task.view.state.terminal)
 
 
 _BEGINNING = b'{"status":{"state":"%b"'  # of a stored status

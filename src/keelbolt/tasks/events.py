@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from keelbolt.errors import LogTrimmed, TaskNotFoundError
 from keelbolt.storage import Entry, Kernel, LogTopic, Watch
@@ -39,6 +40,13 @@ class Snapshot:
 
 
 Followed = Snapshot | Entry
+
+
+class Known(NamedTuple):
+    """A committed version of a task, and whether that one is its end."""
+
+    version: int
+    ended: bool = False
 
 
 class Feed:
@@ -122,21 +130,26 @@ class Events:
         for feed in self._feeds.values():
             feed.wake()
 
-    async def follow(self, partition: str, task_id: str, *, after: int | None = None) -> AsyncGenerator[Followed, None]:
+    async def follow(
+        self, partition: str, task_id: str, *, after: int | None = None, known: Known | None = None
+    ) -> AsyncGenerator[Followed, None]:
         """A snapshot (unless ``after`` is given), then every entry up to the one that ends the task.
 
         ``after`` is the last seq that the reader has. If the entries after it were trimmed, a snapshot with ``gap``
-        comes first. Raises TaskNotFoundError, also when the task is erased meanwhile.
+        comes first. ``known`` is what the caller has just read or committed; the task is not loaded again then. Raises
+        TaskNotFoundError, also when the task is erased meanwhile.
         """
-        task = await self.store.load(partition, task_id)
         seq = after
-        if seq is None or seq > task.version:
-            seq = task.version
-            yield Snapshot(task, seq)
-            if task.view.state.terminal:
-                return
-        ended = task.view.state.terminal
-        feed = self._open(partition, task_id, task.version)
+        if known is None or seq is None or seq > known.version:
+            task = await self.store.load(partition, task_id)
+            known = Known(task.version, ended=task.view.state.terminal)
+            if seq is None or seq > known.version:
+                seq = known.version
+                yield Snapshot(task, seq)
+                if known.ended:
+                    return
+        ended = known.ended
+        feed = self._open(partition, task_id, known.version)
         try:
             while True:
                 entries = feed.after(seq)

@@ -20,7 +20,7 @@ from keelbolt.errors import (
     TooLarge,
 )
 from keelbolt.protocol.types import Message, Role, TaskState, encode, timestamp
-from keelbolt.storage import Claim, Enqueue, FieldIn, Head, Operation, new_id
+from keelbolt.storage import Claim, Enqueue, FieldIn, Head, Operation, WorkItem, new_id
 from keelbolt.tasks.envelope import ALONE, Envelope, Sent
 from keelbolt.tasks.events import Events
 from keelbolt.tasks.families import EVENTS, INBOX, QUEUE, SENDS, TASKS, lane_of
@@ -264,12 +264,15 @@ class Intake:
         checks: list[Operation] = [FieldIn(TASKS, record.task_id, "state", RUNNING)]
         if envelope.generation is not None:
             checks.append(Head(EVENTS, record.task_id, task.view.head))
-        await self._post(task, "message", body, *checks, *send.insert(record.task_id))
+        item = await self.kernel.work(task.partition, QUEUE, record.task_id)
+        await self._post(task, item, "message", body, *checks, *send.insert(record.task_id))
         return Sent(task, self._local(task.partition, record.task_id), opened=task)
 
-    async def _post(self, task: StoredTask, kind: str, body: dict[str, Any], *operations: Operation) -> None:
+    async def _post(
+        self, task: StoredTask, item: WorkItem | None, kind: str, body: dict[str, Any], *operations: Operation
+    ) -> None:
+        """Write to the inbox of a task. ``item`` is its work item."""
         task_id = task.record.task_id
-        item = await self.kernel.work(task.partition, QUEUE, task_id)
         priority = item.priority if item is not None else 0  # a nudge does not change it
         if kind == "prioritise":
             priority = body["payload"].get("priority", 1)

@@ -91,8 +91,10 @@ class TaskManager(Intake):
         partition, task_id = task.partition, task.record.task_id
         async with contextlib.aclosing(self.events.follow(partition, task_id)) as followed:
             async for event in followed:
-                state = event.task.view.state if isinstance(event, Snapshot) else _state_of(event)
-                if state is not None and (state.terminal or state.paused):
+                if isinstance(event, Snapshot):
+                    if event.task.view.state.terminal or event.task.view.state.paused:
+                        return event.task
+                elif (state := _state_of(event)) is not None and (state.terminal or state.paused):
                     break
         return await self.store.load(partition, task_id)
 
@@ -122,11 +124,9 @@ class TaskManager(Intake):
             if task.view.state.terminal:
                 raise TaskNotCancelableError(task_id, task.view.state)
             item = await self.kernel.work(partition, QUEUE, task_id)
-            body = {"source": source or principal.owner, "reason": reason, "metadata": dict(metadata or {})}
-            body["words"] = words
             try:
                 if item is not None and item.holder is not None:
-                    await self._post(task, "cancel", body, FieldIn(TASKS, task_id, "state", RUNNING))
+                    await self._post(task, item, "cancel", body, FieldIn(TASKS, task_id, "state", RUNNING))
                     break
                 if task.view.state.paused and (task.record.turn.asked or "").startswith(RELAYED):
                     await self._pass_on_cancel(task, body)
@@ -267,7 +267,8 @@ class TaskManager(Intake):
         body = {"source": source or principal.owner, "reason": reason, "payload": given}
         json_bytes(body, "what the task is steered with")
         try:
-            await self._post(task, kind, body, FieldIn(TASKS, task_id, "state", RUNNING))
+            item = await self.kernel.work(task.partition, QUEUE, task_id)
+            await self._post(task, item, kind, body, FieldIn(TASKS, task_id, "state", RUNNING))
         except CommitRefused:
             raise TaskNotAcceptingMessagesError(task_id) from None
 
