@@ -56,15 +56,19 @@ class Receipt(Struct, frozen=True, gc=False):
 
     def seqs(self, log: str, stream: str) -> tuple[int, ...]:
         """The seq of each appended entry, in order; of a repeated entry the first one's."""
-        outcome = self._of((Append,), log, stream)
-        assert isinstance(outcome, tuple)
-        return outcome
+        for operation, outcome in zip(self.operations, self.outcomes, strict=True):
+            if type(operation) is Append and operation.stream == stream and operation.log == log:
+                assert isinstance(outcome, tuple)
+                return outcome
+        raise KeyError(f"this commit has no Append to {log}/{stream}")
 
     def fence(self, queue: str, key: str) -> int:
         """The fence under which this commit's Enqueue claimed the item for its worker (0: it claimed nothing)."""
-        outcome = self._of((Enqueue,), queue, key)
-        assert isinstance(outcome, int)
-        return outcome
+        for operation, outcome in zip(self.operations, self.outcomes, strict=True):
+            if type(operation) is Enqueue and operation.key == key and operation.queue == queue:
+                assert isinstance(outcome, int)
+                return outcome
+        raise KeyError(f"this commit has no Enqueue of {queue}/{key}")
 
     def dead(self, queue: str, key: str) -> bool:
         """Whether this commit's Retry was the last one, so that the item is dead now."""
