@@ -108,6 +108,7 @@ class Writer:
         self._thread = threading.Thread(target=self._run, daemon=True, name="keelbolt-writer")
         self._looked_at = 0.0
         self._rows_due = WAL_PAGES
+        self._locked = False  # whether this thread holds the lock
         self._mutex = threading.Lock()
         self._waiting: tuple[float, list[Commit | Job]] | None = None  # at the lock, since when, with which batch
         self.full = False
@@ -189,22 +190,33 @@ class Writer:
             logger.exception("the writer failed")
             self._fail(batch, error)
         else:
-            self._probe("committed")
-            if topics:
-                self._hint(topics)
-            self._answer(answers, topics)
-            self._probe("acknowledged")
-            if self._book.rows >= self._rows_due:
-                self._checkpoint()
+            try:
+                self._probe("committed")
+                if topics:
+                    self._hint(topics)
+                self._answer(answers, topics)
+                self._probe("acknowledged")
+                if self._checkpoint_due():
+                    self._checkpoint()
+            finally:
+                if self._locked:
+                    self._unlock()
+
+    def _checkpoint_due(self) -> bool:
+        return self._book.rows >= self._rows_due
 
     def _checkpoint(self) -> None:
-        """Move the write-ahead log into the file, while callers that just got their results prepare the next commit."""
+        """Move the write-ahead log into the file, while callers that just got their results prepare the next commit.
+
+        The batch's lock is still held. SQLite before 3.51.3 can damage a database when one connection runs a checkpoint
+        while another one commits: https://sqlite.org/wal.html#walresetbug.
+        """
         rows, self._book.rows = self._book.rows, 0
         try:
             _, pages, _ = self._book.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            if pages >= 0:  # -1: another process runs a checkpoint right now
-                # How many rows fill a page depends on them; the log of this round tells.
-                self._rows_due = min(max(rows * WAL_PAGES // max(pages, 1), WAL_PAGES // 10), WAL_PAGES * 10)
+            # How many rows fill a page depends on them, so the number is measured each time. A program of others that
+            # runs a checkpoint right now makes it -1.
+            self._rows_due = min(max(rows * WAL_PAGES // max(pages, 1), WAL_PAGES // 10), WAL_PAGES * 10)
         except sqlite3.Error as error:
             translated = translate(error)
             if isinstance(translated, StorageBroken):  # what the disk has lost, no second try brings back
@@ -212,9 +224,11 @@ class Writer:
                 logger.critical("the storage is broken: %s", translated)
 
     def _transact(self, batch: list[Commit | Job]) -> tuple[list[Answer], tuple[Topic, ...]]:
+        """Commit the batch. The lock stays held after a success that makes a checkpoint due."""
         if self._lock is not None:
             self._acquire(self._lock, batch)
-        committing = False
+            self._locked = True
+        committing = done = False
         try:
             self._probe("locked")
             connection = self._book.connection
@@ -225,6 +239,7 @@ class Writer:
                 committing = True
                 connection.execute("COMMIT")
                 committing = False
+                done = True
             except BaseException:
                 self._book.forget()
                 with contextlib.suppress(Exception):  # SQLite may have rolled back by itself
@@ -236,10 +251,15 @@ class Writer:
                 raise CommitInDoubt from error
             raise translated from error
         finally:
-            if self._lock is not None:
-                self._lock.release(sound=not committing)
+            if self._locked and not (done and self._checkpoint_due()):
+                self._unlock(sound=not committing)
         self._book.end()
         return answers, topics
+
+    def _unlock(self, *, sound: bool = True) -> None:
+        assert self._lock is not None
+        self._locked = False
+        self._lock.release(sound=sound)
 
     def _acquire(self, lock: WriteLock, batch: list[Commit | Job]) -> None:
         with self._mutex:
