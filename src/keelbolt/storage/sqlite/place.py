@@ -108,7 +108,7 @@ class WriteLock:
         _locks.add(self)
 
     def acquire(self, *, seconds: float | None = None) -> None:
-        """Wait so long, then raise StorageBusy; None: as long as it takes (the writer's callers do not)."""
+        """Wait so long, then raise StorageBusy; 0: don't wait; None: as long as it takes (the writer's callers do not)."""
         if seconds is None:
             first = _try_lock(self._turn)
             if not first:
@@ -116,7 +116,7 @@ class WriteLock:
             fcntl.flock(self._door, fcntl.LOCK_EX)
             if first:
                 fcntl.flock(self._turn, fcntl.LOCK_UN)
-        elif not _try_lock(self._door) and not _lock_within(self._door, seconds):
+        elif not _try_lock(self._door) and not (seconds and _lock_within(self._door, seconds)):
             raise StorageBusy
         if os.pread(self._door, 1, 0) == _WRITING:
             self.distrust()
