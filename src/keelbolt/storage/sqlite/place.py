@@ -108,7 +108,7 @@ class WriteLock:
         _locks.add(self)
 
     def acquire(self, *, seconds: float | None = None) -> None:
-        """Wait so long (0: not at all), then raise StorageBusy; None: as long as it takes (the writer's callers do not)."""
+        """Wait so long (0: not at all), then raise StorageBusy; None: as long as it takes."""
         if seconds is None:
             first = _try_lock(self._turn)
             if not first:
