@@ -198,6 +198,7 @@ class SQLiteKernel(Front):
         if not ended:  # a descriptor that is closed below a waiting thread may be another file when it wakes
             logger.warning("closed while another process keeps the write lock: it may have been stopped")
             return
+        # The last connection to a file makes a checkpoint when it closes; SQLite locks out all others meanwhile.
         self._book.connection.close()
         if self._lock is not None:
             self._lock.close()
