@@ -56,6 +56,7 @@ LOST = (
     OSError,
     TimeoutError,
 )
+MISSING = (asyncpg.UndefinedFunctionError, asyncpg.FeatureNotSupportedError)
 RESERVED = (asyncpg.PostgresSyntaxError, asyncpg.ReservedNameError)
 UniqueViolationError = asyncpg.UniqueViolationError
 ERRORS = (asyncpg.PostgresError, *LOST)
@@ -132,6 +133,12 @@ def reader_settings() -> dict[str, str]:
 def writer_settings(durability: Durability) -> dict[str, str]:
     """Settings of the committer's session."""
     return reader_settings() | {"synchronous_commit": "on" if durability == "durable" else "off"}
+
+
+# Each statement must see what was committed before it, whatever the database's default: locks are taken by one statement,
+# and the next reads what they protect.
+ISOLATION = "read_committed"
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 
 
 def set_local(settings: dict[str, str]) -> str:

@@ -23,6 +23,17 @@ SELECT 2, partition, log, name, id, head, floor, NULL
 FROM unnest($5::text[], $6::text[], $7::text[]) AS wanted (partition, log, name)
 JOIN {schema}.stream USING (partition, log, name)
 
+-- prove_locks
+-- One lock of each kind, as batches take them, and the next id.
+SELECT nextval('{schema}.ids'), pg_advisory_xact_lock_shared($1), pg_advisory_xact_lock($2)
+
+-- try_locks
+-- Whether another connection gets these locks: the first exclusively, the second shared.
+SELECT pg_try_advisory_xact_lock($1), pg_try_advisory_xact_lock_shared($2), nextval('{schema}.ids')
+
+-- next_ids
+SELECT nextval('{schema}.ids')
+
 -- now
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 

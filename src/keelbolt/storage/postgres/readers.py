@@ -12,6 +12,7 @@ from keelbolt.errors import StorageBusy, StorageClosed, StorageUnreachable
 from keelbolt.storage.postgres.connection import (
     BY_KEYS,
     ERRORS,
+    ISOLATION,
     OUTAGE_SECONDS,
     SLOW_SECONDS,
     STATEMENT_SECONDS,
@@ -68,7 +69,7 @@ class Readers:
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[Connection]:
         """A short transaction beside the committer."""
-        async with self.reading() as connection, connection.transaction():
+        async with self.reading() as connection, connection.transaction(isolation=ISOLATION):
             if self._settings:
                 await connection.execute(self._settings)
             yield connection
