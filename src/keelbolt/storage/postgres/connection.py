@@ -135,7 +135,7 @@ def writer_settings(durability: Durability) -> dict[str, str]:
     return reader_settings() | {"synchronous_commit": "on" if durability == "durable" else "off"}
 
 
-# Each statement must see what was committed before it, whatever the database's default: locks are taken by one statement,
+# Each statement must see what was committed before it, whatever the database's default: one statement takes the locks,
 # and the next reads what they protect.
 ISOLATION = "read_committed"
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"

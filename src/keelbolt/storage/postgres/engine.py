@@ -139,8 +139,8 @@ class PostgresKernel(Front):
             raise CannotOpen("this server is a replica; use the URL of the primary")
         if self.durability == "durable" and not self._trusted and await connection.fetchval("SHOW fsync") == "off":
             raise CannotOpen(
-                "this server runs with fsync = off and would lose acknowledged writes at power loss; turn it on, ask for "
-                "durability=relaxed, or say fsync=trusted if the server keeps writes by other means"
+                "this server runs with fsync = off and would lose acknowledged writes at power loss; turn it on, ask "
+                "for durability=relaxed, or say fsync=trusted if the server keeps writes by other means"
             )
 
     async def _close(self) -> None:

@@ -33,7 +33,7 @@ async def prove(first: Connection, second: Connection, sql: dict[str, str]) -> N
 
 
 async def _prove(first: Connection, second: Connection, sql: dict[str, str]) -> None:
-    locks = [random.getrandbits(62) for _ in range(2)]  # noqa: S311 - others must not take them by chance
+    locks = [random.getrandbits(62) for _ in range(2)]  # no other process takes the same
     low = (await first.fetchrow(sql["prove_locks"], *locks))[0]
     shared, exclusive, middle = await second.fetchrow(sql["try_locks"], *locks)
     if shared or exclusive:
