@@ -81,6 +81,7 @@ class Committer:
         sql: dict[str, str],
         schema: str,
         settings: dict[str, str],
+        connection: Connection,
         clock: Clock,
         hint: Callable[[Sequence[Topic]], None],
         batch: int = BATCH_COMMITS,
@@ -92,7 +93,7 @@ class Committer:
         self._hint = hint
         self._batch = batch
         self._shard = random.randrange(SHARDS)  # noqa: S311 - a shard is no secret
-        self._connection: Connection | None = None
+        self._connection: Connection | None = connection
         self._partitions: set[str] = set()
         self._queue: deque[Commit] = deque()
         self._wake = asyncio.Event()
@@ -100,7 +101,7 @@ class Committer:
         self._idle.set()
         self._closing = False
         self.catalog = Catalog()
-        self._begin = f"BEGIN; {set_local(settings)}"
+        self._begin = f"BEGIN ISOLATION LEVEL READ COMMITTED; {set_local(settings)}"
         self._task = asyncio.get_running_loop().create_task(self._run(), name="keelbolt-committer")
 
     def commit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
