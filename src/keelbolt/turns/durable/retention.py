@@ -15,7 +15,6 @@ from keelbolt.storage import Delete, Kernel, Operation, Query, Record
 from keelbolt.turns.durable.blobs import forgetting
 from keelbolt.turns.durable.ended_turns import KEPT_SECONDS, forget_all, forget_ended, forget_of
 from keelbolt.turns.durable.families import BYTES, DELETED, KIND_OF, STREAMS
-from keelbolt.turns.durable.pages import each_of
 from keelbolt.turns.durable.records import Stored, read
 from keelbolt.turns.durable.scope import PARTITIONS, owner_in, partition_of, under
 from keelbolt.turns.durable.unit import holdings
@@ -89,7 +88,7 @@ async def erase(kernel: Kernel, partition: str, owners: Iterable[str] | None) ->
 
 async def all_owners(kernel: Kernel, partition: str) -> AsyncIterator[str]:
     """Whoever has stored something: threads, agents, the tenant."""
-    async for record in each_of(kernel, partition, Query(STREAMS)):
+    async for record in kernel.scan(partition, Query(STREAMS)):
         yield record.key
 
 
@@ -97,7 +96,7 @@ async def export(kernel: Kernel, partition: str, owners: Iterable[str] | None) -
     """Every living record as JSON, owner by owner in the order of storing; bytes by their descriptors."""
     for owner in [each async for each in all_owners(kernel, partition)] if owners is None else list(owners):
         for collection, kind in KIND_OF.items():
-            async for record in each_of(kernel, partition, Query(collection, {"owner": owner}, order="seq")):
+            async for record in kernel.scan(partition, Query(collection, {"owner": owner}, order="seq")):
                 yield _exported(read(kind, record))
 
 
@@ -119,7 +118,7 @@ async def _bury(kernel: Kernel, partition: str, collection: str, owner: str) -> 
     """Remove the owner's tombstones, which lie among those of the tenant."""
     removed = Removed()
     query = Query(collection, {"owner": DELETED}, order="seq")
-    async for record in each_of(kernel, partition, query):
+    async for record in kernel.scan(partition, query):
         if owner_in(record.key) == owner:
             removed += await _removed(kernel, partition, [record])
     return removed

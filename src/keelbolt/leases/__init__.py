@@ -1,4 +1,7 @@
-"""The lease of one worker incarnation: renewed by a heartbeat; given up before it ends, when it can't be renewed."""
+"""The lease of one worker incarnation, which every face uses for its work items.
+
+A heartbeat renews it. A process that can't renew it stops its work before the lease ends.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from collections.abc import Callable
 from keelbolt.errors import CommitRefused, KeelboltError
 from keelbolt.storage import Claim, Kernel, new_id
 
-logger = logging.getLogger("keelbolt.tasks")
+logger = logging.getLogger("keelbolt.leases")
 
 RETIRE_SECONDS = 2.0  # a store that does not answer must not keep a process from stopping
 
