@@ -30,7 +30,7 @@ class Lease:
         self._lost = lost
         self._renewed = 0.0  # when the last heartbeat that succeeded was sent
         self._beating: asyncio.Task[None] | None = None
-        self.name = _incarnation()
+        self.name = incarnation()
 
     async def start(self) -> None:
         """Take the lease, and keep it."""
@@ -79,7 +79,7 @@ class Lease:
 
     def _fence(self) -> None:
         self._lost()
-        self.name = _incarnation()
+        self.name = incarnation()
         self._renewed = asyncio.get_running_loop().time()
 
 
@@ -96,7 +96,8 @@ async def give_back(kernel: Kernel, claim: Claim, *, every: float, unless: Calla
         return
 
 
-def _incarnation() -> str:
+def incarnation() -> str:
+    """A new name for a worker incarnation: it tells people the host and the process."""
     return f"{socket.gethostname()[:60]}:{os.getpid()}:{new_id()}"
 
 

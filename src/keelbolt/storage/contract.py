@@ -161,6 +161,10 @@ class Kernel(ABC):
     async def sweep(self, *, limit: int = 500) -> Swept:
         """Remove up to ``limit`` of each: expired records, blobs without a holder, workers long gone."""
 
+    async def scrub(self) -> None:
+        """Overwrite what was deleted, where the engine owns the files. A server that keeps them has its own ways."""
+        await self.flush()
+
     @abstractmethod
     async def partitions(self, *, after: str = "", limit: int = 1000) -> Sequence[str]:
         """The names of partitions in order, from the one after ``after``."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,9 +20,10 @@ from keelbolt.state.artifacts.record import NEVER, Kept, key
 from keelbolt.state.artifacts.totals import Group, Retention, Total, check_size, excess, limit
 from keelbolt.state.families import ARTIFACT_TOTALS, ARTIFACTS
 from keelbolt.state.names import name
+from keelbolt.state.types import ArtifactRetentionConfig
 from keelbolt.storage.blobs import BlobReader, BlobSource
 from keelbolt.storage.commits import Operation
-from keelbolt.storage.records import Delete, Insert, Patch, Query, Replace
+from keelbolt.storage.records import Delete, Insert, Patch, Query, Record, Replace
 from keelbolt.storage.scope import Scope
 
 ATTEMPTS = 100
@@ -306,6 +308,11 @@ class Shelf:
     async def _find(self, artifact_id: str) -> Kept | None:
         record = await self._room.get(ARTIFACTS, key(artifact_id))
         return None if record is None else Kept.of(record)
+
+
+async def remove_artifact(room: Scope, record: Record) -> None:
+    """Remove the artifact of this record with its blob, and correct the totals of its session and trace."""
+    await Shelf(room, ArtifactRetentionConfig(), Order(time.time)).delete(Kept.of(record).id)
 
 
 def _total(group: str, version: int, total: Total) -> Insert | Replace | Delete:
