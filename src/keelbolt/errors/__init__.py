@@ -131,6 +131,9 @@
     │   ├── ArtifactLimitExceeded    no room in the session or trace
     │   ├── SessionLimitReached      no room for another task or patch in a session
     │   └── SteeringCancelled        the task was told to stop
+    ├── DataError                    erasing, exporting, importing
+    │   ├── SubjectNotFound          nothing is kept of this subject
+    │   └── SubjectInUse             a worker or a process uses it (retry)
     └── StorageError
         ├── CommitRefused            a check of this commit failed; nothing of it was written
         ├── InvalidRequest           the call itself is wrong; nothing was tried
@@ -185,6 +188,7 @@ from keelbolt.errors.apcore import *
 from keelbolt.errors.auth import *
 from keelbolt.errors.base import *
 from keelbolt.errors.client import *
+from keelbolt.errors.data import *
 from keelbolt.errors.protocol import *
 from keelbolt.errors.skills import *
 from keelbolt.errors.state import *

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 from pydantic_core import from_json
 
+from keelbolt.data.erasing import resume_erasures
 from keelbolt.errors import CommitRefused, KeelboltError, StorageCorrupt, StorageUnavailable
 from keelbolt.storage import Delete, FieldIn, Head, Put, Query, Record, Trim
-from keelbolt.tasks.erase import erase_task, finish_erasures
-from keelbolt.tasks.families import CONTEXTS, EVENTS, PUSH_CURSORS, SWEEPS, TASKS
+from keelbolt.tasks.erase import erase_task
+from keelbolt.tasks.families import CONTEXTS, EVENTS, FACE, PUSH_CURSORS, SWEEPS, TASKS
 from keelbolt.tasks.partitions import all_partitions
 from keelbolt.tasks.pushes import push_key
 from keelbolt.tasks.record import ENDED
@@ -51,6 +52,8 @@ async def sweep(
 ) -> Removed:
     """Go through everything once. ``dry``: only count what would be removed."""
     removed = Removed()
+    if not dry:
+        await resume_erasures(store.kernel, among=(FACE,))
     async for partition in all_partitions(store):
         await _Sweep(store, policy, partition, removed, dry=dry).run()
         if progress is not None:
@@ -70,8 +73,6 @@ class _Sweep:
         self.now = store.clock.wall()
 
     async def run(self) -> None:
-        if not self.dry:
-            await finish_erasures(self.store, self.partition)
         for state, age in self.policy.ages():
             async for records in self._found(Query(TASKS, {"state": state.name}, "updated", until=self._before(age))):
                 await self._erase(records)

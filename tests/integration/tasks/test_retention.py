@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.data.erasing import resume_erasures
 from keelbolt.errors import TaskNotFoundError
 from keelbolt.protocol.types import TaskState
 from keelbolt.storage import Enqueue, Insert, Kernel, Operation, Receipt, open_storage
 from keelbolt.tasks import Envelope, RetentionPolicy, Snapshot, TaskContext, TaskEngine, TaskSettings, days, hours
-from keelbolt.tasks import erase as erasing
-from keelbolt.tasks.erase import erase_context, erase_owner, erase_task, finish_erasures
+from keelbolt.tasks.erase import erase_context, erase_owner, erase_task
 from keelbolt.tasks.families import CONTEXTS, EVENTS, PUSH_CONFIGS, SNAPSHOTS, WEBHOOKS
 from keelbolt.tasks.store import StoredTask
 from keelbolt.tasks.sweep import Removed, sweep
@@ -345,7 +345,8 @@ async def test_an_interrupted_erasure_is_finished(
     engine: TaskEngine, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What does not fit into one commit is removed by more of them; if they never come, by the next sweep."""
-    monkeypatch.setattr(erasing, "BATCH", 3)
+    monkeypatch.setattr("keelbolt.data.erasing.BATCH", 3)
+    monkeypatch.setattr("keelbolt.data.erasing.RESUME_SECONDS", 0.0)
     task = await ended(engine, "stream")
     webhook = f"{task.record.task_id}/0"
     config = Insert(PUSH_CONFIGS, webhook, b"{}", {"task": task.record.task_id})
@@ -366,5 +367,5 @@ async def test_an_interrupted_erasure_is_finished(
     assert await there(engine, task) == [False]
     assert (await kernel.stats()).records["task_segments"] > 0
 
-    assert await finish_erasures(engine.store, ME) == 1
+    assert await resume_erasures(kernel) == 1
     await assert_nothing_left(kernel)

@@ -62,6 +62,18 @@ def prepare(connection: Connection, durability: Durability) -> None:
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute("PRAGMA cell_size_check = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA secure_delete = ON")  # deleted bytes are overwritten: what is erased is not in the file
+
+
+def empty_log(connect: Connect, path: str) -> None:
+    """Move the whole write-ahead log into the file and cut it to nothing: it holds older versions of pages."""
+    connection = connect(path)
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except sqlite3.Error as error:
+        raise translate(error) from error
+    finally:
+        connection.close()
 
 
 def prepare_reader(connection: Connection) -> None:
