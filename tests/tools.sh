@@ -1,10 +1,9 @@
 #!/bin/sh
-# Installs what some tests need, when it may: Debian tools, an old SDK, servers and frameworks of others, and a package
-# without its 900 MB of dependencies. Without them those tests are skipped, with the reason. The argument is the virtual environment.
+# Installs what some tests need, when it may: Debian tools, an old SDK, servers of others, and a package without
+# its 900 MB of dependencies. Without them those tests are skipped, with the reason. The argument is the virtual environment.
 venv="${1:-.venv}"
 sh "$(dirname "$0")/old_sdk.sh" "$venv/a2a-0.3"
 sh "$(dirname "$0")/peers.sh" "$venv/peers"
-sh "$(dirname "$0")/frameworks.sh" "$venv/frameworks"
 sh "$(dirname "$0")/apcore_versions.sh" "$venv/peers/apcore_versions"
 
 # What it needs of its dependencies is among ours.

@@ -29,7 +29,8 @@ def graph(ctx: TaskContext) -> Any:
         key = ctx.idempotency_key("order")
         return {"receipt": await ctx.step("order", outside.order, order["item"], key, idempotent=True)}
 
-    builder = StateGraph(Order).add_node(approve).add_node(place).add_edge(START, "approve")
+    builder: Any = StateGraph(Order)
+    builder.add_node(approve).add_node(place).add_edge(START, "approve")
     builder.add_conditional_edges("approve", lambda order: "place" if order["approved"] else "__end__")
     return builder.compile(checkpointer=InMemorySaver())
 

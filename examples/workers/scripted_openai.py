@@ -17,16 +17,18 @@ from openai.types.responses import (
 from examples.workers.outside import ANSWER, words
 
 
-class _Scripted(Model):  # type: ignore[misc]  # types are checked without the package
+class _Scripted(Model):
     async def get_response(self, *_args: Any, **_options: Any) -> Any:
         raise NotImplementedError
 
-    async def stream_response(self, _instructions: Any, given: Any, *_args: Any, **_options: Any) -> Any:
+    async def stream_response(  # type: ignore[override]  # of its arguments one is needed
+        self, _instructions: Any, given: Any, *_args: Any, **_options: Any
+    ) -> Any:
         if isinstance(given, str) or len(given) == 1:
-            call = {"arguments": '{"item": "a kettle"}', "call_id": "call-1", "name": "order"}
+            call: Any = {"arguments": '{"item": "a kettle"}', "call_id": "call-1", "name": "order"}
             yield _completed(ResponseFunctionToolCall(type="function_call", **call))
             return
-        at = {"item_id": "m", "output_index": 0, "content_index": 0, "sequence_number": 0, "logprobs": []}
+        at: Any = {"item_id": "m", "output_index": 0, "content_index": 0, "sequence_number": 0, "logprobs": []}
         async for word in words():
             yield ResponseTextDeltaEvent(type="response.output_text.delta", delta=word, **at)
         text = ResponseOutputText(type="output_text", text=f"{ANSWER} ", annotations=[], logprobs=[])
@@ -36,7 +38,7 @@ class _Scripted(Model):  # type: ignore[misc]  # types are checked without the p
 
 
 def _completed(item: Any) -> Any:
-    fixed = {"id": "r", "created_at": 0, "model": "scripted", "object": "response", "tools": []}
+    fixed: Any = {"id": "r", "created_at": 0, "model": "scripted", "object": "response", "tools": []}
     response = Response(output=[item], tool_choice="auto", parallel_tool_calls=False, **fixed)
     return ResponseCompletedEvent(type="response.completed", response=response, sequence_number=0)
 

@@ -10,7 +10,7 @@ from keelbolt.conformance import expect
 from keelbolt.conformance import suite as laws
 from keelbolt.conformance.laws import hints
 from keelbolt.conformance.storage import Subject, all_laws, validate
-from tests.conformance.broken import FAULTS, Fault, locks
+from tests.conformance.broken import FAULTS, Fault, full, locks
 from tests.conformance.broken.alone import ALONE
 from tests.conformance.broken.kept import Kept, kept
 
@@ -50,6 +50,15 @@ async def test_a_fault_of_locks_is_caught(subject: Subject, caught_by: str, monk
     monkeypatch.setattr(laws, "LAW_SECONDS", 30.0)
     report = await validate(subject, only=[caught_by])
     assert [finding.law.name for finding in report.failed] == [caught_by], str(report)
+
+
+@pytest.mark.parametrize(("subject", "caught_by"), full.FAULTS, ids=lambda each: getattr(each, "name", ""))
+async def test_a_fault_of_a_full_storage_is_caught(subject: Subject, caught_by: str) -> None:
+    """An engine that refuses too much or too little while it is full is caught; one with a limit alone is not."""
+    report = await validate(subject, only=[caught_by])
+    assert [finding.law.name for finding in report.failed] == [caught_by], str(report)
+    report = await validate(full.small(full.Small), only=[caught_by])
+    assert report.ok, str(report)
 
 
 async def test_the_engine_that_keeps_is_whole_without_a_fault() -> None:

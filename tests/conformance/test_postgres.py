@@ -12,6 +12,7 @@ from keelbolt.conformance.machine import check_histories
 from keelbolt.conformance.pytest import storage_laws
 from keelbolt.conformance.storage import Place, Subject
 from keelbolt.storage import Collection, Kernel, open_storage
+from keelbolt.storage.postgres import PostgresKernel
 from keelbolt.testing.postgres import URL_VARIABLE, PostgresServer
 
 pytest_plugins = ["keelbolt.testing.pytest"]
@@ -29,6 +30,35 @@ def make(place: Place, declare: Sequence[Collection], /) -> Kernel:
     return open_storage(f"{os.environ[URL_VARIABLE]}?schema={place.name}", declare=declare)
 
 
+# The server refuses whatever would make a table larger than this, as it does on a full disk.
+LIMIT = """
+CREATE OR REPLACE FUNCTION {schema}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_total_relation_size('{schema}.record') + pg_total_relation_size('{schema}.entry') > 4000000
+       AND pg_column_size(NEW) > 8192 THEN
+        RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE OR REPLACE TRIGGER refuse BEFORE INSERT OR UPDATE ON {schema}.record
+    FOR EACH ROW EXECUTE FUNCTION {schema}.refuse();
+CREATE OR REPLACE TRIGGER refuse BEFORE INSERT OR UPDATE ON {schema}.entry
+    FOR EACH ROW EXECUTE FUNCTION {schema}.refuse();
+"""
+
+
+class SmallKernel(PostgresKernel):
+    async def _open(self) -> None:
+        await super()._open()
+        connection = await asyncpg.connect(os.environ[URL_VARIABLE])
+        await connection.execute(LIMIT.format(schema=self._schema))
+        await connection.close()
+
+
+def make_small(place: Place, declare: Sequence[Collection], /) -> Kernel:
+    return SmallKernel(os.environ[URL_VARIABLE], schema=place.name, declare=declare)
+
+
 async def discard(place: Place) -> None:
     connection = await asyncpg.connect(os.environ[URL_VARIABLE])
     await connection.execute("SET client_min_messages = error")
@@ -36,7 +66,7 @@ async def discard(place: Place) -> None:
     await connection.close()
 
 
-SUBJECT = Subject("PostgreSQL", make, persistent=True, shared=True, discard=discard)
+SUBJECT = Subject("PostgreSQL", make, persistent=True, shared=True, discard=discard, small=make_small)
 
 test_law = storage_laws(SUBJECT)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 import pytest
 import redis
@@ -12,7 +14,7 @@ from keelbolt.conformance.machine import check_histories
 from keelbolt.conformance.pytest import storage_laws
 from keelbolt.conformance.storage import Place, Subject
 from keelbolt.storage import Collection, Kernel, open_storage
-from keelbolt.testing.valkey import URL_VARIABLE, ValkeyServer
+from keelbolt.testing.valkey import URL_VARIABLE, ValkeyServer, own_valkey
 
 pytest_plugins = ["keelbolt.testing.pytest"]
 
@@ -29,6 +31,20 @@ def make(place: Place, declare: Sequence[Collection], /) -> Kernel:
     return open_storage(f"{os.environ[URL_VARIABLE]}?namespace={place.name}", declare=declare)
 
 
+@cache
+def small_server() -> str:
+    """The URL of a server with little memory; it is ended with this process."""
+    server = own_valkey(settings={"maxmemory": "24mb", "maxmemory-policy": "noeviction"})
+    atexit.register(server.__exit__, None, None, None)
+    return server.__enter__().url
+
+
+def make_small(place: Place, declare: Sequence[Collection], /) -> Kernel:
+    with redis.Redis.from_url(small_server()) as client:
+        client.flushall()
+    return open_storage(f"{small_server()}?namespace={place.name}", declare=declare)
+
+
 def make_relaxed(place: Place, declare: Sequence[Collection], /) -> Kernel:
     return open_storage(f"{os.environ[URL_VARIABLE]}?namespace={place.name}", durability="relaxed", declare=declare)
 
@@ -39,7 +55,7 @@ async def discard(place: Place) -> None:
             client.unlink(key)
 
 
-DURABLE = Subject("Redis, durable", make, persistent=True, shared=True, discard=discard)
+DURABLE = Subject("Redis, durable", make, persistent=True, shared=True, discard=discard, small=make_small)
 RELAXED = Subject("Redis, relaxed", make_relaxed, persistent=True, shared=True, discard=discard)
 
 test_durable = storage_laws(DURABLE)

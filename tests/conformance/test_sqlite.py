@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from keelbolt.conformance.pytest import storage_laws
-from keelbolt.conformance.storage import ByUrl, Subject
+from keelbolt.conformance.storage import ByUrl, Place, Subject
+from keelbolt.storage import Collection, Kernel
+from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.storage.sqlite.connection import Connection, connect
 
 URL = "sqlite:///{directory}/laws.db"
+PAGES = 1500  # of 4 KiB
 
-test_durable = storage_laws(Subject("SQLite, durable", ByUrl(URL), persistent=True, shared=True, prompt=True))
+
+def connect_small(path: str) -> Connection:
+    """SQLite takes the limit for a full disk."""
+    connection = connect(path)
+    connection.execute(f"PRAGMA max_page_count = {PAGES}")
+    return connection
+
+
+def make_small(place: Place, declare: Sequence[Collection], /) -> Kernel:
+    return SQLiteKernel(str(place.directory / "laws.db"), declare=declare, connect=connect_small)
+
+
+test_durable = storage_laws(
+    Subject("SQLite, durable", ByUrl(URL), persistent=True, shared=True, prompt=True, small=make_small)
+)
 test_relaxed = storage_laws(
     Subject("SQLite, relaxed", ByUrl(URL, "relaxed"), persistent=True, shared=True, prompt=True)
 )

@@ -1,31 +1,26 @@
-"""A process that commits as fast as it can, and runs a checkpoint after every commit, until it is killed.
+"""A process that commits as fast as it can, and runs a checkpoint after every commit, so often or until it is killed.
 
-python -m tests.faults.checkpointer PATH NAME
+python -m tests.faults.checkpointer PATH NAME [COMMITS]
 """
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
+import itertools
 import sys
-import threading
 
 from keelbolt.storage import Append, Draft
-from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.storage.sqlite import SQLiteKernel, writer
+
+writer.WAL_PAGES = 0  # a checkpoint is due after every batch
 
 
-def checkpoints(path: str) -> None:
-    connection = sqlite3.connect(path, isolation_level=None)
-    while True:
-        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-
-
-async def main(path: str, name: str) -> None:
+async def main(path: str, name: str, commits: str = "") -> None:
     async with SQLiteKernel(path) as kernel:
-        threading.Thread(target=checkpoints, args=(path,), daemon=True).start()
         print("ready", flush=True)
-        while True:
+        for _ in range(int(commits)) if commits else itertools.count():
             await kernel.commit("open", Append("log", name, (Draft("a", b"x" * 20_000),)))
+    print("done", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -40,6 +42,16 @@ def children() -> Iterator[Children]:
     """Starts processes, and leaves none behind."""
     with Children() as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def strace() -> None:
+    """Skips the test where system calls can't be traced."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    trial = subprocess.run(["strace", "-qq", "-o", "/dev/null", "true"], capture_output=True, text=True, check=False)
+    if trial.returncode != 0:
+        pytest.skip(f"strace may not trace here: {trial.stderr.strip()}")
 
 
 # ---------------------------------------------------------------------------------------- one test, all shared engines

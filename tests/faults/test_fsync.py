@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
-import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -97,15 +95,11 @@ async def test_an_error_of_fsync_is_told_and_nothing_acknowledged_is_lost(
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("strace")
 async def test_an_error_of_fsync_from_the_system(
     tmp_path: Path, children: Children, figures: Figures, full: bool
 ) -> None:
     """The same with the system's own fsync, failing in a real process on a real file."""
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed: no fsync of the system can be made to fail")
-    trial = subprocess.run(["strace", "-qq", "-o", "/dev/null", "true"], capture_output=True, text=True, check=False)
-    if trial.returncode != 0:
-        pytest.skip(f"strace may not trace here: {trial.stderr.strip()}")
     figure = {"failures": 0, "told": 0, "unnoticed": 0}
     for failing in range(3, 3 + (24 if full else 3)):
         path = tmp_path / f"{failing}.db"

@@ -22,6 +22,7 @@ from keelbolt.storage import (
     Delete,
     Detach,
     Draft,
+    Drop,
     Enqueue,
     Index,
     Insert,
@@ -171,6 +172,25 @@ async def test_a_full_disk_refuses_writing_and_nothing_else(tmp_path: Path, figu
             await assert_whole(kernel, acknowledged + 1)
             assert (await kernel.health()).writes
     figures("full disk", acknowledged_before=acknowledged, deletes_and_releases=113, s_until_writing_again=resumed)
+
+
+async def test_deleting_makes_room_on_a_full_disk(tmp_path: Path, figures: Figures) -> None:
+    """When the database itself fills the disk, deleting from it is enough: its file shrinks, and writing goes on."""
+    with small_disk(tmp_path / "disk", 96) as disk:
+        path = disk.place / "kernel.db"
+        async with SQLiteKernel(str(path), declare=FAMILIES) as kernel:
+            written = 0
+            with contextlib.suppress(StorageFull):
+                while True:
+                    await kernel.commit(PARTITION, Append("log", f"{written}", (Draft("a", BODY * 50),)))
+                    written += 1
+            size = path.stat().st_size
+            for number in range(written):
+                await kernel.commit(PARTITION, Drop("log", f"{number}"))
+            resumed = await writes_again(kernel, 60.0)
+            assert path.stat().st_size < size
+            assert [problem async for problem in kernel.check()] == []
+    figures("full disk, filled by the database", MB_full=size // MEGABYTE, s_until_writing_again=resumed)
 
 
 async def test_a_full_disk_without_a_reserve(tmp_path: Path, figures: Figures) -> None:

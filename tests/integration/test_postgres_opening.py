@@ -15,6 +15,7 @@ import pytest
 
 from keelbolt.errors import (
     CannotOpen,
+    CommitRefused,
     InvalidValue,
     SchemaTooNew,
     StorageBusy,
@@ -22,7 +23,7 @@ from keelbolt.errors import (
     StorageReadOnly,
     StorageUnreachable,
 )
-from keelbolt.storage import Append, Collection, Draft, Put, open_storage
+from keelbolt.storage import Absent, Append, Collection, Draft, Put, Receipt, open_storage
 from keelbolt.storage.urls import migrate, pending_migrations
 from keelbolt.testing.launch import ServerFailed, free_port
 from keelbolt.testing.postgres import OwnPostgres, all_binaries, own_postgres
@@ -182,6 +183,122 @@ async def test_a_server_without_fsync() -> None:
             assert (await kernel.health()).durability == "relaxed"
         async with open_storage(f"{url}?durability=relaxed", declare=FAMILIES) as kernel:
             assert await kernel.get("p", "doc", "a") is not None
+
+
+async def test_a_server_without_fsync_can_be_trusted() -> None:
+    """A server that keeps writes by other means is named in the URL, and stays durable."""
+    with own_postgres(settings={"fsync": "off"}) as other, other.database() as url:
+        assert "fsync=trusted" in str(await refusal(url))
+        async with open_storage(f"{url}?fsync=trusted", declare=FAMILIES) as kernel:
+            await kernel.commit("p", Put("doc", "a", b"1"))
+            assert (await kernel.health()).durability == "durable"
+
+
+# -------------------------------------------------------------------------------------------------------- look-alikes
+
+# A no-op in a schema that is searched before pg_catalog, as on a database that has the function in name only.
+SHADOWS = {
+    "both": ("pg_advisory_xact_lock(bigint)", "pg_advisory_xact_lock_shared(bigint)"),
+    "exclusive": ("pg_advisory_xact_lock(bigint)",),
+    "shared": ("pg_advisory_xact_lock_shared(bigint)",),
+}
+
+
+def shadow(server: OwnPostgres, url: str, *functions: str) -> None:
+    """Replace these functions of a database by others, for connections that are made from now on."""
+    server.execute("CREATE SCHEMA shadow", url=url)
+    for function in functions:
+        server.execute(f"CREATE FUNCTION shadow.{function}", url=url)
+    name = url.rpartition("/")[2]
+    server.execute(f"ALTER DATABASE {name} SET search_path = shadow, pg_catalog, public")
+
+
+@pytest.mark.parametrize("which", SHADOWS)
+async def test_locks_that_do_not_exclude_are_refused(url: str, server: OwnPostgres, which: str) -> None:
+    """Older CockroachDB: advisory locks exist and lock nothing."""
+    shadow(server, url, *(f"{name} RETURNS void LANGUAGE sql AS 'SELECT'" for name in SHADOWS[which]))
+    error = await refusal(url)
+    assert isinstance(error, CannotOpen)
+    assert "do not exclude" in str(error)
+
+
+async def test_locks_that_outlive_their_transaction_are_refused(url: str, server: OwnPostgres) -> None:
+    shadow(
+        server,
+        url,
+        "pg_advisory_xact_lock(bigint) RETURNS void LANGUAGE sql AS 'SELECT pg_catalog.pg_advisory_lock($1)'",
+    )
+    assert "do not end" in str(await refusal(url))
+
+
+async def test_a_server_without_locks_is_refused(url: str, server: OwnPostgres) -> None:
+    """A function that the server does not know by its name."""
+    shadow(
+        server,
+        url,
+        "pg_advisory_xact_lock_shared(bigint) RETURNS void LANGUAGE plpgsql AS "
+        "$$BEGIN RAISE EXCEPTION 'unimplemented' USING ERRCODE = 'feature_not_supported'; END$$",
+    )
+    error = await refusal(url)
+    assert isinstance(error, CannotOpen)
+    assert "no advisory locks" in str(error)
+
+
+async def test_sequences_that_fall_are_refused(url: str, server: OwnPostgres) -> None:
+    """YugabyteDB: each session caches numbers, so that a later one of another session is lower."""
+    async with open_storage(url, declare=FAMILIES):
+        pass
+    server.execute("ALTER SEQUENCE keelbolt.ids CACHE 50", url=url)
+    error = await refusal(url)
+    assert isinstance(error, CannotOpen)
+    assert "do not rise" in str(error)
+    server.execute("ALTER SEQUENCE keelbolt.ids CACHE 1", url=url)
+    async with open_storage(url, declare=FAMILIES) as kernel:
+        await kernel.commit("p", Put("doc", "a", b"1"))
+
+
+async def test_a_refused_server_keeps_no_connection(url: str, server: OwnPostgres) -> None:
+    """Both connections of the proof are closed when it fails, and no lock stays."""
+    shadow(server, url, "pg_advisory_xact_lock(bigint) RETURNS void LANGUAGE sql AS 'SELECT'")
+    await refusal(url)
+    for _ in range(200):
+        if not server.execute("SELECT 1 FROM pg_stat_activity WHERE datname = $1", url.rpartition("/")[2]):
+            break
+        await asyncio.sleep(0.05)
+    else:
+        pytest.fail("a connection stayed open")
+
+
+async def test_another_isolation_by_default_changes_nothing(url: str, server: OwnPostgres) -> None:
+    """With a snapshot for the whole transaction, a batch would read what was there before it got its locks."""
+    server.execute(f"ALTER DATABASE {url.rpartition('/')[2]} SET default_transaction_isolation = 'repeatable read'")
+    async with open_storage(url, declare=FAMILIES) as one, open_storage(url, declare=FAMILIES) as other:
+        for number in range(30):
+            once = (Absent("doc", f"k{number}"), Put("doc", f"k{number}", b""))
+            done = await asyncio.gather(one.commit("p", *once), other.commit("p", *once), return_exceptions=True)
+            assert {type(outcome) for outcome in done} == {Receipt, CommitRefused}
+
+
+async def test_polling_by_the_url(url: str, server: OwnPostgres) -> None:
+    """With hints=poll no connection listens, none notifies, and tails of other processes wake by the poll."""
+    async with (
+        open_storage(f"{url}?hints=poll", declare=FAMILIES) as one,
+        open_storage(f"{url}?hints=poll", declare=FAMILIES) as other,
+    ):
+        assert "polling" in (await one.health()).detail
+        tail = one.tail("p", "log", "s")
+        first = asyncio.ensure_future(anext(tail))
+        await asyncio.sleep(0.3)
+        await other.commit("p", Append("log", "s", (Draft("a", b"x"),)))
+        async with asyncio.timeout(10):
+            assert (await first).data == b"x"
+        await tail.aclose()
+        asked = server.execute("SELECT query FROM pg_stat_activity WHERE datname = $1", url.rpartition("/")[2])
+        assert not [query for (query,) in asked if "LISTEN" in query.upper() or "notify" in query]
+    with pytest.raises(InvalidValue):
+        open_storage(f"{url}?hints=often")
+    with pytest.raises(InvalidValue):
+        open_storage(f"{url}?fsync=maybe")
 
 
 async def test_durable_and_relaxed_ask_the_server_for_it(url: str, server: OwnPostgres) -> None:

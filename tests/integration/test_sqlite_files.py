@@ -263,6 +263,25 @@ async def declared(path: Path, collection: Collection) -> Kernel:
     return kernel
 
 
+async def test_the_file_shrinks_while_it_is_idle(path: Path) -> None:
+    """What was deleted goes back to the disk, except 1 MiB, also beside another kernel; what stays is whole."""
+    body = bytes(20_000)
+    async with kernel_of(path) as kernel, kernel_of(path) as other:
+        for start in range(0, 500, 50):
+            await kernel.commit(
+                "p", *(Put("note", f"k{n:03}", body, {"state": "open", "rank": n}) for n in range(start, start + 50))
+            )
+        for start in range(0, 500, 50):
+            await kernel.commit("p", *(Delete("note", f"k{n:03}") for n in range(start, start + 50) if n % 10))
+        assert (await kernel.stats()).bytes > 10_000_000
+        async with asyncio.timeout(60):
+            while path.stat().st_size > 2_500_000:  # noqa: ASYNC110 - 50 records of 20,000 bytes, and 1 MiB
+                await asyncio.sleep(0.05)
+        assert len((await other.find("p", OPEN, limit=100)).records) == 50
+        await other.commit("p", Put("note", "new", body, {"state": "open", "rank": 0}))
+        assert [problem async for problem in kernel.check()] == []
+
+
 async def test_a_changed_declaration_rebuilds_indexes_and_counters(path: Path) -> None:
     async with kernel_of(path) as kernel:
         await fill(kernel)

@@ -20,20 +20,19 @@ from keelbolt.client import A2AClient, Event, Message, Part, Role, Task, TaskSta
 from keelbolt.errors import TaskNotCancelableError
 
 ROOT = Path(__file__).parents[2]
-FRAMEWORKS = Path(sys.prefix) / "frameworks/bin/python"
 
 
 class Program:
     """One worker's process, and the next one when it was killed; all at one address, on one storage."""
 
-    def __init__(self, name: str, folder: Path, *args: str, python: str = sys.executable) -> None:
+    def __init__(self, name: str, folder: Path, *args: str) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.ledger = folder / f"{name}.txt"
         self._command = [
-            python,
+            sys.executable,
             "-m",
             f"examples.workers.{name}",
             f"sqlite:///{folder}/{name}.db",
@@ -65,10 +64,8 @@ class Program:
 
 
 @asynccontextmanager
-async def running(name: str, folder: Path, *args: str, framework: bool = False) -> AsyncIterator[Program]:
-    if framework and not FRAMEWORKS.exists():
-        pytest.skip("no agent frameworks: tests/frameworks.sh could not install them")
-    program = Program(name, folder, *args, python=str(FRAMEWORKS) if framework else sys.executable)
+async def running(name: str, folder: Path, *args: str) -> AsyncIterator[Program]:
+    program = Program(name, folder, *args)
     await program.start()
     try:
         yield program
@@ -108,13 +105,10 @@ def text_in(task: Task) -> str:
     return "".join(part.text or "" for part in task.artifacts[0].parts).strip()
 
 
-@pytest.mark.parametrize(
-    ("name", "framework"),
-    [("pydantic_ai_shop", False), pytest.param("openai_agents_shop", True, marks=pytest.mark.peers)],
-)
-async def test_a_shop_streams_and_orders_once(name: str, framework: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["pydantic_ai_shop", "openai_agents_shop"])
+async def test_a_shop_streams_and_orders_once(name: str, tmp_path: Path) -> None:
     """Killed while the model speaks: the order is not placed again, and no word is lost or said twice."""
-    async with running(name, tmp_path, framework=framework) as program, A2AClient(program.url) as client:
+    async with running(name, tmp_path) as program, A2AClient(program.url) as client:
         text, task = await told(client, "a kettle, please", program, lambda text, _: text.count(" ") >= 8)
         assert task.status.state is TaskState.completed
         assert text.strip() == text_in(task) == ANSWER
@@ -124,7 +118,7 @@ async def test_a_shop_streams_and_orders_once(name: str, framework: bool, tmp_pa
 @pytest.mark.peers
 async def test_a_graph_waits_for_an_approval(tmp_path: Path) -> None:
     """Killed while the user is asked, and while the order is placed."""
-    async with running("langgraph_approval", tmp_path, framework=True) as program, A2AClient(program.url) as client:
+    async with running("langgraph_approval", tmp_path) as program, A2AClient(program.url) as client:
         asked = await client.send_message("a kettle")
         assert isinstance(asked, Task)
         assert (asked.status.state, program.orders()) == (TaskState.input_required, [])

@@ -10,6 +10,7 @@ from keelbolt import __version__
 from keelbolt.cli.agents import cancel, card, get, send, stream
 from keelbolt.cli.conformance import conformance
 from keelbolt.cli.dead import dead
+from keelbolt.cli.erase import erase
 from keelbolt.cli.failure import Failure
 from keelbolt.cli.migrate import migrate
 from keelbolt.cli.serve import serve
@@ -61,6 +62,7 @@ for command in (sessions, traces, show, pauses, gc, export, import_, views):
 main.add_command(storage)
 main.add_command(state)
 main.add_command(migrate)
+main.add_command(erase)
 main.add_command(serve)
 main.add_command(skills)
 main.add_command(worker)

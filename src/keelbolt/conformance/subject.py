@@ -16,7 +16,7 @@ from keelbolt.errors import InvalidValue
 from keelbolt.storage.contract import Durability, Kernel
 from keelbolt.storage.records import Collection
 
-Capability = Literal["base", "persistent", "shared", "prompt"]
+Capability = Literal["base", "persistent", "shared", "prompt", "small"]
 
 
 class Make(Protocol):
@@ -32,7 +32,8 @@ class Subject:
     ``persistent``: a kernel made anew at the same place finds the data of the one before. ``shared``: kernels of
     several processes work at one place at the same time; then ``make`` must be importable by a new process (a function
     of a module, or an object that can be pickled). ``prompt``: it is shared, and the leases of a process end when that
-    process dies. ``discard`` removes what a place left outside of its directory.
+    process dies. ``discard`` removes what a place left outside of its directory. ``small`` makes a kernel as ``make``
+    does, on a place that is full after 1 to 64 MB.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Subject:
     shared: bool = False
     prompt: bool = False
     discard: Callable[[Place], Awaitable[None]] | None = None
+    small: Make | None = None
 
     def can(self, capability: Capability) -> bool:
         return capability == "base" or bool(getattr(self, capability))
@@ -61,14 +63,16 @@ class Place:
     name: str
     directory: Path
 
-    def kernel(self, declare: Sequence[Collection] = FAMILIES) -> Kernel:
+    def kernel(self, declare: Sequence[Collection] = FAMILIES, *, small: bool = False) -> Kernel:
         """An unopened kernel on the data of this place."""
-        return self.subject.make(self, tuple(declare))
+        make = self.subject.make if not small else self.subject.small
+        assert make is not None
+        return make(self, tuple(declare))
 
     @asynccontextmanager
-    async def open(self, declare: Sequence[Collection] = FAMILIES) -> AsyncIterator[Kernel]:
+    async def open(self, declare: Sequence[Collection] = FAMILIES, *, small: bool = False) -> AsyncIterator[Kernel]:
         """An open kernel on the data of this place."""
-        async with self.kernel(declare) as kernel:
+        async with self.kernel(declare, small=small) as kernel:
             # A factory that can't be told what to declare is told here; told twice, it changes nothing.
             await kernel.declare(*declare)
             yield kernel

@@ -131,8 +131,12 @@
     │   ├── ArtifactLimitExceeded    no room in the session or trace
     │   ├── SessionLimitReached      no room for another task or patch in a session
     │   └── SteeringCancelled        the task was told to stop
+    ├── DataError                    erasing, exporting, importing
+    │   ├── SubjectNotFound          nothing is kept of this subject
+    │   └── SubjectInUse             a worker or a process uses it (retry)
     └── StorageError
         ├── CommitRefused            a check of this commit failed; nothing of it was written
+        ├── CheckpointConflict       another run has written to this LangGraph thread meanwhile
         ├── InvalidRequest           the call itself is wrong; nothing was tried
         │   ├── InvalidName          a partition, collection, log, stream, queue, key or holder
         │   ├── InvalidValue         a wrong type or a value out of range
@@ -185,6 +189,8 @@ from keelbolt.errors.apcore import *
 from keelbolt.errors.auth import *
 from keelbolt.errors.base import *
 from keelbolt.errors.client import *
+from keelbolt.errors.data import *
+from keelbolt.errors.frameworks import *
 from keelbolt.errors.protocol import *
 from keelbolt.errors.skills import *
 from keelbolt.errors.state import *

@@ -14,8 +14,6 @@ from keelbolt.state.saving import Saved
 from keelbolt.storage import Put, Query, Replace, Scope
 from keelbolt.storage.records import Fields
 
-PAGE = 1000
-
 
 class Bindings:
     """``save_remote_binding``, ``find_binding``, ``list_bindings`` and ``mark_binding_terminal``."""
@@ -50,14 +48,7 @@ class Bindings:
         query = Query(BINDINGS, {"session": name(session)}, order="saved")
 
         async def read(scope: Scope) -> list[Any]:
-            found: list[Any] = []
-            cursor: str | None = None
-            while True:
-                page = await scope.find(query, limit=PAGE, cursor=cursor)
-                found += [decode(record.body) for record in page.records]
-                cursor = page.cursor
-                if cursor is None:
-                    return found
+            return [decode(record.body) async for record in scope.scan(query)]
 
         stored = await self._desk.load("list_bindings", read)
         return [self._desk.types.make("RemoteBinding", fields) for fields in stored]

@@ -7,8 +7,6 @@ from keelbolt.state.desk import Desk
 from keelbolt.state.families import SESSIONS, TRACES
 from keelbolt.storage import Query, Scope
 
-PAGE = 1000
-
 
 class Directory:
     """Each process notes a session or trace when it first saves something of it."""
@@ -28,14 +26,6 @@ class Directory:
         query = Query(collection, order="seen", newest_first=True)
 
         async def read(scope: Scope) -> list[str]:
-            found: list[str] = []
-            cursor: str | None = None
-            while len(found) < limit:
-                page = await scope.find(query, limit=min(PAGE, limit - len(found)), cursor=cursor)
-                found += [decode(record.body) for record in page.records]
-                cursor = page.cursor
-                if cursor is None:
-                    break
-            return found
+            return [decode(record.body) async for record in scope.scan(query, limit=limit, page=1000)]
 
         return await self._desk.load(method, read)

@@ -1,9 +1,16 @@
-"""What a store keeps, and where: the collections and logs of one tenant's partition."""
+"""What a store keeps, and what belongs to what: the collections and logs of one tenant's partition."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
+
+from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Reference, Subject, Target
+from keelbolt.state.codec import decode
 from keelbolt.state.names import digest, name
-from keelbolt.storage import Collection, Index
+from keelbolt.storage import Collection, Index, Kernel, Query, Record, Scope
+
+DEFAULT_TENANT = "default"
+KINDS = ("session", "trace", "memory", "pause", "user")
 
 EVENTS = "state_events"  # stream = trace
 PLANNER_EVENTS = "state_planner_events"  # stream = trace
@@ -33,56 +40,186 @@ INBOXES = "state_inboxes"  # stream = process incarnation: demands for the tasks
 _BY_ARRIVAL = (Index("session", equal=("session",), order="arrived"),)
 
 _LONG_TENANT = 180  # the name of a partition has at most 200 bytes
+_OF_SESSION = {"session": ByField("session")}
 
-FAMILIES = (
-    Collection(TASKS, fields={"session": str, "saved": int}, indexes=(Index("session", equal=("session",)),)),
-    Collection(SNAPSHOTS, fields={"session": str, "hash": str}, indexes=(Index("session", equal=("session",)),)),
-    # ``saved`` and ``expires`` are in microseconds since 1970.
-    Collection(PAUSES, fields={"saved": int, "expires": int}, indexes=(Index("saved", order="saved"),), expiring=True),
-    Collection(PAUSE_LEASES, fields={"lease": str}, expiring=True),
-    Collection(MEMORY, fields={"saved": int}, indexes=(Index("saved", order="saved"),)),
-    Collection(
-        TRAJECTORIES,
-        fields={"session": str, "trace": str, "saved": int},
-        indexes=(
-            Index("session", equal=("session",), order="saved"),
-            Index("trace", equal=("trace",), order="saved"),
-            Index("saved", order="saved"),
+
+async def _locate(_kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
+    tenant = subject.tenant or DEFAULT_TENANT
+    if subject.kind == "tenant":
+        yield Target(partition_of(subject.id), EVERYTHING)
+    elif subject.kind in KINDS:
+        yield Target(partition_of(tenant), subject.kind, name(subject.id))
+
+
+def _traces_of_task(record: Record) -> Iterator[Reference]:
+    trace_id = decode(record.body).get("trace_id")
+    if isinstance(trace_id, str):
+        yield Reference("trace", name(trace_id))
+
+
+def _trace_in_key(record: Record) -> Iterator[Reference]:
+    trace = record.key.partition("/")[0]
+    if trace:
+        yield Reference("trace", trace)
+
+
+def memory_of_session(record: Record, ref: str) -> bool:
+    """Whether a memory state belongs to the session: its key is tenant:user:session, or has the id as another part."""
+    key: str = decode(record.body)["key"]
+    return any(name(part) == ref for part in (*key.split(":"), *key.split(":", 2)[2:]))
+
+
+def _memory_of_user(record: Record, ref: str) -> bool:
+    parts: list[str] = decode(record.body)["key"].split(":", 2)
+    return len(parts) == 3 and name(parts[1].replace("%3A", ":").replace("%25", "%")) == ref
+
+
+def _artifact_of_user(record: Record, ref: str) -> bool:
+    user = (decode(record.body)["scope"] or {}).get("user_id")
+    return user is not None and name(user) == ref
+
+
+async def _remove_artifact(scope: Scope, record: Record) -> None:
+    from keelbolt.state.artifacts.shelf import remove_artifact  # noqa: PLC0415 - it needs the names above
+
+    await remove_artifact(scope, record)
+
+
+# ``saved``, ``seen`` and ``expires`` are in microseconds since 1970.
+FACE = Face(
+    name="state",
+    kinds=(*KINDS, "tenant"),
+    locate=_locate,
+    families=(
+        Family(
+            title="sessions",
+            collection=Collection(SESSIONS, fields={"seen": int}, indexes=(Index("seen", order="seen"),)),
+            subject="session",
+            age="seen",
+            beside=(CONTEXTS,),
+            logs=(UPDATES, STEERING, TASK_ORDER),
         ),
-    ),
-    Collection(
-        BINDINGS,
-        fields={"session": str, "trace": str, "conversation": str, "saved": int},
-        indexes=(
-            Index("trace", equal=("trace",), order="saved"),
-            Index("session", equal=("session",), order="saved"),
-            Index("conversation", equal=("conversation",), order="saved"),
-            Index("saved", order="saved"),
+        Family(
+            title="traces",
+            collection=Collection(TRACES, fields={"seen": int}, indexes=(Index("seen", order="seen"),)),
+            subject="trace",
+            age="seen",
+            logs=(EVENTS, PLANNER_EVENTS),
         ),
-    ),
-    Collection(SESSIONS, fields={"seen": int}, indexes=(Index("seen", order="seen"),)),
-    Collection(TRACES, fields={"seen": int}, indexes=(Index("seen", order="seen"),)),
-    Collection(CONTEXTS, fields={"pending": int}),
-    Collection(PATCHES, fields={"session": str, "arrived": str}, indexes=_BY_ARRIVAL),
-    Collection(CONTROLS, fields={"session": str, "arrived": str}, indexes=_BY_ARRIVAL),
-    Collection(OWNERS, expiring=True),
-    Collection(RUNS, fields={"session": str, "owner": str, "arrived": str}, indexes=_BY_ARRIVAL),
-    # ``rank`` is the order of removal: when it was last used (or made, where the strategy is fifo), in microseconds;
-    # values of ctx.kv come last. ``expires`` is in microseconds since 1970.
-    Collection(
-        ARTIFACTS,
-        fields={"session": str, "session_group": str, "trace_group": str, "rank": int, "expires": int, "size": int},
-        indexes=(
-            Index("session", equal=("session",), order="rank"),
-            Index("session_group", equal=("session_group",), order="rank"),
-            Index("trace_group", equal=("trace_group",), order="rank"),
-            Index("expires", order="expires"),
+        Family(title="contexts", collection=Collection(CONTEXTS, fields={"pending": int})),
+        Family(
+            title="session tasks",
+            collection=Collection(
+                TASKS, fields={"session": str, "saved": int}, indexes=(Index("session", equal=("session",)),)
+            ),
+            found_by=_OF_SESSION,
+            leads_to=_traces_of_task,
         ),
+        Family(
+            title="context snapshots",
+            collection=Collection(
+                SNAPSHOTS, fields={"session": str, "hash": str}, indexes=(Index("session", equal=("session",)),)
+            ),
+            found_by=_OF_SESSION,
+        ),
+        Family(
+            title="trajectories",
+            collection=Collection(
+                TRAJECTORIES,
+                fields={"session": str, "trace": str, "saved": int},
+                indexes=(
+                    Index("session", equal=("session",), order="saved"),
+                    Index("trace", equal=("trace",), order="saved"),
+                    Index("saved", order="saved"),
+                ),
+            ),
+            found_by={**_OF_SESSION, "trace": ByField("trace")},
+            leads_to=_trace_in_key,
+            age="saved",
+        ),
+        Family(
+            title="bindings",
+            collection=Collection(
+                BINDINGS,
+                fields={"session": str, "trace": str, "conversation": str, "saved": int},
+                indexes=(
+                    Index("trace", equal=("trace",), order="saved"),
+                    Index("session", equal=("session",), order="saved"),
+                    Index("conversation", equal=("conversation",), order="saved"),
+                    Index("saved", order="saved"),
+                ),
+            ),
+            found_by={**_OF_SESSION, "trace": ByField("trace")},
+            age="saved",
+        ),
+        Family(
+            title="memory states",
+            collection=Collection(MEMORY, fields={"saved": int}, indexes=(Index("saved", order="saved"),)),
+            subject="memory",
+            found_by={
+                "session": ByScan(Query(MEMORY, order="saved"), memory_of_session),
+                "user": ByScan(Query(MEMORY, order="saved"), _memory_of_user),
+            },
+            age="saved",
+        ),
+        Family(
+            title="pauses",
+            collection=Collection(
+                PAUSES, fields={"saved": int, "expires": int}, indexes=(Index("saved", order="saved"),), expiring=True
+            ),
+            subject="pause",
+            age="saved",
+            beside=(PAUSE_LEASES,),
+        ),
+        Family(title="pause leases", collection=Collection(PAUSE_LEASES, fields={"lease": str}, expiring=True)),
+        Family(
+            title="patches",
+            collection=Collection(PATCHES, fields={"session": str, "arrived": str}, indexes=_BY_ARRIVAL),
+            found_by=_OF_SESSION,
+        ),
+        Family(
+            title="controls",
+            collection=Collection(CONTROLS, fields={"session": str, "arrived": str}, indexes=_BY_ARRIVAL),
+            found_by=_OF_SESSION,
+        ),
+        Family(
+            title="runs",
+            collection=Collection(RUNS, fields={"session": str, "owner": str, "arrived": str}, indexes=_BY_ARRIVAL),
+            found_by=_OF_SESSION,
+            busy=True,
+        ),
+        # ``rank`` is the order of removal: when it was last used (or made, where the strategy is fifo), in
+        # microseconds; values of ctx.kv come last.
+        Family(
+            title="artifacts",
+            collection=Collection(
+                ARTIFACTS,
+                fields={
+                    "session": str,
+                    "session_group": str,
+                    "trace_group": str,
+                    "rank": int,
+                    "expires": int,
+                    "size": int,
+                },
+                indexes=(
+                    Index("session", equal=("session",), order="rank"),
+                    Index("session_group", equal=("session_group",), order="rank"),
+                    Index("trace_group", equal=("trace_group",), order="rank"),
+                    Index("expires", order="expires"),
+                ),
+            ),
+            found_by={**_OF_SESSION, "user": ByScan(Query(ARTIFACTS, order="expires"), _artifact_of_user)},
+            age="rank",
+            remove=_remove_artifact,
+        ),
+        Family(title="artifact totals", collection=Collection(ARTIFACT_TOTALS)),
+        Family(title="processes", collection=Collection(OWNERS, expiring=True)),
+        Family(title="sweeps", collection=Collection(SWEEPS, indexes=(Index("key"),))),
+        Family(title="sweepers", collection=Collection(SWEEPERS, expiring=True)),
     ),
-    Collection(ARTIFACT_TOTALS),
-    Collection(SWEEPS),
-    Collection(SWEEPERS, expiring=True),
 )
+FAMILIES = tuple(FACE.collections())
 
 
 def partition_of(tenant: str) -> str:

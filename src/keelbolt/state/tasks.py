@@ -21,7 +21,6 @@ from keelbolt.state.streams import read_all
 from keelbolt.storage import Append, Draft, FieldIn, Operation, Put, Query, Record, Scope
 
 KNOWN = 4096  # tasks whose context this process knows to be stored
-PAGE = 2000
 
 
 class Tasks:
@@ -97,11 +96,4 @@ def _context(record: Record | None) -> dict[str, Any] | None:
 
 
 async def _all(scope: Scope, collection: str, session: str) -> list[Record]:
-    records: list[Record] = []
-    cursor: str | None = None
-    while True:
-        page = await scope.find(Query(collection, {"session": session}), limit=PAGE, cursor=cursor)
-        records.extend(page.records)
-        cursor = page.cursor
-        if cursor is None:
-            return records
+    return [record async for record in scope.scan(Query(collection, {"session": session}))]

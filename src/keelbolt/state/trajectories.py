@@ -12,8 +12,6 @@ from keelbolt.state.saving import Saved
 from keelbolt.storage import Put, Query, Record, Scope
 from keelbolt.storage.records import Fields
 
-PAGE = 1000
-
 
 class Trajectories:
     """``save_trajectory``, ``get_trajectory`` and ``list_traces``."""
@@ -45,15 +43,7 @@ class Trajectories:
         query = Query(TRAJECTORIES, {"session": name(session_id)}, order="saved", newest_first=True)
 
         async def read(scope: Scope) -> list[str]:
-            traces: list[str] = []
-            cursor: str | None = None
-            while len(traces) < limit:
-                page = await scope.find(query, limit=min(PAGE, limit - len(traces)), cursor=cursor)
-                traces += [_trace(record) for record in page.records]
-                cursor = page.cursor
-                if cursor is None:
-                    break
-            return traces
+            return [_trace(record) async for record in scope.scan(query, limit=limit)]
 
         return await self._desk.load("list_traces", read)
 

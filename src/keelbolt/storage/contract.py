@@ -161,6 +161,10 @@ class Kernel(ABC):
     async def sweep(self, *, limit: int = 500) -> Swept:
         """Remove up to ``limit`` of each: expired records, blobs without a holder, workers long gone."""
 
+    async def scrub(self) -> None:
+        """Overwrite what was deleted, where the engine owns the files. A server that keeps them has its own ways."""
+        await self.flush()
+
     @abstractmethod
     async def partitions(self, *, after: str = "", limit: int = 1000) -> Sequence[str]:
         """The names of partitions in order, from the one after ``after``."""
@@ -190,6 +194,25 @@ class Kernel(ABC):
     @abstractmethod
     async def find(self, partition: str, query: Query, *, limit: int = 50, cursor: str | None = None) -> Page:
         """A page of records. Raises NoIndex when no declared index covers the query."""
+
+    async def scan(
+        self, partition: str, query: Query, *, limit: int | None = None, page: int = 200
+    ) -> AsyncIterator[Record]:
+        """The first ``limit`` records of the query (None: all), read page by page.
+
+        The caller may delete the records that it gets.
+        """
+        cursor: str | None = None
+        left = limit
+        while left is None or left > 0:
+            found = await self.find(partition, query, limit=page if left is None else min(page, left), cursor=cursor)
+            for record in found.records:
+                yield record
+            cursor = found.cursor
+            if cursor is None:
+                return
+            if left is not None:
+                left -= len(found.records)
 
     @abstractmethod
     async def count(self, partition: str, query: Query, *, cap: int = 10_000) -> Count:

@@ -145,6 +145,9 @@ class Front(Kernel):
         self._guard()
         for family in families:
             shape = Shape(family)
+            known = self.declared.shapes.get(shape.name)
+            if known is not None and known.dump() == shape.dump():
+                continue
             await self._declare(shape)  # first: what could not be stored is not declared
             self.declared.shapes[shape.name] = shape
 

@@ -32,6 +32,9 @@ class Scope:
     async def find(self, query: Query, *, limit: int = 50, cursor: str | None = None) -> Page:
         return await self._kernel.find(self.partition, query, limit=limit, cursor=cursor)
 
+    def scan(self, query: Query, *, limit: int | None = None, page: int = 200) -> AsyncIterator[Record]:
+        return self._kernel.scan(self.partition, query, limit=limit, page=page)
+
     async def count(self, query: Query, *, cap: int = 10_000) -> Count:
         return await self._kernel.count(self.partition, query, cap=cap)
 

@@ -47,10 +47,23 @@ def open_storage(url: str, *, durability: Durability | None = None, declare: Ite
 
         schema = options.pop("schema", "keelbolt")
         connections = _connections(options.pop("connections", "5"))
+        hints, fsync = options.pop("hints", "listen"), options.pop("fsync", "checked")
+        if hints not in ("listen", "poll"):
+            raise InvalidValue(f"hints is 'listen' or 'poll', not {hints!r}")
+        if fsync not in ("checked", "trusted"):
+            raise InvalidValue(f"fsync is 'checked' or 'trusted', not {fsync!r}")
         for name in TLS_OPTIONS:  # they stay in the URL, for the driver
             options.pop(name, None)
-        _refuse_unknown(options, "schema", "connections", *TLS_OPTIONS)
-        return PostgresKernel(path, schema=schema, durability=chosen, declare=declare, connections=connections)
+        _refuse_unknown(options, "schema", "connections", "hints", "fsync", *TLS_OPTIONS)
+        return PostgresKernel(
+            path,
+            schema=schema,
+            durability=chosen,
+            declare=declare,
+            connections=connections,
+            poll=hints == "poll",
+            trusted=fsync == "trusted",
+        )
     if scheme == "redis":
         return _redis(url, options, chosen, declare)
     if scheme != "sqlite":

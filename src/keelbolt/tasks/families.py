@@ -1,8 +1,12 @@
-"""Where tasks lie in the kernel. Everything of one task is in one partition, which is its tenant's and owner's."""
+"""Where tasks lie in the kernel, and what belongs to one. All of it is in the partition of its tenant and owner."""
 
 from __future__ import annotations
 
-from keelbolt.storage import Collection, Index
+from collections.abc import AsyncIterator, Iterator
+
+from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, Target, all_partitions
+from keelbolt.storage import Collection, Detach, Index, Kernel, Record
 
 TASKS = "tasks"  # task id → where it stands: narrow, rewritten when its status changes
 SNAPSHOTS = "task_snapshots"  # task id → what its log amounts to, up to some seq
@@ -19,29 +23,102 @@ INBOX = "task_inbox"  # a stream per task: what others want of a running task
 
 QUEUE = "tasks"  # an item per task that wants a worker
 WEBHOOKS = "webhooks"  # an item per push config that may have something to deliver
-ERASURES = "task_erasures"  # an item per task that is gone and has segments or files left: see erase.py
 
-FAMILIES: tuple[Collection, ...] = (
-    Collection(
-        TASKS,
-        fields={"state": str, "context": str, "updated": int, "push": str},
-        indexes=(
-            Index("updated", order="updated"),
-            Index("state", equal=("state",), order="updated"),
-            Index("context", equal=("context",), order="updated"),
-            Index("context_state", equal=("context", "state"), order="updated"),
+
+async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
+    """A task or context lies in the partition of its owner; a user is a partition, a tenant several."""
+    match subject.kind:
+        case "task" | "context":
+            for partition in _partitions(subject.owner, subject.tenant):
+                yield Target(partition, subject.kind, subject.id)
+        case "user":
+            for partition in _partitions(subject.id, subject.tenant):
+                yield Target(partition, EVERYTHING)
+        case "tenant":
+            first, last = (Principal(tenant=subject.id).partition, Principal(asked_tenant=subject.id).partition)
+            async for partition in all_partitions(kernel):
+                if partition.startswith(first) or partition.endswith(last.removeprefix(ANONYMOUS.partition)):
+                    yield Target(partition, EVERYTHING)
+        case _:
+            pass
+
+
+def _partitions(owner: str, tenant: str) -> list[str]:
+    """Where the tasks of this owner lie: with a tenant that an authenticator named, and one that the request named."""
+    principals = [Principal(owner=owner, tenant=tenant)]
+    if tenant:
+        principals.append(Principal(owner=owner, asked_tenant=tenant))
+    return [principal.partition for principal in principals]
+
+
+def _file_blob(record: Record) -> Iterator[Detach]:
+    task_id, _, digest = record.key.rpartition("/")
+    yield Detach(digest, file_holder(task_id))
+
+
+def file_holder(task_id: str) -> str:
+    """The name under which a task holds the blobs of its files."""
+    return f"task/{task_id}"
+
+
+_OF_TASK = {"task": ByField("task")}
+_TASK_INDEX = (Index("task", equal=("task",)),)
+
+FACE = Face(
+    name="tasks",
+    kinds=("task", "context", "user", "tenant"),
+    locate=_locate,
+    families=(
+        Family(
+            title="tasks",
+            collection=Collection(
+                TASKS,
+                fields={"state": str, "context": str, "updated": int, "push": str},
+                indexes=(
+                    Index("updated", order="updated"),
+                    Index("state", equal=("state",), order="updated"),
+                    Index("context", equal=("context",), order="updated"),
+                    Index("context_state", equal=("context", "state"), order="updated"),
+                ),
+                counters=((), ("state",)),
+            ),
+            subject="task",
+            found_by={"context": ByField("context")},
+            age="updated",
+            beside=(SNAPSHOTS,),
+            logs=(EVENTS, INBOX),
+            queues=(QUEUE,),
         ),
-        counters=((), ("state",)),
+        Family(title="snapshots", collection=Collection(SNAPSHOTS)),
+        Family(
+            title="segments",
+            collection=Collection(SEGMENTS, fields={"task": str}, indexes=_TASK_INDEX),
+            found_by=_OF_TASK,
+        ),
+        Family(
+            title="idempotency keys",
+            collection=Collection(SENDS, fields={"task": str}, indexes=_TASK_INDEX),
+            found_by=_OF_TASK,
+        ),
+        Family(title="contexts", collection=Collection(CONTEXTS, indexes=(Index("key"),)), subject="context"),
+        Family(
+            title="push configs",
+            collection=Collection(PUSH_CONFIGS, fields={"task": str}, indexes=(*_TASK_INDEX, Index("key"))),
+            found_by=_OF_TASK,
+            beside=(PUSH_CURSORS,),
+            queues=(WEBHOOKS,),
+        ),
+        Family(title="push cursors", collection=Collection(PUSH_CURSORS)),
+        Family(
+            title="files",
+            collection=Collection(FILES, fields={"task": str}, indexes=_TASK_INDEX),
+            found_by=_OF_TASK,
+            blobs=_file_blob,
+        ),
+        Family(title="sweeps", collection=Collection(SWEEPS, indexes=(Index("key"),))),
     ),
-    Collection(SNAPSHOTS),
-    Collection(SEGMENTS),
-    Collection(SENDS, fields={"task": str}, indexes=(Index("task", equal=("task",)),)),
-    Collection(CONTEXTS, indexes=(Index("key"),)),
-    Collection(PUSH_CONFIGS, fields={"task": str}, indexes=(Index("task", equal=("task",)), Index("key"))),
-    Collection(PUSH_CURSORS),
-    Collection(FILES, fields={"task": str}, indexes=(Index("task", equal=("task",)),)),
-    Collection(SWEEPS),
 )
+FAMILIES = tuple(FACE.collections())
 
 
 def lane_of(partition: str) -> str:

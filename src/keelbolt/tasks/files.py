@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic_core import from_json, to_json
 
 from keelbolt.errors import BlobNotFound
-from keelbolt.storage import Attach, BlobReader, Delete, Detach, Fence, Kernel, Operation, Put, Query
+from keelbolt.storage import Attach, BlobReader, Fence, Kernel, Put
 from keelbolt.storage.blobs import BlobSource
-from keelbolt.tasks.families import FILES
+from keelbolt.tasks.families import FILES, file_holder
 
-BATCH = 200
 LINK = b'"url":"/keelbolt/v1/tasks/'  # how the JSON of a link to any of our files begins
 _LINKS = re.compile(rb'"url":"(?=/keelbolt/v1/tasks/[^"/]+/files/[0-9a-f]{64}")')
 
@@ -60,7 +58,7 @@ async def keep_file(
     await kernel.commit(
         partition,
         *fence,
-        Attach(blob.digest, _holder(task_id)),
+        Attach(blob.digest, file_holder(task_id)),
         Put(FILES, _key(task_id, blob.digest), body, {"task": task_id}),
     )
     return file
@@ -79,29 +77,5 @@ async def open_file(kernel: Kernel, partition: str, task_id: str, digest: str) -
         return None
 
 
-async def has_files(kernel: Kernel, partition: str, task_id: str) -> bool:
-    """Whether the task holds any."""
-    return bool((await kernel.find(partition, Query(FILES, {"task": task_id}), limit=1)).records)
-
-
-async def drop_files(kernel: Kernel, partition: str, task_id: str) -> None:
-    """Let go of all files of a task."""
-    while operations := await _drops(kernel, partition, task_id):
-        await kernel.commit(partition, *operations)
-
-
-async def _drops(kernel: Kernel, partition: str, task_id: str) -> Sequence[Operation]:
-    records = (await kernel.find(partition, Query(FILES, {"task": task_id}), limit=BATCH)).records
-    found: list[Operation] = []
-    for record in records:
-        digest = record.key.rpartition("/")[2]
-        found += [Delete(FILES, record.key), Detach(digest, _holder(task_id))]
-    return found
-
-
 def _key(task_id: str, digest: str) -> str:
     return f"{task_id}/{digest}"
-
-
-def _holder(task_id: str) -> str:
-    return f"task/{task_id}"

@@ -9,6 +9,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageUnavailable, TaskTerminalStateError
+from keelbolt.leases import Lease, cancelled, give_back
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.pulse import Pulse
 from keelbolt.observability.tracing import Tracing
@@ -19,7 +20,6 @@ from keelbolt.tasks.events import Events
 from keelbolt.tasks.families import QUEUE
 from keelbolt.tasks.hooks import LifecycleHooks
 from keelbolt.tasks.journal import Journal
-from keelbolt.tasks.lease import Lease, cancelled, give_back
 from keelbolt.tasks.lifecycle import End, Start
 from keelbolt.tasks.notes import OtherNote
 from keelbolt.tasks.request_contexts import RequestContexts

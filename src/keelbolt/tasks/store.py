@@ -253,7 +253,7 @@ def snapshot_operations(view: TaskView) -> list[Operation]:
         return []
     # Segments repeat what the log holds until it is trimmed: packed, they cost a third of that for ordinary text.
     written: Sequence[Operation] = [
-        Put(SEGMENTS, key, zlib.compress(body, 1)) for key, body in snapshot.segments.items()
+        Put(SEGMENTS, key, zlib.compress(body, 1), {"task": view.task_id}) for key, body in snapshot.segments.items()
     ]
     removed = [Delete(SEGMENTS, key) for key in snapshot.obsolete]
     return [Put(SNAPSHOTS, view.task_id, snapshot.index), *written, *removed]

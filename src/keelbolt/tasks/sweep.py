@@ -15,20 +15,23 @@ from dataclasses import dataclass
 
 from pydantic_core import from_json
 
+from keelbolt.data.erasing import resume_erasures
 from keelbolt.errors import CommitRefused, KeelboltError, StorageCorrupt, StorageUnavailable
 from keelbolt.storage import Delete, FieldIn, Head, Put, Query, Record, Trim
-from keelbolt.tasks.erase import erase_task, finish_erasures
-from keelbolt.tasks.families import CONTEXTS, EVENTS, PUSH_CURSORS, SWEEPS, TASKS
+from keelbolt.tasks.erase import erase_task
+from keelbolt.tasks.families import CONTEXTS, EVENTS, FACE, PUSH_CURSORS, SWEEPS, TASKS
 from keelbolt.tasks.partitions import all_partitions
 from keelbolt.tasks.pushes import push_key
 from keelbolt.tasks.record import ENDED
 from keelbolt.tasks.retention import RetentionPolicy
-from keelbolt.tasks.store import StoredTask, TaskStore, snapshot_operations
+from keelbolt.tasks.store import FIRST_PAGE, StoredTask, TaskStore, snapshot_operations
 
 logger = logging.getLogger("keelbolt.tasks")
 
 BATCH = 64  # tasks at once: their commits go to the disk together
 MICROSECONDS = 1_000_000
+ENTRY_BYTES = 32  # what an entry and a record take beside their data, about
+RECORD_BYTES = 256
 
 
 @dataclass(slots=True)
@@ -49,6 +52,8 @@ async def sweep(
 ) -> Removed:
     """Go through everything once. ``dry``: only count what would be removed."""
     removed = Removed()
+    if not dry:
+        await resume_erasures(store.kernel, among=(FACE,))
     async for partition in all_partitions(store):
         await _Sweep(store, policy, partition, removed, dry=dry).run()
         if progress is not None:
@@ -68,8 +73,6 @@ class _Sweep:
         self.now = store.clock.wall()
 
     async def run(self) -> None:
-        if not self.dry:
-            await finish_erasures(self.store, self.partition)
         for state, age in self.policy.ages():
             async for records in self._found(Query(TASKS, {"state": state.name}, "updated", until=self._before(age))):
                 await self._erase(records)
@@ -132,16 +135,31 @@ class _Sweep:
                 await self.store.kernel.commit(self.partition, Put(SWEEPS, state, body))
 
     async def _trim_one(self, task_id: str) -> bool:
-        if self.dry:
-            log = await self.store.kernel.log_state(self.partition, EVENTS, task_id)
-            return log.floor < log.head
         try:
-            return await trim_log(self.store, self.partition, task_id)
+            if not await trimming_saves(self.store, self.partition, task_id):
+                return False
+            return self.dry or await trim_log(self.store, self.partition, task_id)
         except StorageUnavailable:
             raise
         except KeelboltError as error:  # one task must not keep the others from being swept
             logger.error("a log could not be trimmed: %s", error)  # noqa: TRY400
             return False
+
+
+async def trimming_saves(store: TaskStore, partition: str, task_id: str) -> bool:
+    """Whether the log of a finished task takes more space than the snapshot that would replace it."""
+    page = await store.kernel.read_log(partition, EVENTS, task_id, limit=FIRST_PAGE)
+    if page.floor >= page.head:
+        return False
+    if page.floor > 0 or page.entries[-1].seq < page.head:  # such a log has a snapshot already
+        return True
+    task = await store.find(partition, task_id)
+    if task is None:
+        return False
+    snapshot = snapshot_operations(task.view)
+    return sum(len(entry.data) + ENTRY_BYTES for entry in page.entries) > sum(
+        len(operation.body) + RECORD_BYTES for operation in snapshot if isinstance(operation, Put)
+    )
 
 
 async def trim_log(store: TaskStore, partition: str, task_id: str) -> bool:

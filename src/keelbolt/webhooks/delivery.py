@@ -15,12 +15,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from keelbolt.errors import CommitRefused, KeelboltError, LogTrimmed, TaskNotFoundError
+from keelbolt.leases import Lease, cancelled, give_back
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.tracing import Tracing, carried
 from keelbolt.protocol.signatures import CardKey
 from keelbolt.storage import Claim, Entry, QueueTopic, Version
 from keelbolt.tasks.families import EVENTS, PUSH_CONFIGS, PUSH_CURSORS, WEBHOOKS
-from keelbolt.tasks.lease import Lease, cancelled, give_back
 from keelbolt.tasks.pushes import push_ids
 from keelbolt.tasks.record import TaskRecord
 from keelbolt.tasks.store import TaskStore

@@ -8,10 +8,11 @@ from collections.abc import Awaitable
 import pytest
 
 from keelbolt.auth.principal import Principal
+from keelbolt.data.erasing import resume_erasures
 from keelbolt.errors import CommitRefused
 from keelbolt.storage import Delete, Operation, Receipt
 from keelbolt.tasks import Envelope, Sent, TaskContext
-from keelbolt.tasks.erase import erase_task, finish_erasures
+from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.families import TASKS
 from keelbolt.tasks.files import TaskFile, keep_file, open_file
 from tests.integration.tasks.stage import Stage, message
@@ -53,6 +54,8 @@ async def test_files_of_an_interrupted_erasure_are_let_go(stage: Stage, monkeypa
     """The task is gone with its first commit; were its files not listed by then, nobody would look for them again."""
     engine = await stage.engine(keeps)
     kernel, commit = engine.kernel, engine.kernel.commit
+    monkeypatch.setattr("keelbolt.data.erasing.RESUME_SECONDS", 0.0)
+    monkeypatch.setattr("keelbolt.data.erasing.BATCH", 1)
     sent = await engine.tasks.send(message(), Envelope(ADA))
     task = await engine.store.task(await engine.tasks.settled(sent))
     digest = (task.artifacts[0].parts[0].url or "").rpartition("/")[2]
@@ -67,9 +70,9 @@ async def test_files_of_an_interrupted_erasure_are_let_go(stage: Stage, monkeypa
         with pytest.raises(SystemError):
             await erase_task(engine.store, ADA.partition, task.id)
     assert await engine.store.find(ADA.partition, task.id) is None
-    assert await finish_erasures(engine.store, ADA.partition) == 1
+    assert await resume_erasures(kernel) == 1
     assert await open_file(kernel, ADA.partition, task.id, digest) is None
-    assert await finish_erasures(engine.store, ADA.partition) == 0
+    assert await resume_erasures(kernel) == 0
 
 
 async def test_who_lost_the_task_keeps_no_file(stage: Stage) -> None:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import aclosing
+from contextlib import aclosing, closing
+from pathlib import Path
 
 import pytest
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
+from keelbolt.data.erasing import resume_erasures
 from keelbolt.errors import TaskNotFoundError
 from keelbolt.protocol.types import TaskState
 from keelbolt.storage import Enqueue, Insert, Kernel, Operation, Receipt, open_storage
 from keelbolt.tasks import Envelope, RetentionPolicy, Snapshot, TaskContext, TaskEngine, TaskSettings, days, hours
-from keelbolt.tasks import erase as erasing
-from keelbolt.tasks.erase import erase_context, erase_owner, erase_task, finish_erasures
-from keelbolt.tasks.families import CONTEXTS, EVENTS, PUSH_CONFIGS, WEBHOOKS
+from keelbolt.tasks.erase import erase_context, erase_owner, erase_task
+from keelbolt.tasks.families import CONTEXTS, EVENTS, PUSH_CONFIGS, SNAPSHOTS, WEBHOOKS
 from keelbolt.tasks.store import StoredTask
 from keelbolt.tasks.sweep import Removed, sweep
 from keelbolt.testing.clock import FakeClock
@@ -40,6 +42,10 @@ async def worker(ctx: TaskContext) -> None:
             for number in range(400):
                 await ctx.emit_text_artifact(f"{number} {'x' * 300}", artifact_id="long", append=number > 0)
             await ctx.complete("streamed")
+        case "count":
+            for number in range(40):
+                await ctx.emit_text_artifact(f"{number} ", artifact_id="numbers", append=number > 0)
+            await ctx.complete("counted")
         case text:
             await ctx.update_context({"last": text})
             await ctx.complete(f"done: {text}")
@@ -181,7 +187,7 @@ async def test_an_engine_keeps_its_policy(kernel: Kernel) -> None:
 # ---------------------------------------------------------------------------------------------------------------- logs
 
 
-@pytest.mark.parametrize("text", ["one", "stream"])
+@pytest.mark.parametrize("text", ["count", "stream"])
 async def test_a_trimmed_task_is_whole(engine: TaskEngine, clock: FakeClock, text: str) -> None:
     """Its log is gone, and it is the same task to the byte."""
     task = await ended(engine, text)
@@ -199,9 +205,41 @@ async def test_a_trimmed_task_is_whole(engine: TaskEngine, clock: FakeClock, tex
     assert await sweep(engine.store, RetentionPolicy(log=hours(1))) == Removed()
 
 
+async def test_a_short_log_stays(engine: TaskEngine, clock: FakeClock) -> None:
+    """A snapshot that is larger than the log does not replace it; a dry sweep says the same."""
+    task = await ended(engine, "one")
+    clock.advance(hours(2))
+    assert await sweep(engine.store, RetentionPolicy(log=hours(1)), dry=True) == Removed()
+    assert await sweep(engine.store, RetentionPolicy(log=hours(1))) == Removed()
+    assert (await engine.kernel.log_state(ME, EVENTS, task.record.task_id)).floor == 0
+    assert await engine.kernel.get(ME, SNAPSHOTS, task.record.task_id) is None
+
+
+@pytest.mark.parametrize("text", ["one", "count", "stream"])
+async def test_trimming_never_takes_space(tmp_path: Path, clock: FakeClock, text: str) -> None:
+    """Compacted, the file of fifty tasks is as large as before at most, beside the one record of the sweep."""
+    file = tmp_path / "tasks.db"
+
+    def compacted() -> int:
+        copy = tmp_path / "compacted.db"
+        copy.unlink(missing_ok=True)
+        with closing(sqlite3.connect(file)) as connection:
+            connection.execute("VACUUM INTO ?", (str(copy),))
+        return copy.stat().st_size
+
+    async with open_storage(f"sqlite:///{file}") as kernel, TaskEngine(kernel, worker, clock=clock) as engine:
+        await asyncio.gather(*(ended(engine, text) for _ in range(50 if text != "stream" else 5)))
+        before = compacted()
+        clock.advance(1)
+        removed = await sweep(engine.store, RetentionPolicy(log=0))
+        after = compacted()
+    assert after <= before + (0 if removed.logs else 3 * 4096)
+    assert bool(removed.logs) == (text != "one")
+
+
 async def test_a_late_reader_sees_the_gap(engine: TaskEngine, clock: FakeClock) -> None:
     """Whoever asks for trimmed entries gets a snapshot that says so; whoever has them all gets nothing more."""
-    task = await ended(engine, "one")
+    task = await ended(engine, "count")
     clock.advance(1)
     await sweep(engine.store, RetentionPolicy(log=0))
     [seen] = [event async for event in engine.tasks.follow(task.record.task_id, after=2)]
@@ -220,8 +258,8 @@ async def test_only_what_ended_is_trimmed(engine: TaskEngine, clock: FakeClock) 
 
 async def test_what_ends_later_is_trimmed_by_a_later_sweep(engine: TaskEngine, clock: FakeClock) -> None:
     """A sweep goes on where the last one stopped, and misses nothing."""
-    for number in range(3):
-        await ended(engine, f"{number} early")
+    for _ in range(3):
+        await ended(engine, "count")
         clock.advance(hours(2))
         assert (await sweep(engine.store, RetentionPolicy(log=hours(1)))).logs == 1
 
@@ -307,7 +345,8 @@ async def test_an_interrupted_erasure_is_finished(
     engine: TaskEngine, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What does not fit into one commit is removed by more of them; if they never come, by the next sweep."""
-    monkeypatch.setattr(erasing, "BATCH", 3)
+    monkeypatch.setattr("keelbolt.data.erasing.BATCH", 3)
+    monkeypatch.setattr("keelbolt.data.erasing.RESUME_SECONDS", 0.0)
     task = await ended(engine, "stream")
     webhook = f"{task.record.task_id}/0"
     config = Insert(PUSH_CONFIGS, webhook, b"{}", {"task": task.record.task_id})
@@ -328,5 +367,5 @@ async def test_an_interrupted_erasure_is_finished(
     assert await there(engine, task) == [False]
     assert (await kernel.stats()).records["task_segments"] > 0
 
-    assert await finish_erasures(engine.store, ME) == 1
+    assert await resume_erasures(kernel) == 1
     await assert_nothing_left(kernel)

@@ -32,6 +32,10 @@ async def worker(ctx: TaskContext) -> None:
             await ctx.fail("it did not work")
         case "ask":
             await ctx.request_input("which one?")
+        case "count":
+            for number in range(40):
+                await ctx.emit_text_artifact(f"{number} ", artifact_id="numbers", append=number > 0)
+            await ctx.complete("counted")
         case text:
             await ctx.emit_artifact(artifact_id="text", text="a long text", name="Essay")
             await ctx.complete(f"answer to {text}")
@@ -199,7 +203,7 @@ def test_tail_resumes_anywhere(url: str) -> None:
 
 
 def test_tail_says_that_there_is_a_gap(url: str) -> None:
-    [task_id] = asyncio.run(run_all(url, "done"))
+    [task_id] = asyncio.run(run_all(url, "count"))
     assert read("tasks", "sweep", "--retain", "log=0s")["logs"] == 1
     assert (
         "a gap: older entries were trimmed; now it is completed"

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from keelbolt.errors import KeelboltError
+from keelbolt.leases import cancelled
 from keelbolt.storage import Query
 from keelbolt.tasks.families import TASKS
-from keelbolt.tasks.lease import cancelled
 from keelbolt.tasks.record import TaskRecord
 from keelbolt.tasks.store import TaskStore
 

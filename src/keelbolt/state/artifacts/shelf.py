@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from keelbolt.state.artifacts.record import NEVER, Kept, key
 from keelbolt.state.artifacts.totals import Group, Retention, Total, check_size, excess, limit
 from keelbolt.state.families import ARTIFACT_TOTALS, ARTIFACTS
 from keelbolt.state.names import name
+from keelbolt.state.types import ArtifactRetentionConfig
 from keelbolt.storage.blobs import BlobReader, BlobSource
 from keelbolt.storage.commits import Operation
 from keelbolt.storage.records import Delete, Insert, Patch, Query, Record, Replace
@@ -206,7 +208,7 @@ class Shelf:
     ) -> None:
         if self._retention.cleanup_strategy != "none":
             query = Query(ARTIFACTS, {f"{group}_group": name_}, order="rank", until=NEVER)
-            async for record in self._all(query):
+            async for record in self._room.scan(query):
                 kept = Kept.of(record)
                 if kept.id not in victims and kept.id not in spared:
                     victims[kept.id] = kept
@@ -252,7 +254,7 @@ class Shelf:
         if wanted.session_id is not None:
             query = Query(ARTIFACTS, {"session": name(wanted.session_id)}, order="rank")
         now = self._now()
-        found = [kept async for record in self._all(query) if (kept := Kept.of(record)).owner.matches(wanted)]
+        found = [kept async for record in self._room.scan(query) if (kept := Kept.of(record)).owner.matches(wanted)]
         return sorted((kept for kept in found if kept.expires > now), key=lambda kept: (kept.created, kept.id))
 
     async def delete(self, artifact_id: str) -> bool:
@@ -307,15 +309,10 @@ class Shelf:
         record = await self._room.get(ARTIFACTS, key(artifact_id))
         return None if record is None else Kept.of(record)
 
-    async def _all(self, query: Query) -> AsyncIterator[Record]:
-        cursor: str | None = None
-        while True:
-            page = await self._room.find(query, limit=PAGE, cursor=cursor)
-            for record in page.records:
-                yield record
-            cursor = page.cursor
-            if cursor is None:
-                return
+
+async def remove_artifact(room: Scope, record: Record) -> None:
+    """Remove the artifact of this record with its blob, and correct the totals of its session and trace."""
+    await Shelf(room, ArtifactRetentionConfig(), Order(time.time)).delete(Kept.of(record).id)
 
 
 def _total(group: str, version: int, total: Total) -> Insert | Replace | Delete:

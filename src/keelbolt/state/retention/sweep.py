@@ -6,7 +6,7 @@ Others may use the store meanwhile. What somebody saves while it would be remove
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -137,7 +137,7 @@ class _Sweep:
         """Tasks that were over before this moment, with their contexts; then the order of those that are left."""
         left: set[str] = set()
         came = await self._scope.log_state(TASK_ORDER, ref)  # before they are looked at: later ones keep their place
-        async for record in self._found(Query(TASKS, {"session": ref})):
+        async for record in self._scope.scan(Query(TASKS, {"session": ref})):
             task = decode(record.body)
             if task["status"] in _OVER and _moment(task.get("updated_at")) < before:
                 gone = (Delete(TASKS, record.key, version=record.version), Delete(SNAPSHOTS, record.key))
@@ -165,7 +165,7 @@ class _Sweep:
             if age is None:
                 continue
             self._tell(name)
-            async for record in self._found(Query(collection, order="saved", until=self._before(age))):
+            async for record in self._scope.scan(Query(collection, order="saved", until=self._before(age))):
                 if collection == MEMORY and decode(record.body)["key"].startswith(_KV):
                     continue
                 if await self._commit(Delete(collection, record.key, version=record.version)):
@@ -182,7 +182,7 @@ class _Sweep:
     async def _remove_artifacts(self, query: Query, *, keep: int = 0) -> None:
         """The first of these, in their order, but the last ``keep``."""
         extra = (await self._scope.count(query, cap=1_000_000)).value - keep if keep else None
-        async for record in self._found(query):
+        async for record in self._scope.scan(query):
             if extra is not None:
                 if extra <= 0:
                     return
@@ -195,7 +195,7 @@ class _Sweep:
         extra, gone = (await self._scope.count(query, cap=1_000_000)).value - keep, 0
         if extra <= 0:
             return 0
-        async for record in self._found(query):
+        async for record in self._scope.scan(query):
             if extra <= 0:
                 break
             extra -= 1
@@ -234,17 +234,6 @@ class _Sweep:
                 break
             await self._scope.commit(Put(SWEEPS, collection, encode(_seen(page.records[-1]))))
         await self._scope.commit(Delete(SWEEPS, collection))
-
-    async def _found(self, query: Query) -> AsyncIterator[Record]:
-        """The records of a query; each may be removed while they are gone through."""
-        cursor: str | None = None
-        while True:
-            page = await self._scope.find(query, limit=PAGE, cursor=cursor)
-            for record in page.records:
-                yield record
-            cursor = page.cursor
-            if cursor is None:
-                return
 
     async def _commit(self, *operations: Delete) -> bool:
         try:

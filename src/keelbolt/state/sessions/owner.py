@@ -23,7 +23,6 @@ from keelbolt.state.types.tasks import TaskState
 from keelbolt.storage import Append, Delete, Draft, Drop, FieldIn, Kernel, Put, Query, Record, Replace, new_id
 
 BEATS_PER_LEASE = 3
-PAGE = 500
 
 logger = logging.getLogger("keelbolt.state.sessions")
 
@@ -63,14 +62,7 @@ def _load(record: Record) -> Run:
 async def list_runs(kernel: Kernel, partition: str, session_id: str) -> Sequence[Run]:
     """The tasks of a session that somebody runs."""
     query = Query(RUNS, {"session": name(session_id)}, order="arrived")
-    found: list[Run] = []
-    cursor: str | None = None
-    while True:
-        page = await kernel.find(partition, query, limit=PAGE, cursor=cursor)
-        found.extend(map(_load, page.records))
-        cursor = page.cursor
-        if cursor is None:
-            return found
+    return [_load(record) async for record in kernel.scan(partition, query)]
 
 
 class Owner:

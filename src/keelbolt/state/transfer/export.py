@@ -33,7 +33,7 @@ from keelbolt.state.inspection.shown import original
 from keelbolt.state.names import name
 from keelbolt.state.streams import PAGE_BYTES, items_of
 from keelbolt.state.transfer.lines import FORMAT, line
-from keelbolt.storage import Entry, Query, Record, Scope
+from keelbolt.storage import Entry, Query, Scope
 from keelbolt.storage.blobs import CHUNK_BYTES
 
 PAGE = 200
@@ -85,7 +85,7 @@ async def _trace(scope: Scope, ref: str) -> Lines:
             for item in items_of(entry):
                 yield line(kind, encode(item), trace=trace)
     for kind, collection in (("trajectory", TRAJECTORIES), ("binding", BINDINGS)):
-        async for record in _found(scope, Query(collection, {"trace": ref}, order="saved")):
+        async for record in scope.scan(Query(collection, {"trace": ref}, order="saved")):
             yield line(kind, record.body, saved=record.fields.get("saved"))
 
 
@@ -96,9 +96,9 @@ async def _session(scope: Scope, session_id: str) -> Lines:
     async for trace in _traces_of(scope, ref):
         async for found in _trace(scope, trace):
             yield found
-    async for record in _found(scope, Query(BINDINGS, {"session": ref}, order="saved")):
+    async for record in scope.scan(Query(BINDINGS, {"session": ref}, order="saved")):
         yield line("binding", record.body, saved=record.fields.get("saved"))
-    async for record in _found(scope, Query(MEMORY, order="saved")):
+    async for record in scope.scan(Query(MEMORY, order="saved")):
         if session_id in decode(record.body)["key"].split(":"):
             yield line("memory", record.body, saved=record.fields.get("saved"))
     async for found in _artifacts(scope, Query(ARTIFACTS, {"session": ref}, order="rank")):
@@ -106,13 +106,13 @@ async def _session(scope: Scope, session_id: str) -> Lines:
 
 
 async def _tenant(scope: Scope) -> Lines:
-    async for noted in _found(scope, Query(SESSIONS, order="seen")):
+    async for noted in scope.scan(Query(SESSIONS, order="seen")):
         async for found in _session_alone(scope, noted.key):
             yield found
-    async for noted in _found(scope, Query(TRACES, order="seen")):
+    async for noted in scope.scan(Query(TRACES, order="seen")):
         async for found in _trace(scope, noted.key):
             yield found
-    async for record in _found(scope, Query(MEMORY, order="saved")):
+    async for record in scope.scan(Query(MEMORY, order="saved")):
         yield line("memory", record.body, saved=record.fields.get("saved"))
     async for found in _artifacts(scope, Query(ARTIFACTS, order="expires")):
         yield found
@@ -125,7 +125,7 @@ async def _session_alone(scope: Scope, ref: str) -> Lines:
     if (context := await scope.get(CONTEXTS, ref)) is not None:
         yield line("context", context.body, ref=ref, fields=dict(context.fields))
     for kind, collection in (("patch", PATCHES), ("control", CONTROLS)):
-        async for record in _found(scope, Query(collection, {"session": ref}, order="arrived")):
+        async for record in scope.scan(Query(collection, {"session": ref}, order="arrived")):
             yield line(kind, record.body, ref=record.key, fields=dict(record.fields))
     async for entry in _entries(scope, TASK_ORDER, ref):
         key = f"{ref}/{entry.data.decode()}"
@@ -140,9 +140,9 @@ async def _session_alone(scope: Scope, ref: str) -> Lines:
 async def _traces_of(scope: Scope, ref: str) -> AsyncIterator[str]:
     """The names of the traces that a session has trajectories or tasks of."""
     seen: set[str] = set()
-    async for record in _found(scope, Query(TRAJECTORIES, {"session": ref}, order="saved")):
+    async for record in scope.scan(Query(TRAJECTORIES, {"session": ref}, order="saved")):
         seen.add(record.key.partition("/")[0])
-    async for record in _found(scope, Query(TASKS, {"session": ref})):
+    async for record in scope.scan(Query(TASKS, {"session": ref})):
         trace_id = decode(record.body).get("trace_id")
         if isinstance(trace_id, str):
             seen.add(name(trace_id))
@@ -152,7 +152,7 @@ async def _traces_of(scope: Scope, ref: str) -> AsyncIterator[str]:
 
 async def _artifacts(scope: Scope, query: Query) -> Lines:
     """Each with the lines of its bytes after it."""
-    async for record in _found(scope, query):
+    async for record in scope.scan(query):
         try:
             reader = await scope.open_blob(Kept.of(record).sha256)
         except BlobNotFound:  # it was deleted meanwhile
@@ -176,14 +176,3 @@ async def _entries(scope: Scope, log: str, stream: str) -> AsyncIterator[Entry]:
         if not page.entries or page.entries[-1].seq >= page.head:
             return
         after = page.entries[-1].seq
-
-
-async def _found(scope: Scope, query: Query) -> AsyncIterator[Record]:
-    cursor: str | None = None
-    while True:
-        page = await scope.find(query, limit=PAGE, cursor=cursor)
-        for record in page.records:
-            yield record
-        cursor = page.cursor
-        if cursor is None:
-            return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keelbolt.storage.catalog import REBUILD_ROWS, SLOTS, Catalog, IndexChanges
 from keelbolt.storage.declared import Shape, load_fields
-from keelbolt.storage.postgres.connection import SLOW_SECONDS, Connection
+from keelbolt.storage.postgres.connection import ISOLATION, SLOW_SECONDS, Connection
 from keelbolt.storage.postgres.entries import index_changes
 
 
@@ -19,7 +19,7 @@ async def load_catalog(connection: Connection, sql: dict[str, str], known: Catal
 
 async def declare(connection: Connection, sql: dict[str, str], shape: Shape, *, lock: int) -> Catalog:
     """Store a declaration; a changed one rebuilds its indexes and counters, while no batch is being written."""
-    async with connection.transaction():
+    async with connection.transaction(isolation=ISOLATION):
         await connection.execute("SELECT pg_advisory_xact_lock($1)", lock)
         catalog = await load_catalog(connection, sql, Catalog())
         known = catalog.shapes.get(shape.name)

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from itertools import count
 from uuid import UUID
 
-from keelbolt.errors import CommitInDoubt, KeelboltError, StorageUnavailable, StorageUnreachable
+from keelbolt.errors import CommitInDoubt, KeelboltError, StorageFull, StorageUnavailable, StorageUnreachable
 from keelbolt.storage.catalog import Catalog
 from keelbolt.storage.clock import Clock
-from keelbolt.storage.commits import Operation, Receipt
+from keelbolt.storage.commits import Operation, Receipt, relieves
 from keelbolt.storage.hints import Topic
 from keelbolt.storage.ids import new_id
 from keelbolt.storage.judge import judge
@@ -81,6 +81,7 @@ class Committer:
         sql: dict[str, str],
         schema: str,
         settings: dict[str, str],
+        connection: Connection,
         clock: Clock,
         hint: Callable[[Sequence[Topic]], None],
         batch: int = BATCH_COMMITS,
@@ -92,7 +93,7 @@ class Committer:
         self._hint = hint
         self._batch = batch
         self._shard = random.randrange(SHARDS)  # noqa: S311 - a shard is no secret
-        self._connection: Connection | None = None
+        self._connection: Connection | None = connection
         self._partitions: set[str] = set()
         self._queue: deque[Commit] = deque()
         self._wake = asyncio.Event()
@@ -100,7 +101,7 @@ class Committer:
         self._idle.set()
         self._closing = False
         self.catalog = Catalog()
-        self._begin = f"BEGIN; {set_local(settings)}"
+        self._begin = f"BEGIN ISOLATION LEVEL READ COMMITTED; {set_local(settings)}"
         self._task = asyncio.get_running_loop().create_task(self._run(), name="keelbolt-committer")
 
     def commit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
@@ -149,6 +150,9 @@ class Committer:
             except ERRORS as error:
                 lost = isinstance(error, LOST)
                 await (self._drop_connection() if lost else self._roll_back())
+                if isinstance(translate(error), StorageFull) and (relief := self._relief(batch, error)):
+                    batch = relief
+                    continue
                 patient = attempt == 1 or time.monotonic() + pause < self._deadline(batch)
                 if (not lost and batch.doubtful is None) or self._is_final(error) or not patient:
                     self._give_up(batch, translate(error), error)
@@ -167,6 +171,17 @@ class Committer:
             else:
                 self._answer(batch)
                 return
+
+    def _relief(self, batch: Batch, error: BaseException) -> Batch | None:
+        """Refuse the commits that add to a full server; returns those that give space back, if there are others."""
+        relief = [commit for commit in batch.commits if relieves(commit.operations)]
+        others = [commit for commit in batch.commits if not relieves(commit.operations)]
+        if not relief or not others or batch.doubtful is not None:
+            return None
+        refusal = translate(error)
+        refusal.__cause__ = error
+        self._fail(others, refusal)
+        return Batch(UUID(new_id()), relief)
 
     @staticmethod
     def _deadline(batch: Batch) -> float:

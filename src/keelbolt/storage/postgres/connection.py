@@ -56,6 +56,7 @@ LOST = (
     OSError,
     TimeoutError,
 )
+MISSING = (asyncpg.UndefinedFunctionError, asyncpg.FeatureNotSupportedError)
 RESERVED = (asyncpg.PostgresSyntaxError, asyncpg.ReservedNameError)
 UniqueViolationError = asyncpg.UniqueViolationError
 ERRORS = (asyncpg.PostgresError, *LOST)
@@ -107,9 +108,21 @@ async def connect(
     )
 
 
+# Statements look up rows by their keys. Tables without statistics (new, or restored) look empty to the planner, and
+# reading all of an empty table looks cheap. One plan for each statement: planning costs more than executing.
+BY_KEYS = {
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_bitmapscan": "off",
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
+
+
 def reader_settings() -> dict[str, str]:
-    """How the pool's transactions run. A claim is always written through: a fence is never given twice."""
-    return {
+    """Settings of the pool's sessions. A claim always waits for the disk, so that no fence is given twice."""
+    return BY_KEYS | {
         "statement_timeout": str(int(STATEMENT_SECONDS * 1000)),
         "lock_timeout": str(int(LOCK_SECONDS * 1000)),
         "idle_in_transaction_session_timeout": str(int(IDLE_SECONDS * 1000)),
@@ -118,19 +131,14 @@ def reader_settings() -> dict[str, str]:
 
 
 def writer_settings(durability: Durability) -> dict[str, str]:
-    """How the committer's transactions run."""
-    return reader_settings() | {
-        "synchronous_commit": "on" if durability == "durable" else "off",
-        # Its statements look up a few rows by their keys, always. Young tables have no statistics yet, and reading all
-        # of a table looks cheap to a planner that takes it for empty.
-        "enable_seqscan": "off",
-        "enable_hashjoin": "off",
-        "enable_mergejoin": "off",
-        "jit": "off",
-        # One plan for each statement. By default the server plans anew for each commit, which costs it more than
-        # executing the plan.
-        "plan_cache_mode": "force_generic_plan",
-    }
+    """Settings of the committer's session."""
+    return reader_settings() | {"synchronous_commit": "on" if durability == "durable" else "off"}
+
+
+# Each statement must see what was committed before it, whatever the database's default: one statement takes the locks,
+# and the next reads what they protect.
+ISOLATION = "read_committed"
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 
 
 def set_local(settings: dict[str, str]) -> str:

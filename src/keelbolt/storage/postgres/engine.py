@@ -42,6 +42,7 @@ from keelbolt.storage.postgres.entries import fit
 from keelbolt.storage.postgres.hints import Hints
 from keelbolt.storage.postgres.locks import catalog_lock
 from keelbolt.storage.postgres.pages import Pages
+from keelbolt.storage.postgres.proof import prove
 from keelbolt.storage.postgres.readers import Readers
 from keelbolt.storage.postgres.schema import prepare_schema
 from keelbolt.storage.postgres.transfer import SchemaTransfer
@@ -67,6 +68,8 @@ class PostgresKernel(Front):
         declare: Iterable[Collection] = (),
         clock: Clock | None = None,
         connections: int = 5,
+        poll: bool = False,
+        trusted: bool = False,
         batch: int = BATCH_COMMITS,
     ) -> None:
         super().__init__(durability=durability, declare=declare, clock=clock)
@@ -74,6 +77,8 @@ class PostgresKernel(Front):
         self._schema = schema
         self._sql = statements(schema)
         self._connections = connections
+        self._poll = poll
+        self._trusted = trusted
         self._batch = batch
         self._pooled = False
         self._catalog = Catalog()
@@ -82,18 +87,23 @@ class PostgresKernel(Front):
     # -------------------------------------------------------------------------------------------------- lifecycle
 
     async def _open(self) -> None:
-        connection = None
+        connection = writer = None
         try:
             connection = await connect(self._url, pooled=True, seconds=OPEN_SECONDS)
             self._pooled = await is_pooled(connection)
             await self._check_server(connection)
             await prepare_schema(connection, self._schema)
+            writer = await self._connect_writer()
+            await prove(connection, writer, self._sql)
             self._catalog = await load_catalog(connection, self._sql, self._catalog)
             self._readers = await Readers.open(
                 self._url, self._sql, size=self._connections, pooled=self._pooled, settings=reader_settings()
             )
-        except ERRORS as error:
-            raise translate(error) from error
+        except BaseException as error:
+            await close_quietly(writer)
+            if isinstance(error, ERRORS):
+                raise translate(error) from error
+            raise
         finally:
             await close_quietly(connection)
         for name, (shape, _) in self._catalog.shapes.items():
@@ -104,13 +114,14 @@ class PostgresKernel(Front):
             readers=self._readers,
             schema=self._schema,
             board=self.board,
-            pooled=self._pooled,
+            pooled=self._pooled or self._poll,
         )
         self._committer = Committer(
             connect=self._connect_writer,
             sql=self._sql,
             schema=self._schema,
             settings=writer_settings(self.durability) if self._pooled else {},
+            connection=writer,
             clock=self.clock,
             hint=self._hints.hint,
             batch=self._batch,
@@ -126,10 +137,10 @@ class PostgresKernel(Front):
         """Refuse a server that can't keep what is promised."""
         if await connection.fetchval("SELECT pg_is_in_recovery()"):
             raise CannotOpen("this server is a replica; use the URL of the primary")
-        if self.durability == "durable" and await connection.fetchval("SHOW fsync") == "off":
+        if self.durability == "durable" and not self._trusted and await connection.fetchval("SHOW fsync") == "off":
             raise CannotOpen(
-                "this server runs with fsync = off and would lose acknowledged writes at power loss; turn it on or ask "
-                "for durability=relaxed"
+                "this server runs with fsync = off and would lose acknowledged writes at power loss; turn it on, ask "
+                "for durability=relaxed, or say fsync=trusted if the server keeps writes by other means"
             )
 
     async def _close(self) -> None:
@@ -161,7 +172,7 @@ class PostgresKernel(Front):
             return False, False, str(error)
         if replica:
             return True, False, "this server has become a replica: it takes no writes"
-        how = "polling, behind a pooler" if self._pooled else "listening"
+        how = "polling, behind a pooler" if self._pooled else "polling" if self._poll else "listening"
         return True, True, f"reads and writes work; {how}"
 
     async def _stats(self) -> Stats:

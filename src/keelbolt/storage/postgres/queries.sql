@@ -1,4 +1,7 @@
 -- Named statements; {schema} is filled in when a storage is opened. Arrays go in by unnest, one statement for a batch.
+-- Reads join unnest with LATERAL and OFFSET 0, so that the only possible plan looks up each row by its key. A plain join
+-- becomes a hash join over the whole table while the table has no statistics. Writes can't be written that way; the
+-- planner settings of the session (connection.py) keep them on their indexes.
 
 -- begin
 -- Called after the locks are held, so that a later batch gets later ids. The first row is missing when this very batch
@@ -19,6 +22,17 @@ UNION ALL
 SELECT 2, partition, log, name, id, head, floor, NULL
 FROM unnest($5::text[], $6::text[], $7::text[]) AS wanted (partition, log, name)
 JOIN {schema}.stream USING (partition, log, name)
+
+-- prove_locks
+-- One lock of each kind, as batches take them, and the next id.
+SELECT nextval('{schema}.ids'), pg_advisory_xact_lock_shared($1), pg_advisory_xact_lock($2)
+
+-- try_locks
+-- Whether another connection gets these locks: the first exclusively, the second shared.
+SELECT pg_try_advisory_xact_lock($1), pg_try_advisory_xact_lock_shared($2), nextval('{schema}.ids')
+
+-- next_ids
+SELECT nextval('{schema}.ids')
 
 -- now
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
@@ -148,10 +162,12 @@ FROM unnest($1::text[], $2::text[]) AS n (partition, digest)
 WHERE b.partition = n.partition AND b.digest = n.digest
 
 -- get_records
-SELECT n.place, version, fields, body
-FROM unnest($3::text[]) WITH ORDINALITY AS n (name, place)
-JOIN {schema}.record AS r ON r.partition = $1 AND r.collection = $2 AND r.name = n.name
-WHERE expires_at IS NULL OR expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+SELECT n.place, r.version, r.fields, r.body
+FROM unnest($3::text[]) WITH ORDINALITY AS n (name, place) CROSS JOIN LATERAL (
+    SELECT version, fields, body FROM {schema}.record
+    WHERE partition = $1 AND collection = $2 AND name = n.name
+      AND (expires_at IS NULL OR expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+    OFFSET 0) AS r
 
 -- scan_up
 -- The catalog of the same moment comes with the rows, and comes alone when there are none. OFFSET 0 keeps the planner
@@ -196,7 +212,9 @@ FROM {schema}.counter WHERE index = $1 AND grp = $2
 SELECT n.place, s.head, s.floor, e.seq, e.kind, e.data, e.at
 FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[]) WITH ORDINALITY
     AS n (partition, log, name, after, before, most, bytes, place)
-JOIN {schema}.stream AS s USING (partition, log, name)
+CROSS JOIN LATERAL (
+    SELECT id, head, floor FROM {schema}.stream AS s
+    WHERE s.partition = n.partition AND s.log = n.log AND s.name = n.name OFFSET 0) AS s
 LEFT JOIN LATERAL (
     SELECT seq, kind, data, at FROM (
         SELECT seq, kind, data, at, sum(octet_length(data)) OVER (ORDER BY seq) - octet_length(data) AS before_it
@@ -210,7 +228,9 @@ ORDER BY n.place, e.seq
 SELECT n.place, s.head, s.floor, e.seq, e.kind, e.data, e.at
 FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[]) WITH ORDINALITY
     AS n (partition, log, name, after, before, most, bytes, place)
-JOIN {schema}.stream AS s USING (partition, log, name)
+CROSS JOIN LATERAL (
+    SELECT id, head, floor FROM {schema}.stream AS s
+    WHERE s.partition = n.partition AND s.log = n.log AND s.name = n.name OFFSET 0) AS s
 LEFT JOIN LATERAL (
     SELECT seq, kind, data, at FROM (
         SELECT seq, kind, data, at, sum(octet_length(data)) OVER (ORDER BY seq DESC) - octet_length(data) AS before_it
@@ -223,12 +243,15 @@ ORDER BY n.place, e.seq DESC
 SELECT head, floor FROM {schema}.stream WHERE partition = $1 AND log = $2 AND name = $3
 
 -- get_seq
-SELECT d.seq FROM {schema}.stream AS s JOIN {schema}.dedupe AS d ON d.stream = s.id
-WHERE s.partition = $1 AND s.log = $2 AND s.name = $3 AND d.name = $4
+SELECT d.seq FROM {schema}.stream AS s
+CROSS JOIN LATERAL (SELECT seq FROM {schema}.dedupe WHERE stream = s.id AND name = $4 OFFSET 0) AS d
+WHERE s.partition = $1 AND s.log = $2 AND s.name = $3
 
 -- watched_heads
 SELECT n.place, s.head FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS n (partition, log, name, place)
-JOIN {schema}.stream AS s USING (partition, log, name)
+CROSS JOIN LATERAL (
+    SELECT head FROM {schema}.stream AS s WHERE s.partition = n.partition AND s.log = n.log AND s.name = n.name
+    OFFSET 0) AS s
 
 -- renew_lease
 INSERT INTO {schema}.worker (id, lease_until)

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 from keelbolt.errors import StorageBusy, StorageClosed, StorageUnreachable
 from keelbolt.storage.postgres.connection import (
+    BY_KEYS,
     ERRORS,
+    ISOLATION,
     OUTAGE_SECONDS,
     SLOW_SECONDS,
     STATEMENT_SECONDS,
@@ -21,6 +23,8 @@ from keelbolt.storage.postgres.connection import (
 )
 
 T = TypeVar("T")
+
+_WHOLE_TABLES = set_local({name: "on" for name in BY_KEYS if name.startswith("enable_")} | {"statement_timeout": "0"})
 
 
 class Readers:
@@ -65,7 +69,7 @@ class Readers:
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[Connection]:
         """A short transaction beside the committer."""
-        async with self.reading() as connection, connection.transaction():
+        async with self.reading() as connection, connection.transaction(isolation=ISOLATION):
             if self._settings:
                 await connection.execute(self._settings)
             yield connection
@@ -74,7 +78,7 @@ class Readers:
     async def looking(self) -> AsyncIterator[Callable[..., Awaitable[list[Any]]]]:
         """Queries about one moment, which may take as long as a large store needs."""
         async with self.reading() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
-            await connection.execute("SET LOCAL statement_timeout = 0")
+            await connection.execute(_WHOLE_TABLES)
 
             async def look(query: str, *values: Any) -> list[Any]:
                 rows: list[Any] = await connection.fetch(self._sql[query], *values, timeout=SLOW_SECONDS)

@@ -8,6 +8,7 @@ from keelbolt.errors import CannotOpen, InvalidValue
 from keelbolt.storage.migrations import Migration, migrations_of, unapplied
 from keelbolt.storage.postgres.connection import (
     ERRORS,
+    ISOLATION,
     OLDEST,
     OPEN_SECONDS,
     RESERVED,
@@ -47,7 +48,7 @@ async def prepare_schema(connection: Connection, schema: str) -> list[Migration]
     """Apply what is missing, in one transaction under a lock; answers what that was."""
     if not await pending(connection, schema):
         return []
-    async with connection.transaction():
+    async with connection.transaction(isolation=ISOLATION):
         await connection.execute(f"SET LOCAL lock_timeout = '{OPEN_SECONDS / 2}s'")
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
         missing = await pending(connection, schema)

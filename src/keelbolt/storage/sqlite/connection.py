@@ -55,13 +55,31 @@ def connect(path: str) -> Connection:
 def prepare(connection: Connection, durability: Durability) -> None:
     """Settings of every connection that belong to it, not to the file."""
     connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'durable' else 'NORMAL'}")
-    # A checkpoint beside the commits of other processes may never reach the end of the log: then a commit makes one.
+    # While a reader holds an old page, a checkpoint can't reach the end of the log: then later commits make one.
     connection.execute(f"PRAGMA wal_autocheckpoint = {2 * WAL_PAGES}")
     connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
     connection.execute("PRAGMA cache_size = -16000")
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute("PRAGMA cell_size_check = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA secure_delete = ON")  # deleted bytes are overwritten: what is erased is not in the file
+
+
+def empty_log(connect: Connect, path: str) -> None:
+    """Move the whole write-ahead log into the file and cut it to nothing: it holds older versions of pages."""
+    connection = connect(path)
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except sqlite3.Error as error:
+        raise translate(error) from error
+    finally:
+        connection.close()
+
+
+def prepare_reader(connection: Connection) -> None:
+    """Settings of a connection that reads only."""
+    prepare(connection, "relaxed")
+    connection.execute("PRAGMA query_only = ON")
 
 
 def rows_of_marks(sql: str, columns: int, rows: int) -> str:

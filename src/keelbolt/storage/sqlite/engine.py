@@ -30,7 +30,7 @@ from keelbolt.storage.sqlite.backup import restore_file
 from keelbolt.storage.sqlite.book import Book, work_row
 from keelbolt.storage.sqlite.catalog import declare, load_catalog
 from keelbolt.storage.sqlite.checksums import UNREADABLE
-from keelbolt.storage.sqlite.connection import SQL, Connect, Connection, connect, prepare
+from keelbolt.storage.sqlite.connection import SQL, Connect, Connection, connect, empty_log, prepare
 from keelbolt.storage.sqlite.datagrams import Datagrams
 from keelbolt.storage.sqlite.place import Reserve, WriteLock, check_place
 from keelbolt.storage.sqlite.poll import POLL_SECONDS, Poll
@@ -198,6 +198,7 @@ class SQLiteKernel(Front):
         if not ended:  # a descriptor that is closed below a waiting thread may be another file when it wakes
             logger.warning("closed while another process keeps the write lock: it may have been stopped")
             return
+        # The last connection to a file makes a checkpoint when it closes; SQLite locks out all others meanwhile.
         self._book.connection.close()
         if self._lock is not None:
             self._lock.close()
@@ -266,6 +267,10 @@ class SQLiteKernel(Front):
         if isinstance(swept, StorageError):
             raise swept
         return swept
+
+    async def scrub(self) -> None:
+        await self.flush()
+        await asyncio.to_thread(empty_log, self._connect, self._path)
 
     async def _partitions(self, after: str, limit: int) -> Sequence[str]:
         rows = await self._readers.run(

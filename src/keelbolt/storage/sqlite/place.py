@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import re
+import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -107,7 +108,7 @@ class WriteLock:
         _locks.add(self)
 
     def acquire(self, *, seconds: float | None = None) -> None:
-        """Wait so long, then raise StorageBusy; None: as long as it takes (the writer's callers do not)."""
+        """Wait so long (0: not at all), then raise StorageBusy; None: as long as it takes."""
         if seconds is None:
             first = _try_lock(self._turn)
             if not first:
@@ -115,12 +116,8 @@ class WriteLock:
             fcntl.flock(self._door, fcntl.LOCK_EX)
             if first:
                 fcntl.flock(self._turn, fcntl.LOCK_UN)
-        else:
-            deadline = time.monotonic() + seconds
-            while not _try_lock(self._door):
-                if time.monotonic() > deadline:
-                    raise StorageBusy
-                time.sleep(0.005)
+        elif not _try_lock(self._door) and not (seconds and _lock_within(self._door, seconds)):
+            raise StorageBusy
         if os.pread(self._door, 1, 0) == _WRITING:
             self.distrust()
         with contextlib.suppress(OSError):  # a full disk: there was no mark yet, and now there is none
@@ -173,6 +170,34 @@ def _try_lock(file: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _lock_within(file: int, seconds: float) -> bool:
+    """Wait for the lock in a thread, since flock has no time-out. Returns whether the lock was taken in time.
+
+    Only a waiting flock is in the operating system's queue: trying again and again finds no gap between busy writers.
+    """
+    own = os.dup(file)  # the same lock; the caller may close its descriptor after the time-out
+    mutex = threading.Lock()
+    taken = threading.Event()
+    late = False
+
+    def wait() -> None:
+        try:
+            fcntl.flock(own, fcntl.LOCK_EX)
+            with mutex:
+                if late:
+                    fcntl.flock(own, fcntl.LOCK_UN)
+                else:
+                    taken.set()
+        finally:
+            os.close(own)
+
+    threading.Thread(target=wait, daemon=True, name="keelbolt-lock").start()
+    taken.wait(seconds)
+    with mutex:
+        late = not taken.is_set()
+        return not late
 
 
 _locks: weakref.WeakSet[WriteLock] = weakref.WeakSet()

@@ -14,7 +14,7 @@ from keelbolt.storage.declared import load_fields
 from keelbolt.storage.logs import Entry, LogPage
 from keelbolt.storage.records import Record
 from keelbolt.storage.sqlite.checksums import UNREADABLE, body_is_sound, entry_is_sound, head_crc
-from keelbolt.storage.sqlite.connection import SQL, Connect, Connection, prepare, translate
+from keelbolt.storage.sqlite.connection import SQL, Connect, Connection, prepare_reader, translate
 from keelbolt.storage.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -45,8 +45,7 @@ class ReaderThreads:
             connection: Connection | None = getattr(self._local, "connection", None)
             if connection is None:
                 connection = self._connect(self._path)
-                prepare(connection, "relaxed")
-                connection.execute("PRAGMA query_only = ON")
+                prepare_reader(connection)
                 self._local.connection = connection
                 self._connections.append(connection)
             connection.execute("BEGIN")

@@ -17,7 +17,7 @@ from keelbolt.storage.ledger import NewEntry, RecordState, StreamState, WorkRow
 from keelbolt.storage.marks import MARK, Mark, MarkState, changed_mark
 from keelbolt.storage.sqlite.backup import backup_file
 from keelbolt.storage.sqlite.catalog import declare
-from keelbolt.storage.sqlite.connection import Connect, Connection, prepare, translate
+from keelbolt.storage.sqlite.connection import Connect, Connection, prepare_reader, translate
 from keelbolt.storage.sqlite.export import TRANSFER, FileSource
 from keelbolt.storage.sqlite.readers import Readers
 from keelbolt.storage.sqlite.writer import Turn, Writer
@@ -94,8 +94,7 @@ class FileTransfer(Transfer):
     def _begin(self) -> Connection:
         try:
             connection = self._connect(self._path)
-            prepare(connection, "relaxed")
-            connection.execute("PRAGMA query_only = ON")
+            prepare_reader(connection)
             connection.execute("BEGIN")
             connection.execute(TRANSFER["last_fence"]).fetchone()  # a moment begins with the first read
         except sqlite3.Error as error:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from keelbolt.errors import (
@@ -38,6 +38,9 @@ logger = logging.getLogger("keelbolt.storage")
 BATCH_COMMITS = 512
 LOCK_SECONDS = 30.0  # how long callers wait for another process to let go of the lock
 ROOM_SECONDS = 1.0  # how often a full disk is looked at again
+IDLE_SECONDS = 0.05  # without a commit: then free pages are given back to the disk, step by step
+STEP_PAGES = 64
+KEPT_PAGES = 256  # 1 MiB stays for the next commits
 
 Probe = Callable[[str], None]
 
@@ -108,6 +111,9 @@ class Writer:
         self._thread = threading.Thread(target=self._run, daemon=True, name="keelbolt-writer")
         self._looked_at = 0.0
         self._rows_due = WAL_PAGES
+        self._locked = False  # whether this thread holds the lock
+        self._untidy = True  # the file may have free pages
+        self._cut = False  # pages were cut off since the last checkpoint
         self._mutex = threading.Lock()
         self._waiting: tuple[float, list[Commit | Job]] | None = None  # at the lock, since when, with which batch
         self.full = False
@@ -155,7 +161,7 @@ class Writer:
 
     def _take(self) -> tuple[list[Commit | Job], bool]:
         get = self._queue.get
-        first = get()
+        first = self._next()
         if first is None:
             return [], True
         batch: list[Commit | Job] = [first]
@@ -165,6 +171,15 @@ class Writer:
                 return batch, True
             batch.append(item)
         return batch, False
+
+    def _next(self) -> Commit | Job | None:
+        """The next item. While there is none, free pages go back to the disk."""
+        while self._untidy and self.broken is None:
+            try:
+                return self._queue.get(timeout=IDLE_SECONDS)
+            except Empty:
+                self._tidy()
+        return self._queue.get()
 
     def _serve(self, batch: list[Commit | Job]) -> None:
         if self.broken is not None:
@@ -189,32 +204,90 @@ class Writer:
             logger.exception("the writer failed")
             self._fail(batch, error)
         else:
-            self._probe("committed")
-            if topics:
-                self._hint(topics)
-            self._answer(answers, topics)
-            self._probe("acknowledged")
-            if self._book.rows >= self._rows_due:
-                self._checkpoint()
+            try:
+                self._probe("committed")
+                if topics:
+                    self._hint(topics)
+                self._answer(answers, topics)
+                self._probe("acknowledged")
+                if self._checkpoint_due():
+                    self._checkpoint()
+            finally:
+                if self._locked:
+                    self._unlock()
 
-    def _checkpoint(self) -> None:
-        """Move the write-ahead log into the file, while callers that just got their results prepare the next commit."""
+    def _checkpoint_due(self) -> bool:
+        return self._book.rows >= self._rows_due
+
+    def _checkpoint(self) -> bool:
+        """Move the write-ahead log into the file, while callers that just got their results prepare the next commit.
+
+        The batch's lock is still held. SQLite before 3.51.3 can damage a database when one connection runs a checkpoint
+        while another one commits: https://sqlite.org/wal.html#walresetbug. Returns whether the whole log was moved.
+        """
         rows, self._book.rows = self._book.rows, 0
         try:
-            _, pages, _ = self._book.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            if pages >= 0:  # -1: another process runs a checkpoint right now
-                # How many rows fill a page depends on them; the log of this round tells.
-                self._rows_due = min(max(rows * WAL_PAGES // max(pages, 1), WAL_PAGES // 10), WAL_PAGES * 10)
+            _, pages, moved = self._book.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error as error:
-            translated = translate(error)
-            if isinstance(translated, StorageBroken):  # what the disk has lost, no second try brings back
-                self.broken = translated
-                logger.critical("the storage is broken: %s", translated)
+            self._check_disk(error)
+            return True
+        # How many rows fill a page depends on them, so the number is measured each time. A program of others that runs
+        # a checkpoint right now makes it -1.
+        self._rows_due = min(max(rows * WAL_PAGES // max(pages, 1), WAL_PAGES // 10), WAL_PAGES * 10)
+        return bool(pages == moved)
+
+    def _check_disk(self, error: sqlite3.Error) -> None:
+        translated = translate(error)
+        if isinstance(translated, StorageBroken):  # what the disk has lost, no second try brings back
+            self.broken = translated
+            logger.critical("the storage is broken: %s", translated)
+
+    def _tidy(self) -> None:
+        """Cut some free pages off the file. A checkpoint at the end makes the file smaller."""
+        connection = self._book.connection
+        try:
+            (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+            if free <= KEPT_PAGES and not self._cut:
+                self._untidy = False
+                return
+            if self._lock is not None:
+                self._lock.acquire(seconds=0)
+                self._locked = True
+            if free > KEPT_PAGES:
+                self._cut_off(min(free - KEPT_PAGES, STEP_PAGES))
+                if self._checkpoint_due():
+                    self._checkpoint()
+            elif self._checkpoint():
+                self._cut = False
+        except StorageBusy:
+            pass  # another process writes: retried when this one is idle again
+        except sqlite3.Error as error:  # a full disk among others: retried after the next commit
+            self._check_disk(error)
+            self._untidy = False
+        finally:
+            if self._locked:
+                self._unlock()
+
+    def _cut_off(self, pages: int) -> None:
+        connection = self._book.connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for _ in range(pages):
+                connection.execute("PRAGMA incremental_vacuum(1)")  # sqlite3 ends a statement after its first page
+            connection.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(Exception):
+                connection.execute("ROLLBACK")
+            raise
+        self._cut = True
+        self._book.rows += pages
 
     def _transact(self, batch: list[Commit | Job]) -> tuple[list[Answer], tuple[Topic, ...]]:
+        """Commit the batch. The lock stays held after a success that makes a checkpoint due."""
         if self._lock is not None:
             self._acquire(self._lock, batch)
-        committing = False
+            self._locked = True
+        committing = done = False
         try:
             self._probe("locked")
             connection = self._book.connection
@@ -225,6 +298,7 @@ class Writer:
                 committing = True
                 connection.execute("COMMIT")
                 committing = False
+                done = self._untidy = True
             except BaseException:
                 self._book.forget()
                 with contextlib.suppress(Exception):  # SQLite may have rolled back by itself
@@ -236,10 +310,15 @@ class Writer:
                 raise CommitInDoubt from error
             raise translated from error
         finally:
-            if self._lock is not None:
-                self._lock.release(sound=not committing)
+            if self._locked and not (done and self._checkpoint_due()):
+                self._unlock(sound=not committing)
         self._book.end()
         return answers, topics
+
+    def _unlock(self, *, sound: bool = True) -> None:
+        assert self._lock is not None
+        self._locked = False
+        self._lock.release(sound=sound)
 
     def _acquire(self, lock: WriteLock, batch: list[Commit | Job]) -> None:
         with self._mutex:

@@ -242,7 +242,9 @@ class DurableStorage:
         Memories and standing instructions are the tenant's, unless the policy says that they belong to the thread.
         Bytes that nobody else holds leave the disk with the next sweep of the storage.
         """
-        return await retention.erase(self.kernel, partition_of(tenant), _owners(thread))
+        return await retention.erase(
+            self.kernel, partition_of(tenant), None if thread is None else name("thread", thread)
+        )
 
     def export(self, tenant: str, *, thread: str | None = None) -> AsyncIterator[dict[str, Any]]:
         """Every living record of this tenant (or of one of its threads) as JSON, with descriptors of its bytes."""

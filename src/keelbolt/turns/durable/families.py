@@ -7,8 +7,17 @@ has it, and those whose time is over are found by one range. ``place`` is a seq 
 
 from __future__ import annotations
 
-from keelbolt.storage import Collection, Index
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+from keelbolt.auth.principal import Principal
+from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, Target, all_partitions
+from keelbolt.storage import Collection, Detach, Index, Kernel, Query, Record, Scope
 from keelbolt.turns.codec.kinds import Kind
+from keelbolt.turns.durable.readers import Bytes
+from keelbolt.turns.durable.scope import name, owner_in, partition_of, under
 
 COLLECTIONS: dict[Kind, str] = {
     "message": "turn_messages",
@@ -35,9 +44,67 @@ DELETED = "~deleted"  # no owner's name begins so
 _OWNER = Index("owner", equal=("owner",), order="seq")
 _NAMED = Index("named", equal=("named",), order="place")  # by id (or text), where the key holds more than that
 _NAMED_FIELDS = {"owner": str, "seq": int, "named": str, "place": int}
+_CONDUITS = ("media", "retrievable")
 
-GATE_FAMILIES: tuple[Collection, ...] = (
-    Collection(
+
+async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
+    """Turns of a served agent have the partition of the task's owner as tenant, and its context as thread."""
+    tenants = [Principal(owner=subject.owner, tenant=subject.tenant).partition]
+    match subject.kind:
+        case "thread" | "context":
+            if subject.kind == "thread" and subject.tenant:
+                tenants.append(subject.tenant)
+            for tenant in tenants:
+                yield Target(partition_of(tenant), "owner", name("thread", subject.id))
+        case "user":
+            yield Target(partition_of(Principal(owner=subject.id, tenant=subject.tenant).partition), EVERYTHING)
+        case "tenant":
+            yield Target(partition_of(subject.id), EVERYTHING)
+            first = partition_of(Principal(tenant=subject.id).partition)
+            async for partition in all_partitions(kernel, prefix=first):
+                yield Target(partition, EVERYTHING)
+        case _:
+            pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Owned:
+    """The records of an owner, and the deleted ones that it had, which only their keys tell."""
+
+    async def __call__(self, scope: Scope, collection: Collection, ref: str, /) -> AsyncIterator[Record]:
+        async for record in ByField("owner")(scope, collection, ref):
+            yield record
+        async for record in scope.scan(Query(collection.name, {"owner": DELETED}, order="seq")):
+            if owner_in(record.key) == ref:
+                yield record
+
+
+def _held(record: Record) -> Iterator[Detach]:
+    """Lets go of the blobs of a record. One that can't be read is erased all the same; its blobs stay held."""
+    with contextlib.suppress(ValueError, AttributeError, TypeError):
+        for digest in json.loads(record.body).get("blobs", ()):
+            yield Detach(digest, f"{record.collection}/{record.key}")
+
+
+def _held_bytes(record: Record) -> Iterator[Detach]:
+    for digest in Bytes.at(json.loads(record.body)).digests:
+        yield Detach(digest, f"{record.collection}/{record.key}")
+
+
+def _kept(kind: Kind, fields: dict[str, type[str | int | float | bool]], *more: Index) -> Family:
+    collection = COLLECTIONS[kind]
+    return Family(
+        title=f"{kind.replace('_', ' ')}s".replace("memorys", "memories"),
+        collection=Collection(collection, fields=fields, indexes=(_OWNER, *more)),
+        found_by={"owner": _Owned()},
+        hidden=(Query(collection, {"owner": DELETED}, order="seq"),),
+        blobs=_held,
+    )
+
+
+_GATES = Family(
+    title="gates",
+    collection=Collection(
         GATES,
         fields={"secret": str, "state": str, "at": int, "owner": str, "turn": str},
         indexes=(
@@ -47,50 +114,78 @@ GATE_FAMILIES: tuple[Collection, ...] = (
             Index("turn", equal=("turn",), order="at"),
         ),
     ),
+    found_by={"owner": ByField("owner"), "turn": ByField("turn")},
+    everything=tuple(Query(GATES, {"state": state}, order="at") for state in ("open", "settled")),
+    age="at",
+    logs=(GATE_LOG,),
+    queues=(WAKES,),
 )
-FAMILIES: tuple[Collection, ...] = (
-    *GATE_FAMILIES,
-    Collection(
-        TURNS,
-        fields={"run": int, "iterations": int, "state": str, "at": int, "owner": str},
-        indexes=(Index("state", equal=("state",), order="at"), Index("owner", equal=("owner",), order="at")),
-    ),
-    Collection(
-        TASK_TURNS,
-        fields={"owner": str, "turn": str},
-        indexes=(Index("owner", equal=("owner",)), Index("turn", equal=("turn",))),
-    ),
-    Collection(COLLECTIONS["message"], fields={"owner": str, "seq": int}, indexes=(_OWNER,)),
-    Collection(
-        COLLECTIONS["memory"],
-        fields={"owner": str, "seq": int, "importance": float, "confidence": float},
-        indexes=(
-            _OWNER,
+FACE = Face(
+    name="turns",
+    kinds=("thread", "context", "user", "tenant"),
+    locate=_locate,
+    families=(
+        _GATES,
+        Family(
+            title="turns",
+            collection=Collection(
+                TURNS,
+                fields={"run": int, "iterations": int, "state": str, "at": int, "owner": str},
+                indexes=(Index("state", equal=("state",), order="at"), Index("owner", equal=("owner",), order="at")),
+            ),
+            subject="turn",
+            found_by={"owner": ByField("owner")},
+            everything=tuple(Query(TURNS, {"state": state}, order="at") for state in ("running", "ended")),
+            age="at",
+        ),
+        Family(
+            title="turns of tasks",
+            collection=Collection(
+                TASK_TURNS,
+                fields={"owner": str, "turn": str},
+                indexes=(Index("owner", equal=("owner",)), Index("turn", equal=("turn",))),
+            ),
+            found_by={"owner": ByField("owner"), "turn": ByField("turn")},
+        ),
+        _kept("message", {"owner": str, "seq": int}),
+        _kept(
+            "memory",
+            {"owner": str, "seq": int, "importance": float, "confidence": float},
             Index("importance", equal=("owner",), order="importance"),
             Index("confidence", equal=("owner",), order="confidence"),
         ),
-    ),
-    Collection(COLLECTIONS["thought"], fields=_NAMED_FIELDS, indexes=(_OWNER, _NAMED)),
-    Collection(COLLECTIONS["tool_call"], fields=_NAMED_FIELDS, indexes=(_OWNER, _NAMED)),
-    Collection(COLLECTIONS["retrievable"], fields={"owner": str, "seq": int}, indexes=(_OWNER,)),
-    Collection(
-        COLLECTIONS["standing_instruction"],
-        fields=_NAMED_FIELDS,
-        indexes=(_OWNER, _NAMED),
-    ),
-    Collection(
-        STREAMS,
-        fields={"kind": str, "at": int},
-        indexes=(Index("key"), Index("kind", equal=("kind",), order="at")),
-    ),
-    Collection(
-        BYTES,
-        fields={"state": str, "at": int, "named": str, "shelf": str, "id": str},
-        indexes=(
-            Index("state", equal=("state",), order="at"),
-            Index("named", equal=("named",), order="at"),
-            Index("shelf", equal=("shelf",), order="id"),
+        _kept("thought", _NAMED_FIELDS, _NAMED),
+        _kept("tool_call", _NAMED_FIELDS, _NAMED),
+        _kept("retrievable", {"owner": str, "seq": int}),
+        _kept("standing_instruction", _NAMED_FIELDS, _NAMED),
+        Family(
+            title="threads and agents",
+            collection=Collection(
+                STREAMS,
+                fields={"kind": str, "at": int},
+                indexes=(Index("key"), Index("kind", equal=("kind",), order="at")),
+            ),
+            subject="owner",
+            age="at",
         ),
+        Family(
+            title="files",
+            collection=Collection(
+                BYTES,
+                fields={"state": str, "at": int, "named": str, "shelf": str, "id": str},
+                indexes=(
+                    Index("state", equal=("state",), order="at"),
+                    Index("named", equal=("named",), order="at"),
+                    Index("shelf", equal=("shelf",), order="id"),
+                ),
+            ),
+            found_by={"owner": ByField("shelf", lambda owner: [under(owner, conduit) for conduit in _CONDUITS])},
+            everything=tuple(Query(BYTES, {"state": state}, order="at") for state in ("staged", "committed")),
+            age="at",
+            blobs=_held_bytes,
+        ),
+        Family(title="formats", collection=Collection(FORMATS)),
     ),
-    Collection(FORMATS),
 )
+FAMILIES = tuple(FACE.collections())
+GATE_FAMILIES = (_GATES.collection,)

@@ -59,15 +59,10 @@ class DurableGates:
         if state not in ("open", "settled"):
             raise InvalidValue(f"the state of a gate is open or settled, not {state!r}")
         found: list[StoredGate] = []
+        query = Query(GATES, {"state": state}, order="at")
         for partition in await partitions(self._kernel, tenant):
-            cursor = None
-            while len(found) < limit:
-                query = Query(GATES, {"state": state}, order="at")
-                page = await self._kernel.find(partition, query, limit=min(PAGE, limit - len(found)), cursor=cursor)
-                found += map(read_gate, page.records)
-                cursor = page.cursor
-                if cursor is None:
-                    break
+            left = limit - len(found)
+            found += [read_gate(record) async for record in self._kernel.scan(partition, query, limit=left)]
         return found
 
     async def resolve(self, token: str, value: Any = None) -> StoredGate:

@@ -8,7 +8,6 @@ from keelbolt.errors import CommitRefused
 from keelbolt.storage import Kernel, Patch, Query
 from keelbolt.turns.durable.clocks import used
 from keelbolt.turns.durable.families import KIND_OF, STREAMS
-from keelbolt.turns.durable.pages import each_of
 from keelbolt.turns.durable.records import read
 from keelbolt.turns.durable.retention import partitions
 
@@ -16,7 +15,7 @@ from keelbolt.turns.durable.retention import partitions
 async def note_last_use(kernel: Kernel) -> None:
     """Note it for every owner that lacks it; whoever stores something meanwhile notes it too."""
     for partition in await partitions(kernel, None):
-        async for record in each_of(kernel, partition, Query(STREAMS)):
+        async for record in kernel.scan(partition, Query(STREAMS)):
             if record.fields.get("at") is None:
                 fields = used(record.key, await _last_use(kernel, partition, record.key))
                 with contextlib.suppress(CommitRefused):

@@ -10,18 +10,18 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from keelbolt.data.erasing import erase_target
+from keelbolt.data.families import EVERYTHING, Target
 from keelbolt.errors import CommitRefused, TurnStorageCorrupt
 from keelbolt.storage import Delete, Kernel, Operation, Query, Record
 from keelbolt.turns.durable.blobs import forgetting
-from keelbolt.turns.durable.ended_turns import KEPT_SECONDS, forget_all, forget_ended, forget_of
-from keelbolt.turns.durable.families import BYTES, DELETED, KIND_OF, STREAMS
-from keelbolt.turns.durable.pages import each_of
+from keelbolt.turns.durable.families import BYTES, DELETED, FACE, KIND_OF, STREAMS, TURNS
 from keelbolt.turns.durable.records import Stored, read
-from keelbolt.turns.durable.scope import PARTITIONS, owner_in, partition_of, under
+from keelbolt.turns.durable.scope import PARTITIONS, partition_of
 from keelbolt.turns.durable.unit import holdings
 
 BATCH = 100
-_EVERY_TIME = 1 << 62
+KEPT_SECONDS = 86_400.0  # after its end a task may still ask for a turn, if its process died in that moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,11 @@ async def purge(kernel: Kernel, partition: str, *, until: int) -> Removed:
     for collection in KIND_OF:
         query = Query(collection, {"owner": DELETED}, order="seq", until=until)
         removed += await _remove(kernel, partition, query)
-    return removed + Removed(await forget_ended(kernel, partition, until=until - int(KEPT_SECONDS * 1_000_000)))
+    ended = Query(TURNS, {"state": "ended"}, order="at", until=until - int(KEPT_SECONDS * 1_000_000))
+    async for record in kernel.scan(partition, ended):
+        turn = Target(partition, "turn", record.key)
+        removed += Removed((await erase_target(kernel, FACE, turn, version=record.version)).total)
+    return removed
 
 
 async def reap(kernel: Kernel, partition: str, *, until: int) -> Removed:
@@ -65,31 +69,17 @@ async def reap(kernel: Kernel, partition: str, *, until: int) -> Removed:
     return await _forget(kernel, partition, query)
 
 
-async def erase(kernel: Kernel, partition: str, owners: Iterable[str] | None) -> Removed:
-    """Remove everything of these owners, or of the whole tenant; nothing is left, deleted ones included."""
-    removed = Removed()
-    everything = owners is None
-    for owner in [each async for each in all_owners(kernel, partition)] if owners is None else list(owners):
-        for collection in KIND_OF:
-            removed += await _remove(kernel, partition, Query(collection, {"owner": owner}, order="seq"))
-            if not everything:
-                removed += await _bury(kernel, partition, collection, owner)
-        for conduit in ("media", "retrievable"):
-            shelf = Query(BYTES, {"shelf": under(owner, conduit)}, order="id")
-            removed += await _forget(kernel, partition, shelf)
-        removed += Removed(await forget_of(kernel, partition, owner))
-        await kernel.commit(partition, Delete(STREAMS, owner))
-    if everything:
-        removed += await purge(kernel, partition, until=_EVERY_TIME)
-        removed += Removed(await forget_all(kernel, partition))
-        for state in ("staged", "committed"):
-            removed += await _forget(kernel, partition, Query(BYTES, {"state": state}, order="at"))
-    return removed
+async def erase(kernel: Kernel, partition: str, owner: str | None) -> Removed:
+    """Remove everything of this owner, or of the whole tenant; deleted records included."""
+    target = Target(partition, EVERYTHING) if owner is None else Target(partition, "owner", owner)
+    erased = (await erase_target(kernel, FACE, target)).records
+    blobs = erased.pop("files", 0)
+    return Removed(erased.total(), blobs)
 
 
 async def all_owners(kernel: Kernel, partition: str) -> AsyncIterator[str]:
     """Whoever has stored something: threads, agents, the tenant."""
-    async for record in each_of(kernel, partition, Query(STREAMS)):
+    async for record in kernel.scan(partition, Query(STREAMS)):
         yield record.key
 
 
@@ -97,7 +87,7 @@ async def export(kernel: Kernel, partition: str, owners: Iterable[str] | None) -
     """Every living record as JSON, owner by owner in the order of storing; bytes by their descriptors."""
     for owner in [each async for each in all_owners(kernel, partition)] if owners is None else list(owners):
         for collection, kind in KIND_OF.items():
-            async for record in each_of(kernel, partition, Query(collection, {"owner": owner}, order="seq")):
+            async for record in kernel.scan(partition, Query(collection, {"owner": owner}, order="seq")):
                 yield _exported(read(kind, record))
 
 
@@ -113,16 +103,6 @@ def _exported(stored: Stored) -> dict[str, Any]:
         "blobs": list(stored.blobs),
         "data": stored.data,
     }
-
-
-async def _bury(kernel: Kernel, partition: str, collection: str, owner: str) -> Removed:
-    """Remove the owner's tombstones, which lie among those of the tenant."""
-    removed = Removed()
-    query = Query(collection, {"owner": DELETED}, order="seq")
-    async for record in each_of(kernel, partition, query):
-        if owner_in(record.key) == owner:
-            removed += await _removed(kernel, partition, [record])
-    return removed
 
 
 async def _remove(kernel: Kernel, partition: str, query: Query) -> Removed:

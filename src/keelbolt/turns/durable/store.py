@@ -16,7 +16,6 @@ from keelbolt.turns.codec.kinds import KINDS, PER_TURN, PLURALS, TYPES, Kind
 from keelbolt.turns.durable.blobs import Blobs
 from keelbolt.turns.durable.clocks import Clocks
 from keelbolt.turns.durable.families import COLLECTIONS
-from keelbolt.turns.durable.pages import each_of
 from keelbolt.turns.durable.places import Where
 from keelbolt.turns.durable.policies import Policy
 from keelbolt.turns.durable.records import Mutate, Remove, Store, Stored, read
@@ -148,16 +147,7 @@ class TurnStore:
         wanted = limit.k if isinstance(limit, TopK) else limit.last
         order = limit.by if isinstance(limit, TopK) else "seq"
         query = Query(COLLECTIONS[kind], {"owner": where.owners[kind]}, order=order, newest_first=wanted is not None)
-        records: list[Record] = []
-        cursor = None
-        while wanted is None or len(records) < wanted:
-            size = PAGE if wanted is None else min(PAGE, wanted - len(records))
-            page = await self.kernel.find(where.partition, query, limit=size, cursor=cursor)
-            records += page.records
-            cursor = page.cursor
-            if cursor is None:
-                break
-        return records
+        return [record async for record in self.kernel.scan(where.partition, query, limit=wanted, page=PAGE)]
 
     def _key(self, where: Where, kind: Kind, known: str) -> str:
         owner = where.owners[kind]
@@ -190,7 +180,7 @@ class TurnStore:
         named = under(where.owners[kind], _text_id(text))
         found = list(unit.named(kind, named))
         query = Query(COLLECTIONS[kind], {"named": named}, order="place")
-        stored = each_of(self.kernel, where.partition, query)
+        stored = self.kernel.scan(where.partition, query)
         found += [read(kind, record) async for record in stored if unit.seen(kind, record.key) is None]
         return max(found, key=lambda each: each.seq or math.inf, default=None)
 

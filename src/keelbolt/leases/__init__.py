@@ -1,4 +1,7 @@
-"""The lease of one worker incarnation: renewed by a heartbeat; given up before it ends, when it can't be renewed."""
+"""The lease of one worker incarnation, which every face uses for its work items.
+
+A heartbeat renews it. A process that can't renew it stops its work before the lease ends.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from collections.abc import Callable
 from keelbolt.errors import CommitRefused, KeelboltError
 from keelbolt.storage import Claim, Kernel, new_id
 
-logger = logging.getLogger("keelbolt.tasks")
+logger = logging.getLogger("keelbolt.leases")
 
 RETIRE_SECONDS = 2.0  # a store that does not answer must not keep a process from stopping
 
@@ -27,7 +30,7 @@ class Lease:
         self._lost = lost
         self._renewed = 0.0  # when the last heartbeat that succeeded was sent
         self._beating: asyncio.Task[None] | None = None
-        self.name = _incarnation()
+        self.name = incarnation()
 
     async def start(self) -> None:
         """Take the lease, and keep it."""
@@ -76,7 +79,7 @@ class Lease:
 
     def _fence(self) -> None:
         self._lost()
-        self.name = _incarnation()
+        self.name = incarnation()
         self._renewed = asyncio.get_running_loop().time()
 
 
@@ -93,7 +96,8 @@ async def give_back(kernel: Kernel, claim: Claim, *, every: float, unless: Calla
         return
 
 
-def _incarnation() -> str:
+def incarnation() -> str:
+    """A new name for a worker incarnation: it tells people the host and the process."""
     return f"{socket.gethostname()[:60]}:{os.getpid()}:{new_id()}"
 
 

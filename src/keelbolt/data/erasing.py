@@ -1,0 +1,375 @@
+"""Erases subjects: every record, log, work item, blob and key that belongs to them, on any engine.
+
+An erasure is recorded before the first deletion. A process that dies leaves the record behind, and `resume_erasures`
+finishes it. The record of the subject goes first, together with its work item: readers no longer find the subject, and
+a worker that still runs it can no longer write. A small subject disappears in one commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+from pydantic_core import from_json, to_json
+
+from keelbolt.data.families import (
+    ERASURES,
+    EVERYTHING,
+    Face,
+    Family,
+    Lookup,
+    Reference,
+    Subject,
+    Target,
+    face,
+    faces,
+)
+from keelbolt.errors import CommitRefused, InvalidValue, StorageBusy, SubjectInUse, SubjectNotFound
+from keelbolt.leases import incarnation
+from keelbolt.storage import Delete, Enqueue, Kernel, Operation, Put, Record, Remove, Scope, new_id
+
+BATCH = 400  # operations in a commit
+TOGETHER = 64  # subjects that are erased at the same time, so that their commits share one transaction
+PASSES = 100
+RESUME_SECONDS = 60.0  # another process continues an erasure that takes longer; both may work on it
+LEASE_SECONDS = 60.0
+PARTITION = "~data"  # erasures that span several partitions are recorded here
+
+Tell = Callable[[int], None]
+Outcome = Literal["nothing", "refused", "deleted"]
+
+
+@dataclass(slots=True)
+class Erased:
+    """How many records of each family were erased, by the title of the family."""
+
+    records: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def total(self) -> int:
+        return self.records.total()
+
+    def __bool__(self) -> bool:
+        return self.total > 0
+
+
+async def erase(
+    kernel: Kernel,
+    subject: Subject,
+    *,
+    among: Sequence[Face] | None = None,
+    dry_run: bool = False,
+    if_idle: bool = False,
+    tell: Tell | None = None,
+) -> Erased:
+    """Erase everything of this subject, in all faces, and return what was erased.
+
+    Raises SubjectNotFound where there is nothing. ``dry_run`` only counts. A subject in use is erased all the same, and
+    its worker can't write any more; with ``if_idle`` SubjectInUse is raised instead.
+    """
+    chosen = faces() if among is None else among
+    _check(subject, chosen)
+    await declare(kernel, chosen)
+    erased = Erased()
+    if if_idle:
+        async for each, target in _targets(kernel, chosen, subject):
+            await _Eraser(kernel, each, target.partition).check_idle(target)
+    recorded = False
+    key = new_id()
+    async for each, target in _targets(kernel, chosen, subject):
+        eraser = _Eraser(kernel, each, target.partition, erased, tell)
+        if dry_run:
+            await eraser.count(target)
+            continue
+        if not recorded:
+            await kernel.commit(PARTITION, *_recording(key, {"subject": asdict(subject)}))
+            recorded = True
+        await eraser.erase(target)
+    if recorded:
+        await kernel.commit(PARTITION, *_finished(key))
+    if not erased:
+        raise SubjectNotFound(f"there is no {subject.kind} {subject.id!r}")
+    return erased
+
+
+async def erase_target(kernel: Kernel, of: Face, target: Target, *, version: int | None = None) -> Erased:
+    """Erase one subject of one partition.
+
+    With ``version`` only if the record of the subject is still at this version.
+    """
+    eraser = _Eraser(kernel, of, target.partition)
+    key = f"{of.name}/{target.kind}/{target.ref}"
+    also = _recording(key, {"face": of.name, "subjects": [[target.kind, target.ref]]})
+    if not await eraser.erase(target, version=version, also=also):
+        return Erased()
+    await kernel.commit(target.partition, *_finished(key))
+    return eraser.erased
+
+
+async def resume_erasures(kernel: Kernel, *, among: Sequence[Face] | None = None) -> int:
+    """Finish the erasures that other processes left unfinished, and return their number."""
+    worker = incarnation()
+    count = 0
+    try:
+        while claims := await kernel.claim(ERASURES, worker, lease_seconds=LEASE_SECONDS):
+            for claim in claims:
+                record = await kernel.get(claim.partition, ERASURES, claim.key)
+                if record is not None:
+                    await _resume(kernel, claim.partition, record, among)
+                    count += 1
+                with contextlib.suppress(CommitRefused):  # it took longer than the lease, and another one goes on
+                    await kernel.commit(claim.partition, Delete(ERASURES, claim.key), claim.complete())
+    finally:
+        await kernel.retire(worker)
+    return count
+
+
+async def declare(kernel: Kernel, among: Iterable[Face] | None = None) -> None:
+    """Declare the collections of these faces, or of all."""
+    for each in faces() if among is None else among:
+        await kernel.declare(*each.collections())
+
+
+async def _resume(kernel: Kernel, partition: str, record: Record, among: Sequence[Face] | None) -> None:
+    body = from_json(record.body)
+    if "subject" in body:
+        with contextlib.suppress(SubjectNotFound):  # nothing was left
+            await erase(kernel, Subject(**body["subject"]), among=among)
+        return
+    of = face(body["face"]) if among is None else next(each for each in among if each.name == body["face"])
+    for kind, ref in body["subjects"]:
+        await _Eraser(kernel, of, partition).erase(Target(partition, kind, ref))
+
+
+def _recording(key: str, body: dict[str, object]) -> tuple[Operation, ...]:
+    return Put(ERASURES, key, to_json(body)), Enqueue(ERASURES, key, ready_in=RESUME_SECONDS, max_attempts=1000)
+
+
+def _finished(key: str) -> tuple[Operation, ...]:
+    return Delete(ERASURES, key), Remove(ERASURES, key)
+
+
+def _check(subject: Subject, chosen: Iterable[Face]) -> None:
+    kinds = sorted({kind for each in chosen for kind in each.kinds})
+    if subject.kind not in kinds:
+        raise InvalidValue(f"{subject.kind!r} is no kind of subject; there are {', '.join(kinds)}")
+
+
+async def _targets(kernel: Kernel, chosen: Iterable[Face], subject: Subject) -> AsyncIterator[tuple[Face, Target]]:
+    for each in chosen:
+        async for target in each.locate(kernel, subject):
+            yield each, target
+
+
+class _Eraser:
+    """Erases subjects of one face in one partition."""
+
+    def __init__(
+        self, kernel: Kernel, of: Face, partition: str, erased: Erased | None = None, tell: Tell | None = None
+    ) -> None:
+        self._scope: Scope = kernel.scoped(partition)
+        self._face = of
+        self._tell = tell
+        self.erased = Erased() if erased is None else erased
+        self._seen: set[Reference] = set()
+        self._whole = False
+
+    # -------------------------------------------------------------------------------------------------------- erase
+
+    async def erase(self, target: Target, *, version: int | None = None, also: Sequence[Operation] = ()) -> bool:
+        """Erase the target. ``also`` is part of the first commit. False: there was nothing of this version."""
+        if target.kind == EVERYTHING:
+            self._whole = True
+            await self._everything()
+            return True
+        return await self._subject(Reference(target.kind, target.ref), version=version, also=also)
+
+    async def _everything(self) -> None:
+        for _ in range(PASSES):
+            before = self.erased.total
+            for family in self._face.families:
+                for query in (*family.hidden, *family.queries()):
+                    found = self._scope.scan(query, page=BATCH)
+                    if family.subject is None:
+                        await self._delete((family, record) async for record in found)
+                    else:
+                        await self._subjects(Reference(family.subject, record.key) async for record in found)
+            if self.erased.total == before:
+                return
+        raise StorageBusy("other processes write to this partition all the time; stop them, then erase it again")
+
+    async def _subjects(self, found: AsyncIterator[Reference]) -> None:
+        """Erase these subjects, several at a time."""
+        together: list[Reference] = []
+        async for reference in found:
+            together.append(reference)
+            if len(together) == TOGETHER:
+                await self._together(together)
+                together = []
+        await self._together(together)
+
+    async def _together(self, subjects: Sequence[Reference]) -> None:
+        """Erase these at the same time. They are recorded: once its record is gone, nothing else leads to a subject."""
+        if not subjects:
+            return
+        key = new_id()
+        await self._scope.commit(*_recording(key, {"face": self._face.name, "subjects": subjects}))
+        for outcome in await asyncio.gather(*map(self._subject, subjects), return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+        await self._scope.commit(*_finished(key))
+
+    async def _subject(self, subject: Reference, *, version: int | None = None, also: Sequence[Operation] = ()) -> bool:
+        self._seen.add(subject)
+        found = False
+        for _ in range(PASSES):
+            root = await self._root(subject)
+            if version is not None and (root is None or root[1].version != version):
+                return found
+            outcome = await self._delete(self._records(subject, root), version=version, also=also)
+            if outcome == "nothing":
+                return found
+            if outcome == "deleted":
+                found, version, also = True, None, ()
+        raise StorageBusy(f"other processes write to this {subject.kind} all the time; stop them, then erase it again")
+
+    async def _root(self, subject: Reference) -> tuple[Family, Record] | None:
+        family = self._face.root(subject.kind)
+        record = None if family is None else await self._scope.get(family.name, subject.ref)
+        return None if family is None or record is None else (family, record)
+
+    async def _records(
+        self, subject: Reference, root: tuple[Family, Record] | None
+    ) -> AsyncIterator[tuple[Family, Record]]:
+        """The record of the subject, then those that belong to it. Erases the subjects that these lead to."""
+        if root is not None:
+            yield root
+        for family, lookup in self._members(subject.kind):
+            found = lookup(self._scope, family.collection, subject.ref)
+            if family.subject is not None:
+                await self._subjects(
+                    reference
+                    async for record in found
+                    if (reference := Reference(str(family.subject), record.key)) != subject
+                )
+                continue
+            async for record in found:
+                await self._together([each for each in self._leads_to(family, record) if each not in self._seen])
+                yield family, record
+
+    def _members(self, kind: str) -> list[tuple[Family, Lookup]]:
+        """The families to look into for such a subject. Of a whole partition, the others are gone through anyway."""
+        members = self._face.members(kind)
+        return [(family, lookup) for family, lookup in members if not (self._whole and family.queries())]
+
+    def _leads_to(self, family: Family, record: Record) -> Iterable[Reference]:
+        return () if self._whole or family.leads_to is None else family.leads_to(record)
+
+    async def _delete(
+        self,
+        found: AsyncIterator[tuple[Family, Record]],
+        *,
+        version: int | None = None,
+        also: Sequence[Operation] = (),
+    ) -> Outcome:
+        """Delete these records in commits of BATCH operations, in the order in which they are found.
+
+        A refused first commit ends it: a record changed since it was read, and the next pass reads it again.
+        """
+        outcome: Outcome = "nothing"
+        operations: list[Operation] = list(also)
+        counts: Counter[str] = Counter()
+        async for family, record in found:
+            if family.remove is not None:
+                await family.remove(self._scope, record)
+                self.erased.records[family.title] += 1
+                outcome = "deleted"
+                continue
+            operations += family.operations(record, version=version)
+            counts[family.title] += 1
+            version = None  # it is that of the subject's record, which is found first
+            if len(operations) >= BATCH:
+                if not await self._commit(operations, counts) and outcome == "nothing":
+                    return "refused"
+                operations, counts, outcome = [], Counter(), "deleted"
+        if not counts and (outcome == "nothing" or not operations):
+            return outcome
+        if not await self._commit(operations, counts) and outcome == "nothing":
+            return "refused"
+        return "deleted"
+
+    async def _commit(self, operations: list[Operation], counts: Counter[str]) -> bool:
+        try:
+            await self._scope.commit(*operations)
+        except CommitRefused:
+            return False
+        self.erased.records += counts
+        if self._tell is not None:
+            self._tell(self.erased.total)
+        return True
+
+    # -------------------------------------------------------------------------------------------------------- look
+
+    async def count(self, target: Target) -> None:
+        """Count what would be erased."""
+        if target.kind != EVERYTHING:
+            await self._count(Reference(target.kind, target.ref))
+            return
+        self._whole = True
+        for family in self._face.families:
+            for query in family.queries():
+                async for record in self._scope.scan(query, page=BATCH):
+                    if family.subject is None:
+                        self.erased.records[family.title] += 1
+                    else:
+                        await self._count(Reference(family.subject, record.key))  # which finds the hidden ones, too
+
+    async def _count(self, subject: Reference) -> None:
+        if not self._new(subject):
+            return
+        root = await self._root(subject)
+        if root is not None:
+            self.erased.records[root[0].title] += 1
+        for family, lookup in self._members(subject.kind):
+            async for record in lookup(self._scope, family.collection, subject.ref):
+                if family.subject is not None:
+                    await self._count(Reference(family.subject, record.key))
+                elif self._new(Reference(family.name, record.key)):
+                    self.erased.records[family.title] += 1
+                    for reference in self._leads_to(family, record):
+                        await self._count(reference)
+
+    def _new(self, reference: Reference) -> bool:
+        """Whether it was not counted yet. Of a whole partition nothing is found twice."""
+        if self._whole:
+            return True
+        new = reference not in self._seen
+        self._seen.add(reference)
+        return new
+
+    async def check_idle(self, target: Target) -> None:
+        """Raise SubjectInUse if a worker has work on the subject, or a process runs it."""
+        for family in self._face.families:
+            if target.kind == EVERYTHING:
+                for query in family.queries():
+                    async for record in self._scope.scan(query):
+                        await self._check_idle(family, record)
+            elif family.subject == target.kind:
+                record_ = await self._scope.get(family.name, target.ref)
+                if record_ is not None:
+                    await self._check_idle(family, record_)
+            if (lookup := family.found_by.get(target.kind)) is not None:
+                async for record in lookup(self._scope, family.collection, target.ref):
+                    await self._check_idle(family, record)
+
+    async def _check_idle(self, family: Family, record: Record) -> None:
+        if family.busy:
+            raise SubjectInUse
+        for queue in family.queues:
+            item = await self._scope.work(queue, record.key)
+            if item is not None and item.state != "dead":
+                raise SubjectInUse

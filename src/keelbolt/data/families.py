@@ -1,0 +1,208 @@
+"""Families: what each face keeps, declared once. Erasure, retention and export work from these declarations.
+
+A family is a collection of records together with everything that shares their keys: records of other collections, log
+streams, work items, blobs. Its records belong to *subjects*, such as a task, a session or a thread. A record can be a
+subject itself: the record of a task is the subject "task", and the files of the task are found by its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import entry_points
+from typing import NamedTuple, Protocol
+
+from keelbolt.errors import InvalidValue
+from keelbolt.storage import Collection, Delete, Detach, Drop, Kernel, Operation, Query, Record, Remove, Scope
+
+GROUP = "keelbolt.faces"  # the group of entry points: name = "package.module:FACE"
+EVERYTHING = "everything"  # the kind of a target that is a whole partition
+ERASURES = "data_erasures"  # records of erasures that are not finished, and the queue of their work items
+
+
+class Lookup(Protocol):
+    """Finds the records of a subject in one collection."""
+
+    def __call__(self, scope: Scope, collection: Collection, ref: str, /) -> AsyncIterator[Record]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ByKey:
+    """The record whose key is the subject's."""
+
+    async def __call__(self, scope: Scope, collection: Collection, ref: str, /) -> AsyncIterator[Record]:
+        found = await scope.get(collection.name, ref)
+        if found is not None:
+            yield found
+
+
+@dataclass(frozen=True, slots=True)
+class ByField:
+    """The records whose indexed field is the subject's key, or one of the values that ``values`` makes of it."""
+
+    name: str
+    values: Callable[[str], Iterable[str]] = lambda ref: (ref,)
+
+    async def __call__(self, scope: Scope, collection: Collection, ref: str, /) -> AsyncIterator[Record]:
+        order = next(index.order for index in collection.indexes if index.equal == (self.name,))
+        for value in self.values(ref):
+            async for record in scope.scan(Query(collection.name, {self.name: value}, order=order)):
+                yield record
+
+
+@dataclass(frozen=True, slots=True)
+class ByScan:
+    """The records among those of ``query`` for which ``match(record, ref)`` is true; reads all of them."""
+
+    query: Query
+    match: Callable[[Record, str], bool]
+
+    async def __call__(self, scope: Scope, _collection: Collection, ref: str, /) -> AsyncIterator[Record]:
+        async for record in scope.scan(self.query):
+            if self.match(record, ref):
+                yield record
+
+
+class Reference(NamedTuple):
+    """A subject inside a partition: its kind, and the key by which families find its records."""
+
+    kind: str
+    ref: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """One kind of record, and what belongs to each of them.
+
+    ``title`` is the name for people. ``subject`` is the kind of subject that each record is; ``found_by`` says how the
+    records of other subjects are found. ``beside``, ``logs`` and ``queues`` name collections, logs and queues that use
+    the same keys. ``blobs`` returns what lets go of the blobs that a record holds. ``leads_to`` names further subjects
+    that are erased with a record, ``busy`` families have a record while their subject is in use. ``remove`` replaces
+    the deletion of a record where plain operations are not enough.
+
+    ``everything`` finds all records of a partition (None: an index without filters does, if there is one). ``hidden``
+    finds records that their subjects find only by reading many others; they are erased first.
+    """
+
+    collection: Collection
+    title: str
+    subject: str | None = None
+    found_by: Mapping[str, Lookup] = field(default_factory=dict)
+    everything: tuple[Query, ...] | None = None
+    hidden: tuple[Query, ...] = ()
+    age: str | None = None
+    beside: tuple[str, ...] = ()
+    logs: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    blobs: Callable[[Record], Iterable[Detach]] | None = None
+    leads_to: Callable[[Record], Iterable[Reference]] | None = None
+    busy: bool = False
+    remove: Callable[[Scope, Record], Awaitable[None]] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.collection.name
+
+    def queries(self) -> Sequence[Query]:
+        """What finds every record of a partition; empty: they are found by their subjects alone."""
+        if self.everything is not None:
+            return self.everything
+        for index in self.collection.indexes:
+            if not index.equal:
+                return (Query(self.name, order=index.order),)
+        return ()
+
+    def operations(self, record: Record, *, version: int | None = None) -> Iterator[Operation]:
+        """What deletes this record with everything that belongs to it.
+
+        A record that holds blobs is deleted at the version that was read: another version may hold other blobs.
+        """
+        if self.blobs is not None:
+            version = record.version
+            yield from self.blobs(record)
+        yield Delete(self.name, record.key, version)
+        for collection in self.beside:
+            yield Delete(collection, record.key)
+        for log in self.logs:
+            yield Drop(log, record.key)
+        for queue in self.queues:
+            yield Remove(queue, record.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a person names: ``kind`` is task, context, session, trace, memory, thread, user or tenant.
+
+    ``tenant`` and ``owner`` say whose it is, where the face divides its data by them.
+    """
+
+    kind: str
+    id: str
+    tenant: str = ""
+    owner: str = ""
+
+
+class Target(NamedTuple):
+    """Where the records of a subject lie: a subject of one partition, or with the kind EVERYTHING all of it."""
+
+    partition: str
+    kind: str
+    ref: str = ""
+
+
+class Locate(Protocol):
+    """Finds the places of a subject. A kind that the face does not have has none."""
+
+    def __call__(self, kernel: Kernel, subject: Subject, /) -> AsyncIterator[Target]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Face:
+    """All families of one face. ``kinds`` are the subjects that it knows."""
+
+    name: str
+    kinds: tuple[str, ...]
+    families: tuple[Family, ...]
+    locate: Locate
+
+    def collections(self) -> list[Collection]:
+        """What the kernel must know before this face is used."""
+        return [*(family.collection for family in self.families), Collection(ERASURES)]
+
+    def root(self, kind: str) -> Family | None:
+        """The family whose records are subjects of this kind."""
+        return next((family for family in self.families if family.subject == kind), None)
+
+    def members(self, kind: str) -> list[tuple[Family, Lookup]]:
+        """The families that have records of such a subject."""
+        return [(family, family.found_by[kind]) for family in self.families if kind in family.found_by]
+
+
+@cache
+def faces() -> tuple[Face, ...]:
+    """The faces of this installation: ours, and those that other packages register as entry points."""
+    found = [entry.load() for entry in entry_points(group=GROUP)]
+    for face in found:
+        if not isinstance(face, Face):
+            raise InvalidValue(f"an entry point of {GROUP!r} names a Face, not a {type(face).__name__}")
+    return tuple(sorted(found, key=lambda face: face.name))
+
+
+def face(name: str) -> Face:
+    """The face of this name."""
+    for each in faces():
+        if each.name == name:
+            return each
+    raise InvalidValue(f"there is no face {name!r}; there are {', '.join(each.name for each in faces())}")
+
+
+async def all_partitions(kernel: Kernel, *, after: str = "", prefix: str = "") -> AsyncIterator[str]:
+    """The names of all partitions that go on after ``prefix``, in order."""
+    after = after or prefix
+    while names := await kernel.partitions(after=after):
+        for name in names:
+            if not name.startswith(prefix):
+                return
+            yield name
+        after = names[-1]

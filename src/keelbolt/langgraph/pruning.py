@@ -1,0 +1,199 @@
+"""Deletes, copies and prunes threads, and removes values that no checkpoint needs any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+import msgspec
+
+from keelbolt.errors import CommitRefused
+from keelbolt.langgraph.checkpoints import ATTEMPTS, PAGE, Checkpoints
+from keelbolt.langgraph.families import CHECKPOINTS, HEADS, VALUES, WRITES
+from keelbolt.langgraph.records import (
+    FORMAT,
+    Lane,
+    StoredCheckpoint,
+    StoredHead,
+    StoredWrites,
+    decode,
+    encode,
+    value_key,
+)
+from keelbolt.state.names import name
+from keelbolt.storage import Attach, Delete, Detach, Operation, Patch, Put, Query, Record, Replace, Scope
+
+BATCH = 200  # deletions in one commit
+
+
+async def delete_thread(scope: Scope, thread: str) -> None:
+    """Delete everything of a thread; its heads first, so that it is gone for readers at once."""
+    for collection in (HEADS, CHECKPOINTS, WRITES, VALUES):
+        await _delete(scope, [record async for record in _of_thread(scope, collection, thread)])
+
+
+async def delete_runs(scope: Scope, checkpoints: Checkpoints, runs: Iterable[str]) -> None:
+    """Delete the checkpoints of these runs and their writes. The newest checkpoint that is left is the new head."""
+    found: dict[Lane, set[str]] = {}
+    for run in runs:
+        async for record in _every(scope, Query(CHECKPOINTS, equal={"run": run})):
+            stored = decode(StoredCheckpoint, record.body)
+            found.setdefault(stored.lane, set()).add(stored.id)
+    for lane, ids in found.items():
+        await _behead(scope, checkpoints, lane, ids)
+        await _delete_checkpoints(scope, lane, ids)
+    for thread in {lane.thread for lane in found}:
+        await collect(scope, thread)
+
+
+async def prune(scope: Scope, checkpoints: Checkpoints, thread: str) -> None:
+    """Keep the head of each namespace and the ancestors that its delta channels need."""
+    heads = [record async for record in _of_thread(scope, HEADS, thread)]
+    for head in heads:
+        lane = Lane(thread, decode(StoredHead, head.body).namespace)
+        keep = {str(head.fields["head"])}
+        found = await scope.get(CHECKPOINTS, lane.checkpoint(str(head.fields["head"])))
+        if found is not None:
+            needed = await checkpoints.needed_ancestors(scope, decode(StoredCheckpoint, found.body))
+            keep.update(stored.id for stored in needed)
+        # Only what is older than the head: a run may be writing newer checkpoints.
+        query = Query(CHECKPOINTS, equal={"lane": lane.key}, order="id")
+        older = {str(r.fields["id"]) async for r in _every(scope, query)} - keep
+        current = await scope.get(HEADS, lane.key)
+        if current is not None and current.version == head.version:
+            await _delete_checkpoints(scope, lane, older)
+    await collect(scope, thread)
+
+
+async def copy_thread(scope: Scope, source: str, target: str) -> None:
+    """Copy all checkpoints, writes and values; the heads last, so that readers see the copy when it is whole."""
+    async for record in _of_thread(scope, VALUES, source):
+        key = value_key(target, record.key.rpartition("/")[2])
+        fields = {**record.fields, "thread": name(target), "dying": None}
+        operations: list[Operation] = [Put(VALUES, key, record.body, fields)]
+        if isinstance(blob := record.fields.get("blob"), str):
+            operations.append(Attach(blob, f"{VALUES}/{key}"))
+        await scope.commit(*operations)
+    copies: list[Operation] = []
+    async for record in _of_thread(scope, WRITES, source):
+        writes = decode(StoredWrites, record.body)
+        lane = Lane(target, writes.namespace)
+        fields = {"thread": name(target), "checkpoint": lane.checkpoint(writes.checkpoint)}
+        copies.append(Put(WRITES, lane.task(writes.checkpoint, writes.task), record.body, fields))
+    async for record in _of_thread(scope, CHECKPOINTS, source):
+        stored = decode(StoredCheckpoint, record.body)
+        lane = Lane(target, stored.namespace)
+        body = encode(msgspec.structs.replace(stored, thread=target))
+        fields = {**record.fields, "thread": name(target), "lane": lane.key}
+        copies.append(Put(CHECKPOINTS, lane.checkpoint(stored.id), body, fields))
+    await asyncio.gather(*[scope.commit(copy) for copy in copies])  # the kernel gathers them into large commits
+    async for record in _of_thread(scope, HEADS, source):
+        namespace = decode(StoredHead, record.body).namespace
+        body = encode(StoredHead(FORMAT, target, namespace))
+        fields = {**record.fields, "thread": name(target)}
+        await scope.commit(Put(HEADS, Lane(target, namespace).key, body, fields))
+
+
+async def collect(scope: Scope, thread: str) -> None:
+    """Remove the values that no checkpoint and no write of this thread has.
+
+    A value is marked, then looked for again, then removed. A commit that needs a marked value writes it again, and that
+    changes its version, so that it stays.
+    """
+    needed = await _needed(scope, thread)
+    marked: dict[str, Record] = {}
+    async for record in _of_thread(scope, VALUES, thread):
+        if record.key not in needed:
+            marked[record.key] = record
+    if not marked:
+        return
+    for record in marked.values():
+        await _try(scope, Patch(VALUES, record.key, {"dying": True}, version=record.version))
+    needed = await _needed(scope, thread)
+    for record in marked.values():
+        if record.key in needed:
+            continue
+        operations: list[Operation] = [Delete(VALUES, record.key, version=record.version + 1)]
+        if isinstance(blob := record.fields.get("blob"), str):
+            operations.append(Detach(blob, f"{VALUES}/{record.key}"))
+        await _try(scope, *operations)
+
+
+async def _try(scope: Scope, *operations: Operation) -> None:
+    try:
+        await scope.commit(*operations)
+    except CommitRefused:
+        return  # the value was written again
+
+
+async def _needed(scope: Scope, thread: str) -> set[str]:
+    needed: set[str] = set()
+    async for record in _of_thread(scope, CHECKPOINTS, thread):
+        needed |= decode(StoredCheckpoint, record.body).digests()
+    async for record in _of_thread(scope, WRITES, thread):
+        needed |= decode(StoredWrites, record.body).digests()
+    return {value_key(thread, digest) for digest in needed}
+
+
+async def _behead(scope: Scope, checkpoints: Checkpoints, lane: Lane, ids: set[str]) -> None:
+    """Make the newest checkpoint that is not among these the head of the lane."""
+    for _ in range(ATTEMPTS):
+        head = await scope.get(HEADS, lane.key)
+        if head is None or head.fields["head"] not in ids:
+            return
+        left: str | None = None
+        query = Query(CHECKPOINTS, equal={"lane": lane.key}, order="id", newest_first=True)
+        async for record in _every(scope, query):
+            if record.fields["id"] not in ids:
+                left = str(record.fields["id"])
+                break
+        change: Operation = Delete(HEADS, lane.key, version=head.version)
+        if left is not None:
+            change = Replace(HEADS, lane.key, head.version, head.body, {**head.fields, "head": left})
+        try:
+            await scope.commit(change)
+        except CommitRefused:
+            continue
+        checkpoints.forget()
+        return
+
+
+async def _delete_checkpoints(scope: Scope, lane: Lane, ids: Iterable[str]) -> None:
+    doomed: list[Operation] = []
+    for checkpoint in ids:
+        key = lane.checkpoint(checkpoint)
+        doomed.append(Delete(CHECKPOINTS, key))
+        found = _every(scope, Query(WRITES, equal={"checkpoint": key}))
+        doomed.extend([Delete(WRITES, record.key) async for record in found])
+    await _commit(scope, doomed)
+
+
+async def _delete(scope: Scope, records: Sequence[Record]) -> None:
+    doomed: list[Operation] = []
+    for record in records:
+        doomed.append(Delete(record.collection, record.key))
+        if isinstance(blob := record.fields.get("blob"), str):
+            doomed.append(Detach(blob, f"{VALUES}/{record.key}"))
+    await _commit(scope, doomed)
+
+
+async def _commit(scope: Scope, operations: Sequence[Operation]) -> None:
+    for start in range(0, len(operations), BATCH):
+        await scope.commit(*operations[start : start + BATCH])
+
+
+async def _of_thread(scope: Scope, collection: str, thread: str) -> AsyncIterator[Record]:
+    order = "id" if collection == CHECKPOINTS else None
+    async for record in _every(scope, Query(collection, equal={"thread": name(thread)}, order=order)):
+        yield record
+
+
+async def _every(scope: Scope, query: Query) -> AsyncIterator[Record]:
+    cursor: str | None = None
+    while True:
+        page = await scope.find(query, limit=PAGE, cursor=cursor)
+        for record in page.records:
+            yield record
+        cursor = page.cursor
+        if cursor is None:
+            return

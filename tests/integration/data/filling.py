@@ -1,0 +1,109 @@
+"""Fills a store with something of every family of every face, and looks for what is left of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keelbolt.auth.principal import Principal
+from keelbolt.state.codec import encode
+from keelbolt.state.families import (
+    BINDINGS,
+    CONTEXTS,
+    CONTROLS,
+    EVENTS,
+    MEMORY,
+    PATCHES,
+    PAUSES,
+    PLANNER_EVENTS,
+    RUNS,
+    SESSIONS,
+    SNAPSHOTS,
+    STEERING,
+    TASK_ORDER,
+    TASKS,
+    TRACES,
+    TRAJECTORIES,
+    UPDATES,
+    partition_of,
+)
+from keelbolt.state.families import FACE as STATE
+from keelbolt.storage import Append, Draft, Kernel, Put
+from keelbolt.tasks import Envelope, TaskContext, TaskEngine, TaskSettings
+from keelbolt.turns.durable import durable_storage
+from tests.integration.tasks.stage import message
+from tests.integration.turns.stage import Calls, Turn, one_of_each
+from tests.integration.turns.stage import message as turn_message
+
+FILE_BYTES = 300_000
+
+
+async def fill_tasks(kernel: Kernel, owner: str, *, tenant: str = "", canary: str, context: str = "talk") -> str:
+    """A task with a file, segments, a message key and a context value. Returns its id."""
+
+    async def worker(ctx: TaskContext) -> None:
+        await ctx.keep_file(canary.encode() * (FILE_BYTES // len(canary)), filename="canary.txt")
+        await ctx.update_context({"canary": canary})
+        for number in range(200):
+            text = f"{number} {canary} {'x' * 300}"
+            await ctx.emit_text_artifact(text, artifact_id="long", append=number > 0)
+        await ctx.complete(canary)
+
+    async with TaskEngine(kernel, worker, settings=TaskSettings(drain_seconds=0.0)) as engine:
+        envelope = Envelope(Principal(owner=owner, tenant=tenant), key=f"key {canary}")
+        sent = await engine.tasks.send(message(canary, context_id=context), envelope)
+        return (await engine.tasks.settled(sent)).task_id
+
+
+async def fill_turns(kernel: Kernel, tenant: str, thread: str, *, canary: str) -> None:
+    """A thread with one of each kind, a deleted message, and bytes that no record took."""
+    async with durable_storage(kernel, memories="thread", standing_instructions="thread") as storage:
+        calls = Calls(storage.callbacks(), Turn(f"turn {canary}", tenant, thread))
+        for kind, value in one_of_each():
+            await calls.do("store", kind, value)
+        await calls.do("store", "message", turn_message("canary", canary))
+        await calls.delete_message("m-text")
+        await calls.store_media_bytes("staged", canary.encode())
+
+
+async def fill_state(kernel: Kernel, tenant: str, session: str, *, canary: str) -> None:
+    """A session with something of every family, and its trace."""
+    await kernel.declare(*STATE.collections())
+    trace, at = f"trace-of-{session}", 1
+    body = encode({"canary": canary, "trace_id": trace})
+    of_session: dict[str, Any] = {"session": session}
+    await kernel.commit(
+        partition_of(tenant),
+        Put(SESSIONS, session, encode(session), {"seen": at}),
+        Put(TRACES, trace, encode(trace), {"seen": at}),
+        Put(CONTEXTS, session, body, {"pending": 0}),
+        Put(TASKS, f"{session}/1", body, {**of_session, "saved": at}),
+        Put(SNAPSHOTS, f"{session}/1", body, {**of_session, "hash": "h"}),
+        Put(PATCHES, f"{session}/1", body, {**of_session, "arrived": "a"}),
+        Put(CONTROLS, f"{session}/1", body, {**of_session, "arrived": "a"}),
+        Put(TRAJECTORIES, f"{trace}/{session}", body, {**of_session, "trace": trace, "saved": at}),
+        Put(BINDINGS, f"{trace}//1", body, {**of_session, "trace": trace, "saved": at}),
+        Put(
+            MEMORY, f"{tenant}:ada:{session}", encode({"key": f"{tenant}:ada:{session}", "state": canary}), {"saved": 1}
+        ),
+        Put(PAUSES, "pause-1", encode("no canary"), {"saved": at}, expires_in=3600.0),
+        *(Append(log, session, (Draft("one", body),)) for log in (UPDATES, STEERING, TASK_ORDER)),
+        *(Append(log, trace, (Draft("one", body),)) for log in (EVENTS, PLANNER_EVENTS)),
+    )
+
+
+async def run_session(kernel: Kernel, tenant: str, session: str) -> None:
+    """Note that a process runs a task of the session."""
+    fields = {"session": session, "owner": "process", "arrived": "a"}
+    await kernel.commit(partition_of(tenant), Put(RUNS, f"{session}/1", encode({}), fields))
+
+
+async def rows_with(kernel: Kernel, *words: str) -> list[str]:
+    """The rows of the store that hold one of these words: blobs that wait for their end aside."""
+    found: list[str] = []
+    async with kernel.transfer().reading() as source:  # type: ignore[attr-defined]
+        for table in ("record", "stream", "entry", "work", "holding"):
+            async for page in source.pages(table):
+                found += [
+                    f"{table} {text[:200]}" for text in map(repr, page.rows) if any(word in text for word in words)
+                ]
+    return found

@@ -1,0 +1,308 @@
+"""Graphs on our saver give what they give on LangGraph's in-memory saver; two writers never fork a thread silently."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from keelbolt.errors import CheckpointConflict, InvalidRequest, InvalidValue, StorageClosed
+from keelbolt.langgraph import KeelboltSaver
+from keelbolt.langgraph.families import VALUES, partition_of
+from keelbolt.langgraph.records import Lane
+from keelbolt.storage import Query, open_storage
+from tests.integration.frameworks.graphs import build
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+
+
+def shape(graph: Any, config: Any = CONFIG) -> list[Any]:
+    """The history of a thread without ids and times."""
+    return [
+        (
+            snapshot.values,
+            snapshot.next,
+            {key: value for key, value in snapshot.metadata.items() if key not in ("thread_id", "run_id")},
+            [(task.name, task.error, [i.value for i in task.interrupts]) for task in snapshot.tasks],
+        )
+        for snapshot in graph.get_state_history(config)
+    ]
+
+
+def walk(saver: Any) -> Any:
+    """An interrupt, its answer, a time travel with another answer, an update of old state, and what remains."""
+    graph = build(saver)
+    seen: list[Any] = [graph.invoke({"log": ["begun"]}, CONFIG)]
+    seen.append(graph.invoke(Command(resume="yes"), CONFIG))
+    seen.append(shape(graph))
+    asked = next(s for s in graph.get_state_history(CONFIG) if s.next == ("approve",))
+    seen.append(graph.invoke(None, asked.config))  # time travel: asks again
+    seen.append(graph.invoke(Command(resume="no"), CONFIG))
+    planned = next(s for s in graph.get_state_history(CONFIG) if s.next == ("inner",))
+    changed = graph.update_state(planned.config, {"log": ["changed"]}, as_node="read")
+    seen.append(graph.invoke(None, changed))
+    seen.append(graph.invoke({"log": ["again"]}, planned.config))  # a new input at an old checkpoint
+    seen.append(shape(graph))
+    seen.append(shape(graph, {"configurable": {"thread_id": "none"}}))
+    return json.loads(json.dumps(seen, default=lambda value: getattr(value, "value", str(value))))
+
+
+def test_a_graph_behaves_as_on_the_memory_saver(any_url: str) -> None:
+    """Interrupts, time travel, updates of old state and subgraphs give the same results and the same history."""
+    with KeelboltSaver(any_url) as saver:
+        assert without_ids(walk(saver)) == without_ids(walk(InMemorySaver()))
+
+
+def without_ids(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: "…" if key in ("id", "parents", "ns", "interrupt_id") else without_ids(each)
+            for key, each in value.items()
+        }
+    return [without_ids(each) for each in value] if isinstance(value, list) else value
+
+
+async def test_async_and_sync_methods_share_a_thread(any_url: str) -> None:
+    """A run that began with ainvoke is continued by invoke in another thread, on the same saver."""
+    async with KeelboltSaver(any_url) as saver:
+        graph = build(saver)
+        asked = await graph.ainvoke({"log": ["begun"]}, CONFIG)
+        assert asked["__interrupt__"][0].value == {"question": "publish?"}
+        done = await asyncio.to_thread(graph.invoke, Command(resume="yes"), CONFIG)
+        assert done["log"][-2:] == ["approved yes", "write"]
+        assert (await graph.aget_state(CONFIG)).values == graph.get_state(CONFIG).values
+
+
+def test_a_run_that_is_killed_at_every_node_finishes(kept_url: str, tmp_path: Path) -> None:
+    """Each process finishes one node and is killed in the next: same result, and no finished node runs again."""
+    notes = tmp_path / "notes"
+    command = [sys.executable, "-m", "tests.integration.frameworks.graphs", kept_url, "t", str(notes), "2"]
+    while (ended := subprocess.run(command, capture_output=True, text=True, check=False)).returncode:
+        assert ended.returncode == -9, ended.stderr
+    with InMemorySaver() as saver:
+        graph = build(saver)
+        graph.invoke({"log": ["begun"]}, CONFIG)
+        expected = graph.invoke(Command(resume="yes"), CONFIG)
+    assert ended.stdout.strip() == repr(expected)
+    ran = notes.read_text().split()
+    assert sorted(name for name in ran if name != "approve") == ["first", "plan", "read", "search", "second", "write"]
+
+
+# ------------------------------------------------------------------------------------------------------- two writers
+
+
+async def test_the_second_writer_gets_an_error(any_url: str) -> None:
+    """Of two runs that begin at the same checkpoint one goes on; the thread does not fork."""
+    async with KeelboltSaver(any_url) as saver:
+        first, second = await race(saver, saver)
+        assert [type(each) for each in (first, second)].count(CheckpointConflict) == 1
+        history = [found async for found in saver.alist(CONFIG)]
+        parents = [found.parent_config["configurable"]["checkpoint_id"] for found in history if found.parent_config]
+        assert len(parents) == len(set(parents))
+
+
+async def test_writers_in_two_processes_exclude_each_other(kept_url: str) -> None:
+    """The same with two connections, which share nothing in memory."""
+    async with open_storage(kept_url) as one, open_storage(kept_url) as other:
+        first, second = await race(KeelboltSaver(one), KeelboltSaver(other))
+        assert [type(each) for each in (first, second)].count(CheckpointConflict) == 1
+
+
+async def test_a_fork_is_allowed_on_request(any_url: str) -> None:
+    """With on_conflict="fork" both runs finish, as on other savers."""
+    async with KeelboltSaver(any_url, on_conflict="fork") as saver:
+        results = await race(saver, saver)
+        assert [type(each) for each in results] == [dict, dict]
+
+
+async def race(one: KeelboltSaver, other: KeelboltSaver) -> tuple[Any, Any]:
+    """Both runs load the thread before either of them writes."""
+    met = asyncio.Barrier(2)
+
+    def waiting(saver: KeelboltSaver) -> KeelboltSaver:
+        load = saver.aget_tuple
+
+        class Waiting(KeelboltSaver):
+            async def aget_tuple(self, config: Any) -> Any:
+                found = await load(config)
+                await met.wait()
+                return found
+
+        clone = copy.copy(saver)
+        clone.__class__ = Waiting
+        return clone
+
+    def simple(saver: KeelboltSaver) -> Any:
+        from langgraph.graph import StateGraph
+
+        from tests.integration.frameworks.graphs import State
+
+        async def step(state: State) -> dict[str, Any]:
+            return {"log": ["step"]}
+
+        builder = StateGraph(State)
+        builder.add_node("step", step)
+        builder.set_entry_point("step")
+        return builder.compile(checkpointer=waiting(saver))
+
+    results = await asyncio.gather(
+        simple(one).ainvoke({"log": ["one"]}, CONFIG, durability="sync"),
+        simple(other).ainvoke({"log": ["other"]}, CONFIG, durability="sync"),
+        return_exceptions=True,
+    )
+    return results[0], results[1]
+
+
+async def test_a_wrong_checkpoint_id_is_an_error(any_url: str) -> None:
+    """A run at a checkpoint that does not exist (or is another tenant's) saves nothing."""
+    async with KeelboltSaver(any_url) as saver:
+        config: Any = {"configurable": {"thread_id": "t", "checkpoint_id": "1f0b0000-0000-6000-8000-000000000000"}}
+        with pytest.raises(CheckpointConflict, match="does not exist"):
+            await build(saver).ainvoke({"log": []}, config, durability="sync")
+        assert [found async for found in saver.alist(None)] == []
+
+
+async def test_tenants_see_their_own_threads(kept_url: str) -> None:
+    async with KeelboltSaver(kept_url, tenant="a") as a, KeelboltSaver(kept_url, tenant="b") as b:
+        await build(a).ainvoke({"log": ["begun"]}, CONFIG)
+        assert await b.aget_tuple(CONFIG) is None
+        assert [found async for found in b.alist(None)] == []
+
+
+# ----------------------------------------------------------------------------------------------------- what is stored
+
+
+async def put(saver: KeelboltSaver, parent: Any, values: dict[str, Any], version: int, **metadata: Any) -> Any:
+    checkpoint = empty_checkpoint()
+    checkpoint["channel_values"] = values
+    checkpoint["channel_versions"] = dict.fromkeys(values, version)
+    config: Any = parent or {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    described: Any = {"source": "loop", "step": version, **metadata}
+    return await saver.aput(config, checkpoint, described, dict.fromkeys(values, version))
+
+
+async def test_equal_values_are_stored_once(any_url: str) -> None:
+    """A hundred checkpoints and writes with the same large value keep its bytes once."""
+    async with open_storage(any_url) as kernel:
+        saver = KeelboltSaver(kernel)
+        config = None
+        for version in range(1, 101):
+            config = await put(saver, config, {"document": "d" * 100_000, "n": version}, version)
+            await saver.aput_writes(config, [("document", "d" * 100_000)], f"task-{version}")
+        page = await kernel.scoped(partition_of("default")).find(Query(VALUES, equal={"thread": "t"}))
+        assert len(page.records) == 1
+        found = await saver.aget_tuple(CONFIG)
+        assert found is not None
+        assert found.checkpoint["channel_values"] == {"document": "d" * 100_000, "n": 100}
+        assert found.pending_writes == [("task-100", "document", "d" * 100_000)]
+
+
+async def test_large_values_are_blobs_and_go_with_their_thread(any_url: str) -> None:
+    """A value of 20 MB is stored, copied with its thread, and gone when both threads are pruned or deleted."""
+    async with open_storage(any_url) as kernel:
+        saver = KeelboltSaver(kernel)
+        large = b"large" * 4_000_000
+        first = await put(saver, None, {"file": large}, 1)
+        await saver.acopy_thread("t", "u")
+        await put(saver, first, {"file": b"small" * 200}, 2)
+        await saver.aprune(["t"])
+        copied = await saver.aget_tuple({"configurable": {"thread_id": "u"}})
+        assert copied is not None
+        assert copied.checkpoint["channel_values"]["file"] == large
+        scope = kernel.scoped(partition_of("default"))
+        kept = await scope.find(Query(VALUES, equal={"thread": "t"}))
+        assert [record.fields.get("blob") for record in kept.records] == [None]
+        await saver.adelete_thread("u")
+        assert (await scope.find(Query(VALUES, equal={"thread": "u"}))).records == ()
+
+
+async def test_prune_keeps_what_delta_channels_need(any_url: str) -> None:
+    """After prune, a delta channel of the last checkpoint is rebuilt as before; older ancestors are gone."""
+    async with KeelboltSaver(any_url) as saver:
+        counters = {"counters_since_delta_snapshot": {"log": (1, 1)}}
+        older = await put(saver, None, {"log": ["old"]}, 1, **counters)
+        seed = await put(saver, older, {"log": ["seed"]}, 2, **counters)
+        await saver.aput_writes(seed, [("log", "a")], "task-1")
+        middle = await put(saver, seed, {}, 3, **counters)
+        await saver.aput_writes(middle, [("log", "b")], "task-2")
+        head = await put(saver, middle, {}, 4, **counters)
+        before = await saver.aget_delta_channel_history(config=head, channels=["log"])
+        assert before["log"] == {"seed": ["seed"], "writes": [("task-1", "log", "a"), ("task-2", "log", "b")]}
+        await saver.aprune(["t"])
+        assert await saver.aget_delta_channel_history(config=head, channels=["log"]) == before
+        assert len([found async for found in saver.alist(CONFIG)]) == 3
+        assert await saver.aget_tuple(older) is None
+
+
+async def test_a_run_goes_on_while_its_thread_is_pruned(kept_url: str) -> None:
+    """Pruning at the same time as writing loses no value that a checkpoint needs."""
+    async with open_storage(kept_url) as one, open_storage(kept_url) as other:
+        writer, pruner = KeelboltSaver(one), KeelboltSaver(other)
+        done = asyncio.Event()
+
+        async def prune() -> None:
+            while not done.is_set():
+                await pruner.aprune(["t"])
+
+        pruning = asyncio.create_task(prune())
+        config = None
+        for version in range(1, 61):
+            document = f"{version % 3}" * 1000  # comes and goes, so that removed values are written again
+            config = await put(writer, config, {"document": document}, version)
+            await writer.aput_writes(config, [("next", f"{(version + 1) % 3}" * 1000)], "task")
+            found = await pruner.aget_tuple(CONFIG)
+            assert found is not None
+            assert found.checkpoint["channel_values"]["document"][0] in "012"
+        done.set()
+        await pruning
+        last = await writer.aget_tuple(CONFIG)
+        assert last is not None
+        assert last.checkpoint["channel_values"] == {"document": "0" * 1000}
+
+
+async def test_the_head_is_the_last_checkpoint_and_not_the_greatest_id(any_url: str) -> None:
+    """A process whose clock is late makes smaller ids; the thread still goes on where it was written last."""
+    async with KeelboltSaver(any_url) as saver:
+        first = await put(saver, None, {"n": 1}, 1)
+        late = empty_checkpoint()
+        late["id"] = "00000000-0000-6000-8000-000000000000"
+        late["channel_values"], late["channel_versions"] = {"n": 2}, {"n": 2}
+        await saver.aput(first, late, {"source": "loop", "step": 2}, {"n": 2})
+        found = await saver.aget_tuple(CONFIG)
+        assert found is not None
+        assert found.checkpoint["channel_values"] == {"n": 2}
+
+
+# ---------------------------------------------------------------------------------------------------------- bad input
+
+
+async def test_bad_input_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="on_conflict"):
+        KeelboltSaver("memory:", on_conflict="ignore")  # type: ignore[arg-type]
+    saver = KeelboltSaver("memory:")
+    with pytest.raises(ValueError, match="strategy"):
+        await saver.aprune(["t"], strategy="some")
+    with pytest.raises(TypeError, match="serial"):
+        await put(saver, None, {"lock": asyncio.Lock()}, 1)
+    saver.close()
+    with pytest.raises(StorageClosed):
+        await saver.aget_tuple(CONFIG)
+    async with open_storage("memory:") as kernel:
+        opened = KeelboltSaver(kernel)
+        with pytest.raises(InvalidRequest, match="async method"):
+            opened.get_tuple(CONFIG)
+
+
+def test_ids_of_any_text_are_told_apart() -> None:
+    """Slashes and empty names in ids make no two lanes the same."""
+    lanes = [Lane("a/b", ""), Lane("a", "b"), Lane("a", "b/"), Lane("", "a/b"), Lane("a/b/", "")]
+    assert len({lane.key for lane in lanes}) == len(lanes)
