@@ -1,0 +1,59 @@
+"""``python -m tests.chaos``: see ``--help``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from tests.chaos.bugs import BUGS
+from tests.chaos.campaign import Result, run_campaign
+from tests.chaos.report import write_report
+
+FOLDER = Path("chaos-reports")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description="Run every face on one store while processes die, and check every promise afterwards."
+    )
+    parser.add_argument("--engine", default="sqlite,postgres,redis", help="sqlite, postgres, redis; several with commas")
+    parser.add_argument("--minutes", type=float, default=2.0, help="of faults, for each engine (default 2)")
+    parser.add_argument("--seed", type=int, default=1, help="what the faults are drawn from (default 1)")
+    parser.add_argument("--bug", default="", choices=["", *BUGS], help="plant this bug, to see whether it is found")
+    parser.add_argument("--output", type=Path, default=FOLDER, help="where reports, histories and stores go")
+    options = parser.parse_args()
+    failed = False
+    for engine in options.engine.split(","):
+        name = f"{engine}-{options.seed}-{time.strftime('%H%M%S')}"
+        folder = (options.output / name).resolve()
+        campaign = run_campaign(
+            engine, seconds=options.minutes * 60, seed=options.seed, folder=folder, bug=options.bug
+        )
+        result = asyncio.run(campaign)
+        write_report(result, folder)
+        print(summary(result), f"report: {options.output / name / 'report.md'}", sep="\n")
+        failed = failed or bool(result.violated)
+        if not result.violated:
+            shutil.rmtree(folder / "histories")
+            for file in folder.glob("chaos.db*"):
+                shutil.rmtree(file) if file.is_dir() else file.unlink()
+    sys.exit(1 if failed else 0)
+
+
+def summary(result: Result) -> str:
+    """One line, and one for each violation."""
+    kept = "no violation" if not result.violated else f"{sum(map(len, result.violated.values()))} violations"
+    lines = [
+        f"{result.engine}: {sum(result.faults.values())} faults, {sum(result.operations.values())} answers, {kept}"
+    ]
+    for promise, found in result.violated.items():
+        lines.append(f"  {promise.replace('_', ' ')}: {found[0][0]}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

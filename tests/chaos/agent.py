@@ -1,0 +1,114 @@
+"""An agent of a campaign: a server whose worker does what its message says, and notes its effects.
+
+The text of a message is ``<what> <number>``:
+
+- *work*: chunks of a stream between durable steps; each step has an effect outside;
+- *ask*: asks its user, and completes with the answer;
+- *wait*: waits for its cancel, and ends by itself after a while;
+- *echo*: completes at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+from keelbolt.auth import APIKeyAuthenticator, Principal
+from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
+from keelbolt.server import A2AServer
+from keelbolt.server.settings import ServerSettings
+from keelbolt.storage.sqlite import SQLiteKernel
+from keelbolt.tasks import TaskContext, TaskSettings
+from keelbolt.testing.crash import CrashPoint
+from tests.chaos.history import History
+
+OWNERS = ("ann", "ben")
+LEASE_SECONDS = 1.0
+STEPS = 2
+CHUNKS = 3
+WAIT_SECONDS = 3.0
+
+
+def key_of(owner: str) -> str:
+    """The API key of an owner."""
+    return f"key-of-{owner}-0123456789abcdef"
+
+
+class Hands:
+    """The worker."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    async def handle(self, ctx: TaskContext) -> None:
+        run = ctx._run
+        fence = run.journal.claim.fence
+        self._history.note("run", task=ctx.task_id, fence=fence, worker=run.runner.name)
+        match ctx.user_text.split()[0]:
+            case "work":
+                await self._work(ctx)
+            case "ask":
+                await self._ask(ctx)
+            case "wait":
+                await asyncio.sleep(WAIT_SECONDS)
+                await ctx.complete("waited")
+            case "answer":  # of a question
+                await ctx.complete(f"thanks for {ctx.user_text}")
+            case _:
+                await ctx.respond(ctx.user_text)
+
+    async def _work(self, ctx: TaskContext) -> None:
+        for number in range(STEPS):
+            for chunk in range(CHUNKS):
+                await ctx.emit_text_artifact(f"{number}.{chunk} ", append=number + chunk > 0)
+            await ctx.step(f"step {number}", self._effect, ctx.task_id, number, in_doubt="retry")
+            self._history.note("recorded", task=ctx.task_id, step=number)
+        await ctx.complete(f"did {ctx.user_text}")
+
+    async def _effect(self, task: str, step: int) -> bool:
+        self._history.note("effect", task=task, step=step)
+        await asyncio.sleep(random.uniform(0, 0.02))
+        return True
+
+    async def _ask(self, ctx: TaskContext) -> None:
+        await ctx.request_input("how many?")
+
+
+def crash_at(point: str) -> None:
+    """Let this process die at a point of a commit to SQLite."""
+    made = SQLiteKernel.__init__
+
+    def with_probe(self: SQLiteKernel, *arguments: Any, **named: Any) -> None:
+        made(self, *arguments, **{**named, "probe": CrashPoint.parse(point)})
+
+    SQLiteKernel.__init__ = with_probe  # type: ignore[method-assign]
+
+
+def serve(url: str, folder: str, port: str, crash: str = "") -> None:
+    """Serve until the process ends; with ``crash``, at the latest at that point."""
+    if crash:
+        crash_at(crash)
+    hands = Hands(History(Path(folder), "agent"))
+    server = A2AServer(
+        worker=hands.handle,
+        agent_card=AgentCardConfig(
+            name="Chaos",
+            description="Does what its message says",
+            version="1",
+            capabilities=CapabilitiesConfig(streaming=True, push_notifications=True),
+        ),
+        storage=url,
+        auth=APIKeyAuthenticator.of({key_of(owner): Principal(owner) for owner in OWNERS}),
+        settings=ServerSettings.of({}, webhook_loopback=True),
+        task_settings=TaskSettings.of(
+            {},
+            lease_seconds=LEASE_SECONDS,
+            heartbeat_seconds=LEASE_SECONDS / 4,
+            max_attempts=1000,
+            drain_seconds=0.2,
+            cancel_seconds=1.0,
+        ),
+    )
+    server.run(port=int(port))

@@ -1,0 +1,260 @@
+"""Bugs that a campaign must find. One name each; `plant` puts it into this process and all that it forks."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from keelbolt.auth.principal import Principal
+from keelbolt.errors import TaskNotFoundError
+from keelbolt.protocol.types import TaskState
+from keelbolt.state import StateStore
+from keelbolt.storage import Entry, judge
+from keelbolt.storage.ledger import Ledger
+from keelbolt.storage.sqlite.writer import Writer
+from keelbolt.storage.work import Fence
+from keelbolt.tasks import events, intake, lifecycle
+from keelbolt.tasks.journal import Journal
+from keelbolt.tasks.manager import TaskManager
+from keelbolt.tasks.sends import Send
+from keelbolt.tasks.steps import Steps
+from keelbolt.webhooks.cursor import Cursor
+
+BUGS: dict[str, Callable[[], None]] = {}
+
+
+def bug(function: Callable[[], None]) -> Callable[[], None]:
+    BUGS[function.__name__] = function
+    return function
+
+
+def plant(name: str) -> None:
+    """Put this bug into the process; an empty name is none."""
+    if name:
+        BUGS[name]()
+
+
+@bug
+def repeats_are_forgotten() -> None:
+    Send.insert = lambda *_: ()  # type: ignore[method-assign]
+
+
+@bug
+def answered_before_the_commit() -> None:
+    """SQLite: callers get their results before COMMIT."""
+    inner = Writer._judge
+
+    def judged(self: Writer, batch: Any) -> Any:
+        answers, topics = inner(self, batch)
+        self._answer(answers, topics)
+        time.sleep(0.002)
+        return [], topics
+
+    Writer._judge = judged  # type: ignore[method-assign]
+
+
+@bug
+def shown_before_the_commit() -> None:
+    """Readers get events that are not committed yet."""
+    inner = Journal._try
+
+    async def tried(self: Journal, notes: Any, operations: Any) -> None:
+        feed = self._events.feed(self.task.partition, self.task.view.task_id)
+        if feed is not None:
+            first = self.task.view.head + 1
+            feed.publish([Entry(first + at, note.kind, note.data, 0) for at, note in enumerate(notes)])
+        await inner(self, notes, operations)
+
+    Journal._try = tried  # type: ignore[method-assign]
+
+
+@bug
+def resumed_one_event_too_late() -> None:
+    inner = events.Events.follow
+
+    def follow(self: Any, *arguments: Any, after: int | None = None, **named: Any) -> Any:
+        return inner(self, *arguments, after=None if after is None else after + 1, **named)
+
+    events.Events.follow = follow  # type: ignore[method-assign]
+
+
+@bug
+def steps_are_not_recorded() -> None:
+    async def done(_self: Steps, _key: str, result: Any) -> Any:
+        return result
+
+    Steps.done = done  # type: ignore[method-assign]
+
+
+@bug
+def webhooks_skip_an_event() -> None:
+    inner = Cursor.arrived
+
+    def arrived(self: Cursor, seq: int, **named: Any) -> Cursor:
+        return inner(self, seq + (random.random() < 0.05), **named)
+
+    Cursor.arrived = arrived  # type: ignore[method-assign]
+
+
+@bug
+def memory_is_overwritten() -> None:
+    inner = StateStore.save_memory_state
+
+    def save(self: StateStore, key: str, state: dict[str, Any], *, if_version: int | None = None) -> Any:
+        return inner(self, key, state)
+
+    StateStore.save_memory_state = save  # type: ignore[method-assign]
+
+
+@bug
+def memory_is_read_from_a_cache() -> None:
+    inner = StateStore.load_memory_version
+    known: dict[str, tuple[float, Any]] = {}
+
+    async def load(self: StateStore, key: str) -> Any:
+        at, found = known.get(key, (0.0, None))
+        if time.monotonic() - at > 0.5:
+            found = await inner(self, key)
+            known[key] = time.monotonic(), found
+        return found
+
+    StateStore.load_memory_version = load  # type: ignore[method-assign]
+
+
+@bug
+def pauses_stay_after_they_are_taken() -> None:
+    inner = judge._take
+
+    def take(ledger: Ledger, partition: str, operation: Any, now: int, at: int) -> Any:
+        key = (partition, operation.collection, operation.key)
+        stored = ledger.records[key]
+        taken = inner(ledger, partition, operation, now, at)
+        ledger.put_record(key, stored)
+        return taken
+
+    judge._WRITES[judge.Take] = take
+
+
+@bug
+def owners_share_a_partition() -> None:
+    Principal.partition = property(lambda _: "~shared")  # type: ignore[assignment]
+
+
+@bug
+def fences_are_not_checked() -> None:
+    """A worker that lost its task writes on, and its lease never tells it."""
+    from keelbolt.tasks.run import Run  # noqa: PLC0415
+
+    judge._CHECKS[Fence] = lambda *_: None
+    inner = Run.stop
+
+    def stop(self: Run, why: Any) -> None:
+        if why != "lost":
+            inner(self, why)
+
+    Run.stop = stop  # type: ignore[method-assign]
+
+
+@bug
+def fences_repeat() -> None:
+    Ledger.next_fence = lambda self: max(self.last_fence, 1)  # type: ignore[method-assign]
+
+
+@bug
+def logs_have_holes() -> None:
+    inner = judge._append
+
+    def append(ledger: Ledger, partition: str, operation: Any, now: int, at: int) -> Any:
+        key = (partition, operation.log, operation.stream)
+        stream = ledger.streams.get(key)
+        if stream is not None and random.random() < 0.02:
+            stream.head += 1
+        return inner(ledger, partition, operation, now, at)
+
+    judge._WRITES[judge.Append] = append
+
+
+@bug
+def events_are_dropped() -> None:
+    inner = StateStore.save_event
+
+    def save(self: StateStore, event: Any, planner_event: Any = None) -> Any:
+        if random.random() < 0.02:
+            import asyncio  # noqa: PLC0415
+
+            return asyncio.sleep(0)
+        return inner(self, event, planner_event)
+
+    StateStore.save_event = save  # type: ignore[method-assign]
+
+
+@bug
+def artifacts_lose_a_byte() -> None:
+    from keelbolt.state.artifacts.store import ArtifactStore  # noqa: PLC0415
+
+    inner = ArtifactStore.put_bytes
+
+    async def put(self: Any, data: bytes, **named: Any) -> Any:
+        return await inner(self, data[:-1] if len(data) > 100_000 else data, **named)
+
+    ArtifactStore.put_bytes = put  # type: ignore[method-assign]
+
+
+@bug
+def tasks_are_not_found() -> None:
+    inner = TaskManager.load
+
+    async def load(self: TaskManager, task_id: str, *arguments: Any) -> Any:
+        if random.random() < 0.02:
+            raise TaskNotFoundError(task_id)
+        return await inner(self, task_id, *arguments)
+
+    TaskManager.load = load  # type: ignore[method-assign]
+
+
+@bug
+def cancels_are_only_answered() -> None:
+    async def cancel(self: TaskManager, task_id: str, principal: Any, **_: Any) -> Any:
+        task = await self.store.load(principal.partition, task_id)
+        task.view.state = TaskState.canceled
+        task.view.status = b'{"state":"TASK_STATE_CANCELED"}'
+        return task
+
+    TaskManager.cancel = cancel  # type: ignore[method-assign]
+
+
+@bug
+def tasks_end_twice() -> None:
+    """The end of a task is written twice, and any state may follow its end."""
+    lifecycle.check_transition = lambda *_: None  # type: ignore[assignment]
+    inner = Journal.move
+
+    async def move(self: Journal, command: Any, *operations: Any, **named: Any) -> None:
+        if isinstance(command, lifecycle.End) and command.state.terminal and random.random() < 0.05:
+            await inner(self, command, before=named.get("before", ()))
+        await inner(self, command, *operations, **named)
+
+    Journal.move = move  # type: ignore[method-assign]
+
+
+@bug
+def tasks_are_lost_after_the_answer() -> None:
+    """A task that was sent is acknowledged without its commit."""
+    inner = intake.Intake._create
+
+    async def create(self: Any, partition: str, *arguments: Any, **named: Any) -> Any:
+        if random.random() < 0.02:
+            partition = "~nowhere"
+        return await inner(self, partition, *arguments, **named)
+
+    intake.Intake._create = create  # type: ignore[method-assign]
+
+
+@bug
+def a_dead_worker_keeps_its_tasks() -> None:
+    """Leases never expire, so what a killed process held is never run again."""
+    from keelbolt.storage.sqlite import queues  # noqa: PLC0415
+
+    queues._expired = lambda *_: []  # type: ignore[assignment]

@@ -1,0 +1,105 @@
+"""Histories: what a process asked, what it was answered, what it saw. One file per process, one line per event.
+
+A line is written by one system call, so a killed process leaves whole lines. Times are of the monotonic clock, which all
+processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+class History:
+    """Writes the history of this process."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        path = folder / f"{name}-{os.getpid()}.jsonl"
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._numbers = itertools.count()
+        self._name = f"{name}-{os.getpid()}"
+
+    def ask(self, what: str, **about: Any) -> str:
+        """Note a request before it is sent; return the id under which its answer is noted."""
+        key = f"{self._name}-{next(self._numbers)}"
+        self._write("ask", what, about, key)
+        return key
+
+    def answer(self, key: str, what: str, **about: Any) -> None:
+        """Note the answer of a request."""
+        self._write("answer", what, about, key)
+
+    def note(self, what: str, **about: Any) -> None:
+        """Note something that happened here."""
+        self._write("note", what, about, "")
+
+    def _write(self, kind: str, what: str, about: dict[str, Any], key: str) -> None:
+        line = {"at": time.monotonic(), "by": self._name, "kind": kind, "what": what, "key": key, **about}
+        os.write(self._file, json.dumps(line).encode() + b"\n")
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request: what was asked, and the answer (None: there was none, so it may or may not have had an effect)."""
+
+    what: str
+    asked: dict[str, Any]
+    answer: dict[str, Any] | None = None
+
+    @property
+    def began(self) -> float:
+        return float(self.asked["at"])
+
+    @property
+    def ended(self) -> float:
+        return float(self.answer["at"]) if self.answer is not None else float("inf")
+
+
+@dataclass(slots=True)
+class Histories:
+    """The histories of all processes of a campaign."""
+
+    requests: dict[str, list[Asked]] = field(default_factory=lambda: defaultdict(list))
+    notes: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+
+    def answered(self, what: str) -> list[Asked]:
+        """The requests of this kind that got an answer."""
+        return [asked for asked in self.requests[what] if asked.answer is not None]
+
+    def count(self) -> dict[str, int]:
+        """The answered requests by kind."""
+        return {what: len(self.answered(what)) for what in sorted(self.requests)}
+
+
+def read_histories(folder: Path) -> Histories:
+    """All histories of a folder, in the order of their times."""
+    lines: list[dict[str, Any]] = []
+    for path in sorted(folder.glob("*.jsonl")):
+        lines += _lines(path.read_bytes().splitlines())
+    lines.sort(key=lambda line: line["at"])
+    found = Histories()
+    open_requests: dict[str, Asked] = {}
+    for line in lines:
+        if line["kind"] == "note":
+            found.notes[line["what"]].append(line)
+        elif line["kind"] == "ask":
+            open_requests[line["key"]] = asked = Asked(line["what"], line)
+            found.requests[line["what"]].append(asked)
+        else:
+            open_requests[line["key"]].answer = line
+    return found
+
+
+def _lines(raw: Iterable[bytes]) -> Iterable[dict[str, Any]]:
+    for line in raw:
+        try:
+            yield json.loads(line)
+        except ValueError:  # the disk was full
+            continue

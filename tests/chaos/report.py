@@ -1,0 +1,94 @@
+"""The report of campaigns: one page of Markdown, the same as JSON, and a plot of the throughput."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.campaign import Result
+
+SHOWN = 5  # violations of one promise
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The value below which this share of the sorted values lies."""
+    return values[min(int(len(values) * share), len(values) - 1)] if values else 0.0
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """The figures of one campaign."""
+    return {
+        "engine": result.engine,
+        "seed": result.seed,
+        "bug": result.bug,
+        "seconds": round(result.seconds, 1),
+        "faults": dict(result.faults),
+        "operations": result.operations,
+        "quiet_seconds": result.quiet,
+        "takeover_seconds": {
+            "count": len(result.takeovers),
+            "p50": percentile(result.takeovers, 0.5),
+            "p99": percentile(result.takeovers, 0.99),
+            "max": max(result.takeovers, default=0.0),
+        },
+        "violations": {promise: [sentence for sentence, _ in found] for promise, found in result.violated.items()},
+        "answers_per_second": result.answered,
+    }
+
+
+def as_markdown(result: Result) -> str:
+    """The page that people read."""
+    figures = as_json(result)
+    takeover = figures["takeover_seconds"]
+    lines = [
+        f"# Chaos on {result.engine}, seed {result.seed}" + (f", bug {result.bug}" if result.bug else ""),
+        "",
+        f"{sum(result.faults.values())} faults and {sum(result.operations.values())} answered requests in "
+        f"{result.seconds:.0f} s.",
+        "",
+        "| fault | count |",
+        "|---|---|",
+        *(f"| {name} | {count} |" for name, count in sorted(result.faults.items())),
+        "",
+        "| request | answered |",
+        "|---|---|",
+        *(f"| {name} | {count} |" for name, count in result.operations.items()),
+        "",
+        f"Takeover after a kill: {takeover['count']} times, p50 {takeover['p50']:.2f} s, p99 {takeover['p99']:.2f} s, "
+        f"max {takeover['max']:.2f} s. Quiet after the last fault: "
+        + (f"{result.quiet:.1f} s." if result.quiet is not None else "never."),
+        "",
+        "![Answers per second](throughput.svg)",
+        "",
+        "## Promises",
+        "",
+    ]
+    for promise, found in result.violations.items():
+        lines.append(f"- {promise.replace('_', ' ')}: " + ("kept" if not found else f"**{len(found)} violations**"))
+        for sentence, history in found[:SHOWN]:
+            lines.append(f"  - {sentence}")
+            lines += [f"    `{json.dumps(line)[:400]}`" for line in history[:6]]
+    return "\n".join(lines) + "\n"
+
+
+def as_svg(result: Result) -> str:
+    """Answers per second over time."""
+    width, height = 720, 160
+    points = result.answered or [(0.0, 0)]
+    most = max(count for _, count in points) or 1
+    last = points[-1][0] or 1.0
+    path = " ".join(f"{at / last * width:.1f},{height - count / most * height:.1f}" for at, count in points)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 -20 {width} {height + 40}" font-family="sans-serif" '
+        f'font-size="12"><polyline fill="none" stroke="#2b6cb0" stroke-width="1.5" points="{path}"/>'
+        f'<text x="0" y="-6">answers per second, up to {most}</text>'
+        f'<text x="{width}" y="{height + 16}" text-anchor="end">{last:.0f} s</text></svg>\n'
+    )
+
+
+def write_report(result: Result, folder: Path) -> None:
+    """Write report.md, report.json and throughput.svg."""
+    (folder / "report.md").write_text(as_markdown(result))
+    (folder / "report.json").write_text(json.dumps(as_json(result), indent=1))
+    (folder / "throughput.svg").write_text(as_svg(result))

@@ -1,0 +1,108 @@
+"""A user of the StateStore: events, memory, pauses and artifacts, several processes on the same keys."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import random
+from pathlib import Path
+
+from keelbolt.errors import KeelboltError
+from keelbolt.state import StateStore
+from keelbolt.state.types import StoredEvent
+from tests.chaos.history import History
+
+MEMORIES = 4
+PAUSE_SECONDS = 0.05
+
+
+class StateUser:
+    """Works on keys that all users share."""
+
+    def __init__(self, history: History, store: StateStore, seed: int) -> None:
+        self._history = history
+        self._store = store
+        self._dice = random.Random(seed)
+        self._number = 0
+
+    async def run(self) -> None:
+        """Work until the process ends."""
+        kinds = {self.event: 5, self.remember: 6, self.recall: 3, self.pause: 2, self.take: 3, self.artifact: 2}
+        while True:
+            what = self._dice.choices(list(kinds), list(kinds.values()))[0]
+            try:
+                await what()
+            except (KeelboltError, TimeoutError):
+                await asyncio.sleep(PAUSE_SECONDS)
+            await asyncio.sleep(self._dice.uniform(0, 0.02))
+
+    def _next(self) -> str:
+        self._number += 1
+        return f"{os.getpid()}-{self._number}"
+
+    async def event(self) -> None:
+        """An event of a trace that all users write."""
+        trace, name = f"trace-{self._dice.randrange(3)}", self._next()
+        asked = self._history.ask("event", trace=trace, name=name)
+        event = StoredEvent(trace_id=trace, ts=0.0, kind=name, node_name=None, node_id=None, payload={"name": name})
+        await self._store.save_event(event)
+        self._history.answer(asked, "event")
+
+    async def remember(self) -> None:
+        """Compare and set: a register whose versions are its order."""
+        key = f"memory-{self._dice.randrange(MEMORIES)}"
+        read = self._history.ask("recall", memory=key)
+        state, version = await self._store.load_memory_version(key)
+        self._history.answer(read, "recall", value=(state or {}).get("value"), version=version)
+        value = self._next()
+        asked = self._history.ask("remember", memory=key, value=value, version=version)
+        try:
+            await self._store.save_memory_state(key, {"value": value}, if_version=version)
+        except KeelboltError as error:
+            refused = type(error).__name__
+            if refused == "StateConflict":
+                self._history.answer(asked, "remember", done=False)
+            raise
+        self._history.answer(asked, "remember", done=True)
+
+    async def recall(self) -> None:
+        """A read of such a register."""
+        key = f"memory-{self._dice.randrange(MEMORIES)}"
+        asked = self._history.ask("recall", memory=key)
+        state, version = await self._store.load_memory_version(key)
+        self._history.answer(asked, "recall", value=(state or {}).get("value"), version=version)
+
+    async def pause(self) -> None:
+        """A pause that some process will take."""
+        token = f"pause-{self._next()}"
+        asked = self._history.ask("pause", token=token)
+        await self._store.save_planner_state(token, {"token": token})
+        self._history.answer(asked, "pause")
+
+    async def take(self) -> None:
+        """A pause that some process has saved; of several takers one gets it."""
+        waiting = await self._store.list_pauses(limit=5)
+        if not waiting:
+            return
+        token = self._dice.choice(waiting).token
+        asked = self._history.ask("take", token=token)
+        found = await self._store.load_planner_state(token)
+        self._history.answer(asked, "take", token=token, got=found is not None and found["token"] == token)
+
+    async def artifact(self) -> None:
+        """Bytes that are there whole, or not at all."""
+        data = self._dice.randbytes(self._dice.choice((10, 5_000, 300_000)))
+        asked = self._history.ask("artifact")
+        reference = await self._store.artifact_store.put_bytes(data, mime_type="application/octet-stream")
+        self._history.answer(asked, "artifact", id=reference.id, digest=hashlib.sha256(data).hexdigest())
+
+
+async def _run(url: str, folder: str, seed: str) -> None:
+    store = StateStore(url, timeout_seconds=10.0)
+    await StateUser(History(Path(folder), "state"), store, int(seed)).run()
+
+
+def run(url: str, folder: str, seed: str) -> None:
+    """Work until the process ends."""
+    asyncio.run(_run(url, folder, seed))

@@ -1,0 +1,45 @@
+"""Forks the processes of a campaign, so that a killed one is replaced within milliseconds.
+
+    python -m tests.chaos.zygote
+
+A line on stdin is ``["agent" | "client" | "state", arguments…]`` as JSON; the answer is the pid. It imports everything
+once, and never starts a loop or a thread of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import signal
+import sys
+
+from tests.chaos import agent, bugs, client, state_user
+
+PROGRAMS = {"agent": agent.serve, "client": client.run, "state": state_user.run}
+
+
+def main() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
+    logging.disable(logging.CRITICAL)  # it is meant to go wrong
+    bugs.plant(os.environ.get("CHAOS_BUG", ""))
+    for line in sys.stdin:
+        name, *arguments = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            quiet = os.open(os.devnull, os.O_RDWR)
+            for number in (0, 1, 2) if "CHAOS_LOUD" not in os.environ else (0, 1):
+                os.dup2(quiet, number)
+            random.seed(os.getpid())
+            try:
+                PROGRAMS[name](*arguments)
+            finally:
+                os._exit(0)
+        print(pid, flush=True)
+
+
+if __name__ == "__main__":
+    main()
