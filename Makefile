@@ -1,6 +1,9 @@
 PYTHON ?= python3
 ARGS ?=
 JOBS ?= 3
+MINUTES ?= 2
+ENGINE ?= all
+SEED ?= 1
 COVERAGE ?=
 
 VENV := .venv
@@ -13,7 +16,7 @@ MEASURED = COVERAGE_CORE=$(CORE) $(BIN)/pytest --cov --cov-report=
 REPORT = @echo "Line coverage of src/keelbolt: $$($(BIN)/coverage report --format=total) % ($(BIN)/coverage html shows the lines)"
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test faults coverage lint format build lock bench clean
+.PHONY: help run demo test faults chaos coverage lint format build lock bench clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +35,10 @@ test: $(STAMP) ## Run all tests, the short version of the faults among them (ARG
 faults: $(STAMP) ## Run the faults in full: kills, power loss, full disk, wrong clocks
 	@sh tests/tools.sh $(VENV)
 	$(BIN)/pytest tests/faults --full $(ARGS)
+
+chaos: $(STAMP) ## Run all faces on one store while processes and servers die, then check every promise (MINUTES, ENGINE, SEED)
+	@sh tests/tools.sh $(VENV)
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --engine $(ENGINE) --seed $(SEED) $(ARGS)
 
 coverage: $(STAMP) ## Measure line coverage by the quick tests alone; a failed test does not stop it
 	@sh tests/tools.sh $(VENV)

@@ -2,8 +2,8 @@
 
     python -m tests.chaos --engine sqlite --minutes 2 --seed 1
 
-A *campaign* starts agents, clients and users of the StateStore on one store. A *nemesis* draws faults from a seed. Every
-process writes what it asked and what it was answered to a *history* of its own. When the faults are over and the store
-is quiet, the *checker* compares the histories with the store, one function per promise. Nothing of this runs in the
-product.
+A *campaign* starts agents, clients and users of the StateStore on one store. A *nemesis* draws faults from a seed.
+Every process writes what it asked and what it was answered to a *history* of its own. When the faults are over and the
+store is quiet, the *checker* compares the histories with the store, one function per promise. Nothing of this runs in
+the product.
 """

@@ -13,6 +13,7 @@ from tests.chaos.bugs import BUGS
 from tests.chaos.campaign import Result, run_campaign
 from tests.chaos.report import write_report
 
+ENGINES = ("sqlite", "postgres", "redis")
 FOLDER = Path("chaos-reports")
 
 
@@ -20,19 +21,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description="Run every face on one store while processes die, and check every promise afterwards."
     )
-    parser.add_argument("--engine", default="sqlite,postgres,redis", help="sqlite, postgres, redis; several with commas")
+    parser.add_argument("--engine", default="all", help="sqlite, postgres, redis, or all (default)")
     parser.add_argument("--minutes", type=float, default=2.0, help="of faults, for each engine (default 2)")
     parser.add_argument("--seed", type=int, default=1, help="what the faults are drawn from (default 1)")
     parser.add_argument("--bug", default="", choices=["", *BUGS], help="plant this bug, to see whether it is found")
     parser.add_argument("--output", type=Path, default=FOLDER, help="where reports, histories and stores go")
     options = parser.parse_args()
     failed = False
-    for engine in options.engine.split(","):
+    engines = ENGINES if options.engine == "all" else options.engine.split(",")
+    for engine in engines:
         name = f"{engine}-{options.seed}-{time.strftime('%H%M%S')}"
         folder = (options.output / name).resolve()
-        campaign = run_campaign(
-            engine, seconds=options.minutes * 60, seed=options.seed, folder=folder, bug=options.bug
-        )
+        campaign = run_campaign(engine, seconds=options.minutes * 60, seed=options.seed, folder=folder, bug=options.bug)
         result = asyncio.run(campaign)
         write_report(result, folder)
         print(summary(result), f"report: {options.output / name / 'report.md'}", sep="\n")

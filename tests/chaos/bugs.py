@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Callable
@@ -11,13 +12,16 @@ from keelbolt.auth.principal import Principal
 from keelbolt.errors import TaskNotFoundError
 from keelbolt.protocol.types import TaskState
 from keelbolt.state import StateStore
-from keelbolt.storage import Entry, judge
+from keelbolt.state.artifacts.store import ArtifactStore
+from keelbolt.storage import Append, Entry, Take, judge
 from keelbolt.storage.ledger import Ledger
+from keelbolt.storage.sqlite import queues
 from keelbolt.storage.sqlite.writer import Writer
 from keelbolt.storage.work import Fence
 from keelbolt.tasks import events, intake, lifecycle
 from keelbolt.tasks.journal import Journal
 from keelbolt.tasks.manager import TaskManager
+from keelbolt.tasks.run import Run
 from keelbolt.tasks.sends import Send
 from keelbolt.tasks.steps import Steps
 from keelbolt.webhooks.cursor import Cursor
@@ -30,6 +34,11 @@ def bug(function: Callable[[], None]) -> Callable[[], None]:
     return function
 
 
+def put(owner: Any, name: str, value: Any) -> None:
+    """Replace a method or function."""
+    setattr(owner, name, value)
+
+
 def plant(name: str) -> None:
     """Put this bug into the process; an empty name is none."""
     if name:
@@ -38,7 +47,7 @@ def plant(name: str) -> None:
 
 @bug
 def repeats_are_forgotten() -> None:
-    Send.insert = lambda *_: ()  # type: ignore[method-assign]
+    put(Send, "insert", lambda *_: ())
 
 
 @bug
@@ -52,7 +61,7 @@ def answered_before_the_commit() -> None:
         time.sleep(0.002)
         return [], topics
 
-    Writer._judge = judged  # type: ignore[method-assign]
+    put(Writer, "_judge", judged)
 
 
 @bug
@@ -67,7 +76,7 @@ def shown_before_the_commit() -> None:
             feed.publish([Entry(first + at, note.kind, note.data, 0) for at, note in enumerate(notes)])
         await inner(self, notes, operations)
 
-    Journal._try = tried  # type: ignore[method-assign]
+    put(Journal, "_try", tried)
 
 
 @bug
@@ -77,7 +86,7 @@ def resumed_one_event_too_late() -> None:
     def follow(self: Any, *arguments: Any, after: int | None = None, **named: Any) -> Any:
         return inner(self, *arguments, after=None if after is None else after + 1, **named)
 
-    events.Events.follow = follow  # type: ignore[method-assign]
+    put(events.Events, "follow", follow)
 
 
 @bug
@@ -85,7 +94,7 @@ def steps_are_not_recorded() -> None:
     async def done(_self: Steps, _key: str, result: Any) -> Any:
         return result
 
-    Steps.done = done  # type: ignore[method-assign]
+    put(Steps, "done", done)
 
 
 @bug
@@ -95,7 +104,7 @@ def webhooks_skip_an_event() -> None:
     def arrived(self: Cursor, seq: int, **named: Any) -> Cursor:
         return inner(self, seq + (random.random() < 0.05), **named)
 
-    Cursor.arrived = arrived  # type: ignore[method-assign]
+    put(Cursor, "arrived", arrived)
 
 
 @bug
@@ -105,7 +114,7 @@ def memory_is_overwritten() -> None:
     def save(self: StateStore, key: str, state: dict[str, Any], *, if_version: int | None = None) -> Any:
         return inner(self, key, state)
 
-    StateStore.save_memory_state = save  # type: ignore[method-assign]
+    put(StateStore, "save_memory_state", save)
 
 
 @bug
@@ -120,7 +129,7 @@ def memory_is_read_from_a_cache() -> None:
             known[key] = time.monotonic(), found
         return found
 
-    StateStore.load_memory_version = load  # type: ignore[method-assign]
+    put(StateStore, "load_memory_version", load)
 
 
 @bug
@@ -134,19 +143,17 @@ def pauses_stay_after_they_are_taken() -> None:
         ledger.put_record(key, stored)
         return taken
 
-    judge._WRITES[judge.Take] = take
+    judge._WRITES[Take] = take
 
 
 @bug
 def owners_share_a_partition() -> None:
-    Principal.partition = property(lambda _: "~shared")  # type: ignore[assignment]
+    put(Principal, "partition", property(lambda _: "~shared"))
 
 
 @bug
 def fences_are_not_checked() -> None:
     """A worker that lost its task writes on, and its lease never tells it."""
-    from keelbolt.tasks.run import Run  # noqa: PLC0415
-
     judge._CHECKS[Fence] = lambda *_: None
     inner = Run.stop
 
@@ -154,12 +161,12 @@ def fences_are_not_checked() -> None:
         if why != "lost":
             inner(self, why)
 
-    Run.stop = stop  # type: ignore[method-assign]
+    put(Run, "stop", stop)
 
 
 @bug
 def fences_repeat() -> None:
-    Ledger.next_fence = lambda self: max(self.last_fence, 1)  # type: ignore[method-assign]
+    put(Ledger, "next_fence", lambda self: max(self.last_fence, 1))
 
 
 @bug
@@ -173,7 +180,7 @@ def logs_have_holes() -> None:
             stream.head += 1
         return inner(ledger, partition, operation, now, at)
 
-    judge._WRITES[judge.Append] = append
+    judge._WRITES[Append] = append
 
 
 @bug
@@ -182,24 +189,20 @@ def events_are_dropped() -> None:
 
     def save(self: StateStore, event: Any, planner_event: Any = None) -> Any:
         if random.random() < 0.02:
-            import asyncio  # noqa: PLC0415
-
             return asyncio.sleep(0)
         return inner(self, event, planner_event)
 
-    StateStore.save_event = save  # type: ignore[method-assign]
+    put(StateStore, "save_event", save)
 
 
 @bug
 def artifacts_lose_a_byte() -> None:
-    from keelbolt.state.artifacts.store import ArtifactStore  # noqa: PLC0415
-
     inner = ArtifactStore.put_bytes
 
-    async def put(self: Any, data: bytes, **named: Any) -> Any:
+    async def put_bytes(self: Any, data: bytes, **named: Any) -> Any:
         return await inner(self, data[:-1] if len(data) > 100_000 else data, **named)
 
-    ArtifactStore.put_bytes = put  # type: ignore[method-assign]
+    put(ArtifactStore, "put_bytes", put_bytes)
 
 
 @bug
@@ -211,7 +214,7 @@ def tasks_are_not_found() -> None:
             raise TaskNotFoundError(task_id)
         return await inner(self, task_id, *arguments)
 
-    TaskManager.load = load  # type: ignore[method-assign]
+    put(TaskManager, "load", load)
 
 
 @bug
@@ -222,13 +225,13 @@ def cancels_are_only_answered() -> None:
         task.view.status = b'{"state":"TASK_STATE_CANCELED"}'
         return task
 
-    TaskManager.cancel = cancel  # type: ignore[method-assign]
+    put(TaskManager, "cancel", cancel)
 
 
 @bug
 def tasks_end_twice() -> None:
     """The end of a task is written twice, and any state may follow its end."""
-    lifecycle.check_transition = lambda *_: None  # type: ignore[assignment]
+    put(lifecycle, "check_transition", lambda *_: None)
     inner = Journal.move
 
     async def move(self: Journal, command: Any, *operations: Any, **named: Any) -> None:
@@ -236,7 +239,7 @@ def tasks_end_twice() -> None:
             await inner(self, command, before=named.get("before", ()))
         await inner(self, command, *operations, **named)
 
-    Journal.move = move  # type: ignore[method-assign]
+    put(Journal, "move", move)
 
 
 @bug
@@ -249,12 +252,10 @@ def tasks_are_lost_after_the_answer() -> None:
             partition = "~nowhere"
         return await inner(self, partition, *arguments, **named)
 
-    intake.Intake._create = create  # type: ignore[method-assign]
+    put(intake.Intake, "_create", create)
 
 
 @bug
 def a_dead_worker_keeps_its_tasks() -> None:
     """Leases never expire, so what a killed process held is never run again."""
-    from keelbolt.storage.sqlite import queues  # noqa: PLC0415
-
-    queues._expired = lambda *_: []  # type: ignore[assignment]
+    put(queues, "_expired", lambda *_: [])

@@ -102,7 +102,7 @@ class ChaosClient:
     async def _send_again(self, sent: dict[str, Any]) -> dict[str, Any]:
         asked = self._history.ask("send", message=sent["name"], owner=self._owner)
         answer = await self._call("SendMessage", sent["params"], key=sent["name"])
-        task = answer.get("result", {}).get("task", {})
+        task: dict[str, Any] = answer.get("result", {}).get("task", {})
         state = task.get("status", {}).get("state")
         self._history.answer(asked, "send", task=task.get("id"), state=state, error=answer.get("error"))
         if task:
@@ -181,6 +181,7 @@ class ChaosClient:
         params: dict[str, Any] = {"message": message}
         method, after, task_id, state = "SendStreamingMessage", None, None, ""
         events: list[tuple[int, str]] = []
+        snapshots: list[int | None] = []  # the first frame shows the task; another one would hide events
         for _ in range(TRIES * 3):
             headers = {"Idempotency-Key": name} if method == "SendStreamingMessage" else {"Last-Event-ID": str(after)}
             body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
@@ -190,7 +191,9 @@ class ChaosClient:
                     async for seq, data in frames(response):
                         result = json.loads(data).get("result", {})
                         task_id = task_id or result.get("task", {}).get("id")
-                        if seq is not None and "task" not in result:
+                        if "task" in result:
+                            snapshots.append(seq)
+                        elif seq is not None:
                             events.append((seq, digest(result)))
                         after = seq if seq is not None else after
                         state = result.get("statusUpdate", {}).get("status", {}).get("state", state)
@@ -199,7 +202,8 @@ class ChaosClient:
             except (httpx2.HTTPError, ValueError):
                 await asyncio.sleep(PAUSE_SECONDS)
             if state in OVER:
-                self._history.answer(asked, "stream", task=task_id, events=events, state=state)
+                about = {"task": task_id, "state": state, "events": events, "snapshots": snapshots}
+                self._history.answer(asked, "stream", **about)
                 return
             if task_id is not None and after is not None:
                 method, params = "SubscribeToTask", {"id": task_id}

@@ -15,6 +15,10 @@ from keelbolt.testing.postgres import OwnPostgres, own_postgres
 from keelbolt.testing.proxy import Proxy
 from keelbolt.testing.valkey import OwnValkey, own_valkey
 
+TERMINATE = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname IS NOT NULL
+"""
+
 Fault = Callable[[random.Random], Awaitable[None]]
 
 
@@ -55,7 +59,12 @@ class NetworkEngine(Engine):
         self._proxy = proxy
 
     def faults(self) -> dict[str, tuple[int, Fault]]:
-        return {"cut": (3, self._cut), "refuse": (2, self._refuse), "delay": (2, self._delay), "silence": (1, self._mute)}
+        return {
+            "cut": (3, self._cut),
+            "refuse": (2, self._refuse),
+            "delay": (2, self._delay),
+            "silence": (1, self._mute),
+        }
 
     async def _cut(self, _dice: random.Random) -> None:
         self._proxy.cut()
@@ -99,8 +108,7 @@ class PostgresEngine(NetworkEngine):
         await asyncio.to_thread(self._server.restart, "immediate")
 
     async def _terminate(self, _dice: random.Random) -> None:
-        sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname IS NOT NULL"
-        await asyncio.to_thread(self._server.execute, sql)
+        await asyncio.to_thread(self._server.execute, TERMINATE)
 
     async def _pause(self, dice: random.Random) -> None:
         self._server.pause()

@@ -1,7 +1,7 @@
 """Histories: what a process asked, what it was answered, what it saw. One file per process, one line per event.
 
-A line is written by one system call, so a killed process leaves whole lines. Times are of the monotonic clock, which all
-processes of a machine share.
+A line is written by one system call, so a killed process leaves whole lines. Times are of the monotonic clock, which
+all processes of a machine share.
 """
 
 from __future__ import annotations

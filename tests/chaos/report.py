@@ -41,11 +41,12 @@ def as_markdown(result: Result) -> str:
     """The page that people read."""
     figures = as_json(result)
     takeover = figures["takeover_seconds"]
+    faults, answers = sum(result.faults.values()), sum(result.operations.values())
+    quiet = f"{result.quiet:.1f} s" if result.quiet is not None else "never"
     lines = [
         f"# Chaos on {result.engine}, seed {result.seed}" + (f", bug {result.bug}" if result.bug else ""),
         "",
-        f"{sum(result.faults.values())} faults and {sum(result.operations.values())} answered requests in "
-        f"{result.seconds:.0f} s.",
+        f"{faults} faults and {answers} answered requests in {result.seconds:.0f} s.",
         "",
         "| fault | count |",
         "|---|---|",
@@ -55,9 +56,8 @@ def as_markdown(result: Result) -> str:
         "|---|---|",
         *(f"| {name} | {count} |" for name, count in result.operations.items()),
         "",
-        f"Takeover after a kill: {takeover['count']} times, p50 {takeover['p50']:.2f} s, p99 {takeover['p99']:.2f} s, "
-        f"max {takeover['max']:.2f} s. Quiet after the last fault: "
-        + (f"{result.quiet:.1f} s." if result.quiet is not None else "never."),
+        f"Takeover after a kill: {takeover['count']} times, p50 {takeover['p50']:.2f} s, p99 {takeover['p99']:.2f} s.",
+        f"Quiet after the last fault: {quiet}.",
         "",
         "![Answers per second](throughput.svg)",
         "",

@@ -14,10 +14,11 @@ import os
 import random
 import signal
 import sys
+from collections.abc import Callable
 
 from tests.chaos import agent, bugs, client, state_user
 
-PROGRAMS = {"agent": agent.serve, "client": client.run, "state": state_user.run}
+PROGRAMS: dict[str, Callable[..., None]] = {"agent": agent.serve, "client": client.run, "state": state_user.run}
 
 
 def main() -> None:

@@ -1,0 +1,162 @@
+"""The checker itself, on histories made by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keelbolt.storage import Entry
+from tests.chaos import checker
+from tests.chaos.checker import Store
+from tests.chaos.history import History, read_histories
+from tests.chaos.linear import Operation, violations
+
+
+def read(version: int, value: str | None, began: float, ended: float) -> Operation:
+    return Operation("read", version, value, began, ended)
+
+
+def write(version: int, value: str, began: float, ended: float, *, done: bool | None = True) -> Operation:
+    """From this version to the next one."""
+    return Operation("write", version, value, began, ended, done)
+
+
+GOOD = [
+    read(0, None, 0, 1),
+    write(0, "a", 1, 2),
+    write(0, "b", 1, 2, done=False),
+    write(1, "c", 3, float("inf"), done=None),
+    read(1, "a", 3, 4),
+    read(2, "c", 4, 5),
+]
+
+
+def test_a_history_that_an_order_explains_is_accepted() -> None:
+    assert violations(GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (write(0, "z", 1, 2), "written by 2 writers"),
+        (read(1, "z", 3, 4), "no writer wrote"),
+        (read(0, None, 6, 7), "was seen after version 2"),
+        (read(2, "c", 2.0, 2.5), "no writer wrote"),
+        (write(0, "late", 6, 7), "was seen after version 2"),
+    ],
+)
+def test_a_history_that_no_order_explains_is_refused(more: Operation, words: str) -> None:
+    assert any(words in sentence for sentence in violations([*GOOD, more]))
+
+
+def test_a_killed_process_leaves_a_request_without_an_answer(tmp_path: Path) -> None:
+    history = History(tmp_path, "one")
+    asked = history.ask("send", message="m1")
+    history.answer(asked, "send", task="t1")
+    history.ask("send", message="m2")
+    (tmp_path / "torn.jsonl").write_bytes(b'{"at": 1, "kin')
+    found = read_histories(tmp_path)
+    assert len(found.requests["send"]) == 2
+    assert [each.answer["task"] for each in found.answered("send") if each.answer] == ["t1"]
+
+
+def entry(seq: int, kind: str, body: dict[str, Any]) -> Any:
+    return Entry(seq, kind, json.dumps(body).encode(), 0)
+
+
+def status(seq: int, state: str) -> Any:
+    return entry(seq, "status", {"status": {"state": f"TASK_STATE_{state}"}})
+
+
+@pytest.fixture
+def store() -> Store:
+    log = [
+        entry(1, "message", {"messageId": "m1"}),
+        status(2, "SUBMITTED"),
+        status(3, "WORKING"),
+        status(4, "COMPLETED"),
+    ]
+    return Store(None, "", logs={"t1": log}, messages={"m1": ["t1"]})  # type: ignore[arg-type]
+
+
+def sentences(promise: checker.Plain, folder: Path, store: Store) -> list[str]:
+    return [sentence for sentence, _ in promise(read_histories(folder), store)]
+
+
+def answered(folder: Path, what: str, about: dict[str, Any], **answer: Any) -> None:
+    history = History(folder, what)
+    history.answer(history.ask(what, **about), what, **answer)
+
+
+def test_a_task_that_was_answered_and_is_not_there(tmp_path: Path, store: Store) -> None:
+    answered(tmp_path, "send", {"message": "m1"}, task="t1", state=None, error=None)
+    assert sentences(checker.acknowledged_is_present, tmp_path, store) == []
+    answered(tmp_path, "send", {"message": "m2"}, task="t2", state=None, error=None)
+    assert sentences(checker.acknowledged_is_present, tmp_path, store)
+
+
+def test_a_log_with_a_hole_with_two_ends_or_without_one(tmp_path: Path, store: Store) -> None:
+    assert sentences(checker.logs_are_dense_with_one_end, tmp_path, store) == []
+    for log in (
+        [store.logs["t1"][0], *store.logs["t1"][2:]],
+        [*store.logs["t1"], status(5, "FAILED")],
+        store.logs["t1"][:3],
+    ):
+        broken = Store(None, "", logs={"t1": log})  # type: ignore[arg-type]
+        assert sentences(checker.logs_are_dense_with_one_end, tmp_path, broken)
+
+
+@pytest.mark.parametrize(
+    ("seen", "snapshots", "kept"),
+    [([3, 4], [2], True), ([4], [2], False), ([3, 3, 4], [2], False), ([4], [2, 3], False), ([3, 4, 5], [2], False)],
+)
+def test_a_stream_that_shows_something_else(
+    tmp_path: Path, store: Store, seen: list[int], snapshots: list[int], *, kept: bool
+) -> None:
+    by_seq = {each.seq: json.loads(each.data) for each in store.logs["t1"][1:]}
+    events = [[seq, checker.digest({"statusUpdate": by_seq.get(seq, {})})] for seq in seen]
+    answered(tmp_path, "stream", {"message": "m1"}, task="t1", state=None, events=events, snapshots=snapshots)
+    assert (sentences(checker.streams_show_what_is_stored, tmp_path, store) == []) is kept
+
+
+def test_an_end_that_was_answered_otherwise(tmp_path: Path, store: Store) -> None:
+    answered(tmp_path, "get", {"task": "t1"}, task="t1", state="TASK_STATE_COMPLETED", error=None)
+    assert sentences(checker.ends_stay, tmp_path, store) == []
+    answered(tmp_path, "cancel", {"task": "t1"}, task="t1", state="TASK_STATE_CANCELED", error=None)
+    assert sentences(checker.ends_stay, tmp_path, store)
+
+
+def test_webhooks_that_are_missing_or_out_of_order(tmp_path: Path, store: Store) -> None:
+    history = History(tmp_path, "client")
+    history.note("hooked", message="m1", task="t1")
+    for seq in (2, 3, 2, 4):
+        history.note("arrival", task="t1", seq=seq)
+    assert sentences(checker.webhooks_are_complete_and_in_order, tmp_path, store) == []
+    (tmp_path / "more").mkdir()
+    other = History(tmp_path / "more", "client")
+    other.note("hooked", message="m1", task="t1")
+    for seq in (2, 4, 3):
+        other.note("arrival", task="t1", seq=seq)
+    assert sentences(checker.webhooks_are_complete_and_in_order, tmp_path / "more", store)
+
+
+def test_a_recorded_step_that_is_done_again(tmp_path: Path, store: Store) -> None:
+    history = History(tmp_path, "agent")
+    history.note("effect", task="t1", step=0)
+    history.note("recorded", task="t1", step=0)
+    assert sentences(checker.recorded_steps_are_not_repeated, tmp_path, store) == []
+    history.note("effect", task="t1", step=0)
+    assert sentences(checker.recorded_steps_are_not_repeated, tmp_path, store)
+
+
+def test_a_fence_with_two_holders_or_one_that_falls(tmp_path: Path, store: Store) -> None:
+    history = History(tmp_path, "agent")
+    for fence, worker in ((1, "a"), (2, "b")):
+        history.note("run", task="t1", fence=fence, worker=worker)
+    assert sentences(checker.one_holder_per_fence, tmp_path, store) == []
+    history.note("run", task="t1", fence=2, worker="c")
+    history.note("run", task="t1", fence=1, worker="a")
+    assert len(sentences(checker.one_holder_per_fence, tmp_path, store)) >= 2
