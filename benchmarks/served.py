@@ -6,6 +6,7 @@
     python -m benchmarks.served modules STORAGE      an agent of one apcore module
     python -m benchmarks.served apcore-a2a STORAGE   the same by that package
     python -m benchmarks.served echo STORAGE         the agent of `compare`, served by A2AServer.run
+    python -m benchmarks.served idle STORAGE         the agent without limits on tasks, streams and connections
 
 The bare one does the least that any server must do: it reads the same request by the same parser, commits one record
 and two log entries, and returns as many bytes. Each program prints its port.
@@ -26,13 +27,17 @@ from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.protocol.requests import SendMessageRequest
 from keelbolt.protocol.types import encode
 from keelbolt.server import A2AServer
+from keelbolt.server.settings import ServerSettings
 from keelbolt.server.tuning import settle_memory
 from keelbolt.storage import Append, Collection, Draft, Insert, Kernel, new_id, open_storage
-from keelbolt.tasks import TaskContext
+from keelbolt.tasks import TaskContext, TaskSettings
 
 CARD = AgentCardConfig(
     name="Echo", description="Says it again", capabilities=CapabilitiesConfig(streaming=True, push_notifications=True)
 )
+
+
+UNLIMITED = 1_000_000
 
 
 async def echo(ctx: TaskContext) -> None:
@@ -113,6 +118,12 @@ class _Server(uvicorn.Server):
 def main(kind: str, url: str) -> None:
     if kind == "echo":
         A2AServer(worker=respond, agent_card=CARD, storage=url).run(port=0, ready=_print_port)
+        return
+    if kind == "idle":
+        settings = ServerSettings(streams=UNLIMITED, connections=0, connections_each=0)
+        tasks = TaskSettings(concurrency=UNLIMITED, drain_seconds=0.0)
+        agent = A2AServer(worker=echo, agent_card=CARD, storage=url, settings=settings, task_settings=tasks)
+        agent.run(port=0, ready=_print_port)
         return
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.bind(("127.0.0.1", 0))

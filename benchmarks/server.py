@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
+from benchmarks import idle
 from benchmarks.http_load import Rate, answer, get_all, message, post_all, request
 from benchmarks.processes import Served, started
 from benchmarks.report import Report
@@ -28,7 +29,7 @@ async def run(url: str | None = None, *, quick: bool = False, progress: Callable
         progress("streaming")
         await _streams(report, f"sqlite:///{folder}/streams.db", chunks=500 if quick else 2000)
         progress("idle streams")
-        await _idle(report, f"sqlite:///{folder}/idle.db", count=100 if quick else 1000)
+        await _idle(report, f"sqlite:///{folder}/idle.db", count=100 if quick else 1000, seconds=5.0 if quick else 20.0)
         progress("start")
         await _start(report, f"sqlite:///{folder}/start.db")
     return report
@@ -89,21 +90,11 @@ async def stream(port: int, name: str, chunks: int) -> int:
     return seen
 
 
-async def _idle(report: Report, url: str, *, count: int) -> None:
-    """Streams on which nothing happens: what each of them costs in memory."""
-    async with served("agent", url) as agent:
-        await stream(agent.port, "warm-up", 50)
-        before = agent.rss()
-        writers = []
-        for number in range(count):
-            reader, writer = await asyncio.open_connection("127.0.0.1", agent.port)
-            writer.write(request("POST", "/", message("wait", f"idle-{number}", "SendStreamingMessage")))
-            async with asyncio.timeout(60):
-                await reader.readuntil(b"data:")
-            writers.append(writer)
-        report.at_most(f"memory of one of {count} idle streams", (agent.rss() - before) / count / 1024, "kB", 60)
-        for writer in writers:
-            writer.close()
+async def _idle(report: Report, url: str, *, count: int, seconds: float) -> None:
+    """Streams on which nothing happens, each on a running task: what they cost."""
+    found = await idle.measure(url, count, seconds)
+    report.at_most(f"memory of one of {count} idle streams", found.memory / 1024, "kB", 60)
+    report.at_most(f"CPU of {count} idle streams", 100 * found.core, "% of a core", 3)
 
 
 async def _start(report: Report, url: str) -> None:

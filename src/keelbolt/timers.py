@@ -1,7 +1,8 @@
 """Timers that are nearly always cancelled: many of one length share one timer of the event loop.
 
 A request sets a few time limits and reaches none of them. `loop.call_later` pushes each onto the loop's heap and leaves
-it there after its cancel; here a timer costs a dict entry.
+it there after its cancel; here a timer costs a dict entry. In return a timer may ring late, by up to a 32nd of its
+length: those that are due about the same time ring together, so that thousands of heartbeats wake the loop seldom.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
+
+LATE = 1 / 32  # of the length: how late a timer may ring
 
 _queues: dict[float, _Queue] = {}  # by length, of the loop that used it last
 
@@ -30,24 +33,28 @@ class Timer:
 class _Queue:
     """The timers of one length, in the order in which they are due."""
 
-    __slots__ = ("loop", "running", "timers")
+    __slots__ = ("late", "loop", "running", "timers")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         self.loop = loop
+        self.late = seconds * LATE
         self.timers: dict[Timer, None] = {}
         self.running = False
 
     def ring(self) -> None:
-        self.running = False
         now = self.loop.time()
-        while self.timers:
-            first = next(iter(self.timers))
-            if first.at > now:
+        due: list[Timer] = []
+        self.running = False
+        for timer in self.timers:
+            if timer.at > now:
                 self.running = True
-                self.loop.call_at(first.at, self.ring)
-                return
-            del self.timers[first]
-            first.call()
+                self.loop.call_at(max(timer.at, now + self.late), self.ring)
+                break
+            due.append(timer)
+        for timer in due:
+            if timer in self.timers:  # else an earlier one has cancelled it
+                del self.timers[timer]
+                timer.call()
 
 
 def call_later(seconds: float, call: Callable[[], object]) -> Timer:
@@ -55,13 +62,13 @@ def call_later(seconds: float, call: Callable[[], object]) -> Timer:
     loop = asyncio.get_running_loop()
     queue = _queues.get(seconds)
     if queue is None or queue.loop is not loop:  # timers of another loop's queue are kept by that loop
-        queue = _queues[seconds] = _Queue(loop)
+        queue = _queues[seconds] = _Queue(loop, seconds)
     at = loop.time() + seconds
     timer = Timer(queue, at, call)
     queue.timers[timer] = None
     if not queue.running:
         queue.running = True
-        loop.call_at(at, queue.ring)
+        loop.call_at(at + queue.late, queue.ring)
     return timer
 
 

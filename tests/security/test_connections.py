@@ -12,8 +12,9 @@ import pytest
 
 from keelbolt.server.connections import RESERVED_FILES, OpenConnections, most_connections
 from keelbolt.server.settings import ServerSettings
-from keelbolt.storage import Entry
-from keelbolt.tasks.events import READ_BYTES, Feed
+from keelbolt.storage import Entry, open_storage
+from keelbolt.tasks.events import READ_BYTES, Events, Feed
+from keelbolt.tasks.store import TaskStore
 from tests.integration.server.actor import agent
 from tests.integration.server.loopback import served
 
@@ -115,9 +116,13 @@ async def test_an_answer_that_is_not_read_is_dropped(caplog: pytest.LogCaptureFi
             writer.close()
 
 
-def test_a_slow_reader_of_a_stream_holds_little() -> None:
+async def test_a_slow_reader_of_a_stream_holds_little() -> None:
     """A reader takes a bounded number of bytes, waits until its client has read them, and misses nothing."""
-    feed = Feed("partition", "task", 0)
+    async with open_storage("memory:") as kernel:
+        _read_slowly(Feed(Events(TaskStore(kernel)), "partition", "task", 0))
+
+
+def _read_slowly(feed: Feed) -> None:
     feed.publish([Entry(seq, "artifact", b"x" * 20_000, 0) for seq in range(1, 41)])
     seq, seen = 0, 0
     while entries := feed.after(seq):

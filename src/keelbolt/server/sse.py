@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 
 from starlette.types import Receive, Send
@@ -13,8 +13,10 @@ from keelbolt.auth import ANONYMOUS, Principal
 from keelbolt.errors import TooManyStreamsError
 from keelbolt.protocol.sse import HEARTBEAT, event, retry
 from keelbolt.server.http import NOSNIFF, Header, until_gone
+from keelbolt.timers import call_later
 
 RETRY_MILLISECONDS = 1000
+STUCK_SECONDS = 0.1  # a heartbeat that takes longer holds up those after it
 
 Events = AsyncGenerator[tuple[bytes, int | None], None]
 """The events of a stream with their seqs. An empty one only opens the stream."""
@@ -28,7 +30,7 @@ class Streams:
         self.each = each  # of one owner; 0: all of them
         self.open = 0
         self.closing = False
-        self._heartbeat_seconds = heartbeat_seconds
+        self._beats = _Heartbeats(heartbeat_seconds)
         self._owners: Counter[str] = Counter()
 
     @contextlib.contextmanager
@@ -68,13 +70,11 @@ class Streams:
                     first = await anext(events, None)
                     await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *headers]})
                     if first is not None:
-                        body = _Body(send)
-                        beating = asyncio.create_task(body.beat(self._heartbeat_seconds))
+                        body = _Body(send, self._beats)
                         try:
                             await _while_there(gone, _send(body, events, first, gone, frame, failed))
                         finally:
-                            beating.cancel()
-                            await asyncio.wait([beating])
+                            await body.close()
                     last = retry(RETRY_MILLISECONDS) if self.closing else b""
                     await send({"type": "http.response.body", "body": last})
                 finally:
@@ -82,28 +82,71 @@ class Streams:
 
 
 class _Body:
-    """The body of one response: events, and heartbeats between them."""
+    """The body of one response: events, and a heartbeat whenever nothing was sent for so many seconds."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, beats: _Heartbeats) -> None:
         self._send = send
+        self._beats = beats
         self._sending = asyncio.Lock()
-        self._clock = asyncio.get_running_loop().time
-        self._sent_at = self._clock()
+        self._closed = False
+        self._timer = call_later(beats.seconds, self._beat)
+        self._beating: asyncio.Task[None] | None = None
 
     async def write(self, body: bytes) -> None:
         async with self._sending:
+            self._timer.cancel()
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
-            self._sent_at = self._clock()
+            self._timer = call_later(self._beats.seconds, self._beat)
 
-    async def beat(self, seconds: float) -> None:
-        """Send a comment whenever nothing was sent for so long."""
+    def _beat(self) -> None:
+        self._beats.due(self)
+
+    async def beat(self) -> None:
+        """Send a heartbeat, unless something is being sent."""
+        if self._closed or self._sending.locked():
+            return
+        self._beating = asyncio.current_task()
         with contextlib.suppress(Exception):  # the connection failed: the next event finds that out too
-            while True:
-                left = self._sent_at + seconds - self._clock()
-                if left > 0:
-                    await asyncio.sleep(left)
-                else:
-                    await self.write(HEARTBEAT)
+            await self.write(HEARTBEAT)
+        self._beating = None
+
+    async def close(self) -> None:
+        self._closed = True
+        self._timer.cancel()
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.wait([self._beating])
+            self._timer.cancel()
+
+
+class _Heartbeats:
+    """Sends the heartbeats of all streams. One task sends those that are due, one after the other.
+
+    A client that does not read can hold up that task: then another task continues with the next stream.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._due: deque[_Body] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def due(self, body: _Body) -> None:
+        self._due.append(body)
+        if self._task is None or self._task.done():
+            self._begin()
+
+    def _begin(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._send_due(), name="heartbeats of streams")
+        loop.call_later(STUCK_SECONDS, self._go_on)
+
+    def _go_on(self) -> None:
+        if self._due:
+            self._begin()
+
+    async def _send_due(self) -> None:
+        while self._due:
+            await self._due.popleft().beat()
 
 
 async def _send(

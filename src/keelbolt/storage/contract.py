@@ -291,4 +291,9 @@ class Kernel(ABC):
 
     @abstractmethod
     def watch(self, topic: Topic, then: Callable[[], None] | None = None) -> Watch:
-        """A watch that commits wake; enter it before reading. ``then`` is called at each wake, in the event loop."""
+        """Return a watch that is woken by every append to its stream, every drop of it, or work ready in its queue.
+
+        Enter it before reading. The commits of other processes wake it too; when a notification is lost, the engine's
+        own poll wakes it within seconds, so a reader of a log needs no poll. Delayed items and expired leases of a
+        queue wake nothing. ``then`` is called at each wake, in the event loop.
+        """

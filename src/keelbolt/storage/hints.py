@@ -1,4 +1,7 @@
-"""Hints wake whoever waits for a log or a queue. One may be lost: the log is the truth, a poll bounds the delay."""
+"""Hints wake the readers of a log or a queue. One may be lost: each engine's safety poll then wakes them instead.
+
+The safety poll is one per kernel, so readers need no polls of their own: a thousand idle readers cost nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from keelbolt.storage.keys import encode
 
 
 class LogTopic(NamedTuple):
-    """Something was appended to this stream."""
+    """Something was appended to this stream, or the stream was dropped."""
 
     partition: str
     log: str
@@ -49,22 +52,26 @@ class Watch:
     def __init__(self, board: Board, topic: Topic, then: Callable[[], None] | None = None) -> None:
         self.topic = topic
         self._board = board
-        self._event = asyncio.Event()
+        self._woken = False
+        self._event: asyncio.Event | None = None
         self._then = then
 
     def wake(self) -> None:
-        self._event.set()
+        self._woken = True
+        if self._event is not None:
+            self._event.set()
         if self._then is not None:
             self._then()
 
     async def wait(self, seconds: float | None = None) -> bool:
         """True when woken since the last wait, False when the time is over."""
-        if not self._event.is_set():
+        if not self._woken:
+            self._event = asyncio.Event()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._event.wait()
-        woken = self._event.is_set()
-        self._event.clear()
+            self._event = None
+        woken, self._woken = self._woken, False
         return woken
 
     def __enter__(self) -> Self:
@@ -81,25 +88,42 @@ class Board:
     def __init__(self) -> None:
         self._watches: dict[Topic, set[Watch]] = {}
         self._by_digest: dict[bytes, tuple[Topic]] = {}
+        self._fresh: dict[Topic, None] = {}
 
     def add(self, watch: Watch) -> None:
-        self._watches.setdefault(watch.topic, set()).add(watch)
-        self._by_digest[topic_digest(watch.topic)] = (watch.topic,)
+        watches = self._watches.get(watch.topic)
+        if watches is None:
+            self._watches[watch.topic] = {watch}
+            self._by_digest[topic_digest(watch.topic)] = (watch.topic,)
+            self._fresh[watch.topic] = None
+        else:
+            watches.add(watch)
 
     def remove(self, watch: Watch) -> None:
-        watches = self._watches.get(watch.topic, set())
+        watches = self._watches.get(watch.topic)
+        if watches is None:
+            return
         watches.discard(watch)
         if not watches:
-            self._watches.pop(watch.topic, None)
+            del self._watches[watch.topic]
             self._by_digest.pop(topic_digest(watch.topic), None)
+            self._fresh.pop(watch.topic, None)
+
+    def __len__(self) -> int:
+        return len(self._watches)
 
     def topics(self) -> tuple[Topic, ...]:
         return tuple(self._watches)
 
+    def fresh(self) -> tuple[Topic, ...]:
+        """The topics that were added since the last call of this. For the engine's safety poll."""
+        fresh, self._fresh = tuple(self._fresh), {}
+        return fresh
+
     def wake(self, topics: Iterable[Topic]) -> None:
         if self._watches:
             for topic in topics:
-                for watch in self._watches.get(topic, ()):
+                for watch in tuple(self._watches.get(topic, ())):
                     watch.wake()
 
     def wake_digests(self, digests: Iterable[bytes]) -> None:

@@ -35,6 +35,7 @@ from keelbolt.storage.records import (
 from keelbolt.storage.work import Bury, Complete, Enqueue, Fence, Release, Remove, Retry
 
 MICROSECONDS = 1_000_000
+RENEWED = 0.1  # of a lease: a claim leaves a lease that ends so much sooner or later than wanted
 
 RecordOperation = (
     Version | Absent | Present | FieldIn | FieldNotIn | Insert | Put | Replace | Patch | Delete | Take | Expire
@@ -195,6 +196,7 @@ def _drop(ledger: Ledger, partition: str, operation: Drop, _now: int, _at: int) 
     if stream is not None:
         ledger.put_stream(key, None)
         ledger.drops.append(stream.id)
+        ledger.topics.add(LogTopic(*key))
 
 
 # ------------------------------------------------------------------------------------------------------------ work

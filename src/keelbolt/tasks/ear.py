@@ -1,4 +1,7 @@
-"""How a run hears its inbox: what comes is noted in the task's log, and then takes effect."""
+"""The inbox of a run: what comes is noted in the task's log, and then takes effect.
+
+The kernel wakes it when something comes, and when the task's log was written. Only then the store is read.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,17 @@ from typing import TYPE_CHECKING
 
 from keelbolt.errors import KeelboltError, LeaseLost
 from keelbolt.storage import LogTopic, Watch
-from keelbolt.tasks.families import INBOX, QUEUE
+from keelbolt.tasks.families import EVENTS, INBOX, QUEUE
 from keelbolt.tasks.inbox import Steering, noted, steering
 from keelbolt.tasks.notes import OtherNote
+from keelbolt.timers import Timer, call_later
 
 if TYPE_CHECKING:
     from keelbolt.tasks.run import Run
 
 logger = logging.getLogger("keelbolt.tasks")
 
-CHECK_SECONDS = 2.0  # hints of the inbox may be lost; this poll is the guarantee
+CHECK_SECONDS = 2.0  # between two looks at what a run has to do; they read the store only after a wake
 STEERING_MAX = 1000  # for a worker that does not listen
 
 
@@ -28,10 +32,11 @@ class Ear:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._watch: Watch | None = None
-        self._poll: asyncio.TimerHandle | None = None
+        self._watches: tuple[Watch, ...] = ()
+        self._timer: Timer | None = None
         self._draining: asyncio.Task[None] | None = None
         self._poked = False
+        self._written = False  # the task's log, by this run or by others
         self._unsure = False  # whether the task is still held
         self._noting = asyncio.Lock()
         # A run that begins the turn anew hears again what came to the turn before.
@@ -40,26 +45,42 @@ class Ear:
         self._news: asyncio.Event | None = None
 
     def listen(self) -> None:
-        """Hear what comes from now on."""
-        topic = LogTopic(self._run.partition, INBOX, self._run.journal.claim.key)
-        self._watch = self._run.store.kernel.watch(topic, self.poke)
-        self._watch.__enter__()
-        self._check()
+        """Look into the inbox now, and at each wake from now on."""
+        kernel, key = self._run.store.kernel, self._run.journal.claim.key
+        self._watches = (
+            kernel.watch(LogTopic(self._run.partition, INBOX, key), self.poke),
+            kernel.watch(LogTopic(self._run.partition, EVENTS, key), self._note_write),
+        )
+        for watch in self._watches:
+            watch.__enter__()
+        self._written = True  # maybe before this
+        self._timer = call_later(CHECK_SECONDS, self._check)
+        self.poke()
 
     def close(self) -> None:
-        if self._poll is not None:
-            self._poll.cancel()
-        if self._watch is not None:
-            self._watch.__exit__(None, None, None)
+        if self._timer is not None:
+            self._timer.cancel()
+        for watch in self._watches:
+            watch.__exit__(None, None, None)
         if self._draining is not None:
             self._draining.cancel()
         self.wake()
 
+    def _note_write(self) -> None:
+        self._written = True
+
     def _check(self) -> None:
+        """Stop a run that makes no progress or has lost its task, and retry what failed.
+
+        A process that ends, erases or takes over the task writes to its log. What this run wrote itself proves that
+        the task was held: a run that writes reads nothing.
+        """
+        self._timer = call_later(CHECK_SECONDS, self._check)
         self._run.check_progress()
-        self._unsure = True
-        self.poke()
-        self._poll = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check)
+        if self._written and asyncio.get_running_loop().time() - self._run.journal.progress >= CHECK_SECONDS:
+            self._written, self._unsure = False, True
+        if self._poked or self._unsure:
+            self.poke()
 
     def poke(self) -> None:
         """Look into the inbox soon."""
@@ -73,12 +94,13 @@ class Ear:
                 self._poked = False
                 await self.drain()
             if self._unsure:
-                self._unsure = False
                 await self._check_claim()
+                self._unsure = False
         except LeaseLost:
             self._run.stop("lost")
         except KeelboltError as error:
-            logger.warning("the inbox of task %s: %s", self._run.journal.claim.key, error)
+            self._poked = True
+            logger.warning("the inbox of task %s is read again soon: %s", self._run.journal.claim.key, error)
         finally:
             self._draining = None
 

@@ -1,8 +1,9 @@
-"""Followers of tasks: what is in the log, and then each new entry once it is committed.
+"""Followers of tasks: the entries in the log, and then each new entry once it is committed.
 
 However many readers a task has in this process, its log is read once: a *feed* keeps the last entries and hands them
-out. While the task runs here, its journal tells the feed what was committed, and nothing is read at all. A reader that
-is too slow for the feed reads from the store by itself: memory stays bounded, and nobody waits for anybody.
+out. It reads when the kernel wakes it, so idle feeds cost nothing. While the task runs here, its journal publishes what
+it committed, and nothing is read at all. A reader that is too slow for the feed reads from the store by itself: memory
+stays bounded, and no reader waits for another.
 """
 
 from __future__ import annotations
@@ -17,17 +18,19 @@ from itertools import islice
 from typing import NamedTuple
 
 from keelbolt.errors import LogTrimmed, TaskNotFoundError
-from keelbolt.storage import Entry, Kernel, LogTopic, Watch
+from keelbolt.storage import Entry, Kernel, LogTopic
 from keelbolt.tasks.families import EVENTS
 from keelbolt.tasks.notes import StatusNote, read_note
 from keelbolt.tasks.store import StoredTask, TaskStore
+from keelbolt.timers import Timer, call_later
 
 logger = logging.getLogger("keelbolt.tasks")
 
 RING_ENTRIES = 2048  # twice what a journal writes at once, so that a reader who keeps up never reads the store
 RING_BYTES = 1024 * 1024
 READ_BYTES = 128 * 1024  # what one reader takes at once, and holds while its client is slow
-POLL_SECONDS = 1.0
+QUIET_SECONDS = 1.0  # the log of a task that runs here is read when its journal published nothing for so long
+AGAIN_SECONDS = 1.0  # a log that can't be read is read again after so long
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +55,100 @@ class Known(NamedTuple):
 class Feed:
     """The newest entries of one task, for all its readers in this process."""
 
-    def __init__(self, partition: str, task_id: str, head: int) -> None:
+    def __init__(self, events: Events, partition: str, task_id: str, head: int) -> None:
         self.partition = partition
         self.task_id = task_id
         self.head = head
         self.readers = 0
         self.erased = False
-        self.tail: asyncio.Task[None] | None = None
+        self._events = events
         self._ring: deque[Entry] = deque()
         self._bytes = 0
         self._waiting: list[asyncio.Future[None]] = []
+        self._watch = events.kernel.watch(LogTopic(partition, EVENTS, task_id), self._woken)
+        self._reading: asyncio.Task[None] | None = None
+        self._again = False
+        self._published = False  # since the timer was set
+        self._timer: Timer | None = None
+
+    # ------------------------------------------------------------------------------------------------------ reading
+
+    def open(self) -> None:
+        """Follow the log from now on."""
+        self._watch.__enter__()
+        self._read_soon()  # what was committed since the task was loaded
+
+    async def close(self) -> None:
+        self._watch.__exit__(None, None, None)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._reading is not None:
+            self._reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._reading
+
+    def _woken(self) -> None:
+        """The log has grown, or was dropped. A commit of the journal here wakes this too, and is published already."""
+        if (self.partition, self.task_id) not in self._events.running:
+            self._read_soon()
+        elif self._timer is None:
+            self._published = False
+            self._timer = call_later(QUIET_SECONDS, self._quiet)
+
+    def _quiet(self) -> None:
+        self._timer = None
+        if self._published:  # other writers leave a hole before what the journal publishes next
+            self._published = False
+            self._timer = call_later(QUIET_SECONDS, self._quiet)
+        else:
+            self._read_soon()
+
+    def _read_soon(self) -> None:
+        self._again = True
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read(), name=f"reader of {self.task_id}")
+
+    async def _read(self) -> None:
+        try:
+            while self._again and not self.erased:
+                self._again = False
+                try:
+                    self._again = await self._read_page() or self._again
+                except Exception as error:  # noqa: BLE001 - readers wait for this: it must not end
+                    logger.warning("reading the log of task %s again soon: %s", self.task_id, error)
+                    await asyncio.sleep(AGAIN_SECONDS)
+                    self._again = True
+        finally:
+            self._reading = None
+
+    async def _read_page(self) -> bool:
+        """Take in the next entries; return whether there are more."""
+        try:
+            page = await self._events.kernel.read_log(self.partition, EVENTS, self.task_id, after=self.head)
+        except LogTrimmed as trimmed:  # the task was erased or cut short: readers see it by themselves
+            self.head = trimmed.head
+            self.wake()
+            return False
+        self.publish(page.entries)
+        if page.head == 0 < self.head:
+            self.erased = True
+            self.wake()
+        return self.head < page.head
+
+    # ---------------------------------------------------------------------------------------------------- publishing
 
     def publish(self, entries: Sequence[Entry]) -> None:
-        """Take in committed entries; what is known already, or would leave a hole, is left to the tail."""
+        """Take in committed entries, except those that are known. After a hole, the log is read instead."""
         if not entries:
             return
+        self._published = True
         for entry in entries:
             if entry.seq == self.head + 1:
                 self._ring.append(entry)
                 self._bytes += len(entry.data)
                 self.head = entry.seq
+        if entries[-1].seq > self.head:
+            self._read_soon()
         while len(self._ring) > RING_ENTRIES or (self._bytes > RING_BYTES and len(self._ring) > 1):
             self._bytes -= len(self._ring.popleft().data)
         self.wake()
@@ -121,7 +198,7 @@ class Events:
         self.closing = False
 
     def feed(self, partition: str, task_id: str) -> Feed | None:
-        """The feed of a task that somebody reads here."""
+        """Return the feed of a task that has readers in this process."""
         return self._feeds.get((partition, task_id))
 
     def close(self) -> None:
@@ -184,46 +261,16 @@ class Events:
         key = (partition, task_id)
         feed = self._feeds.get(key)
         if feed is None:
-            feed = self._feeds[key] = Feed(partition, task_id, head)
-            feed.tail = asyncio.create_task(self._tail(feed), name=f"tail {task_id}")
+            feed = self._feeds[key] = Feed(self, partition, task_id, head)
+            feed.open()
         feed.readers += 1
         return feed
 
     async def _leave(self, feed: Feed) -> None:
         feed.readers -= 1
-        if feed.readers == 0 and feed.tail is not None:
+        if feed.readers == 0:
             self._feeds.pop((feed.partition, feed.task_id), None)
-            feed.tail.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await feed.tail
-
-    async def _tail(self, feed: Feed) -> None:
-        with self.kernel.watch(LogTopic(feed.partition, EVENTS, feed.task_id)) as watch:
-            while True:
-                try:
-                    page = await self.kernel.read_log(feed.partition, EVENTS, feed.task_id, after=feed.head)
-                    feed.publish(page.entries)
-                    behind = feed.head < page.head
-                    if page.head == 0 < feed.head:
-                        feed.erased = True
-                        feed.wake()
-                        return
-                except LogTrimmed as trimmed:  # the task was erased or cut short: readers see it by themselves
-                    feed.head = trimmed.head
-                    feed.wake()
-                    behind = False
-                except Exception as error:  # noqa: BLE001 - readers wait for this: it must not end
-                    logger.warning("reading the log of task %s again soon: %s", feed.task_id, error)
-                    await asyncio.sleep(POLL_SECONDS)
-                    behind = True
-                if not behind:  # a hint may be lost: the poll is the guarantee
-                    await self._wait(feed, watch)
-
-    async def _wait(self, feed: Feed, watch: Watch) -> None:
-        clock = asyncio.get_running_loop().time
-        poll = clock() + POLL_SECONDS
-        while await watch.wait(poll - clock()) and (feed.partition, feed.task_id) in self.running:
-            pass  # what woke us was committed here, and published already
+            await feed.close()
 
 
 def ends_task(entry: Entry) -> bool:

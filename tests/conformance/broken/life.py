@@ -18,6 +18,7 @@ from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.contract import Health, Problem, Stats, Swept
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.hints import Board, LogTopic, QueueTopic
+from keelbolt.storage.logs import Drop
 from keelbolt.storage.records import Collection, Put
 from tests.conformance.broken.commits import Batched
 from tests.conformance.broken.fault import NOTHING, Broken, caught_by
@@ -68,6 +69,19 @@ class Boarded(Broken):
 @caught_by("an_append_wakes_the_watch_of_its_stream")
 class AppendsWakeNobody(Boarded):
     boards = _DeafToLogs
+
+
+@caught_by("a_drop_wakes_the_watch_of_its_stream")
+class DropsWakeNobody(Boarded):
+    boards = Board
+
+    def _submit(self, partition: str, operations: tuple[Operation, ...]) -> asyncio.Future[Receipt]:
+        board, drops = self.board, any(isinstance(operation, Drop) for operation in operations)
+        self.board = _DeafToLogs() if drops else board
+        try:
+            return super()._submit(partition, operations)
+        finally:
+            self.board = board
 
 
 @caught_by("work_that_is_ready_wakes_the_watch_of_its_queue")

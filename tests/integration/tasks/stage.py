@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from itertools import count
 from types import TracebackType
@@ -17,6 +17,7 @@ from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.errors import StorageUnreachable
 from keelbolt.protocol.types import Message, Part, Role, Task, TaskState
 from keelbolt.storage import Entry, Kernel, open_storage
+from keelbolt.storage.front import Front
 from keelbolt.tasks import Envelope, LifecycleHooks, Sent, TaskEngine, TaskSettings
 from keelbolt.tasks.families import EVENTS, QUEUE
 from keelbolt.tasks.notes import StatusNote, read_note
@@ -44,6 +45,10 @@ class Line:
         if self.cut and name != "watch":
             raise StorageUnreachable
         return getattr(self.kernel, name)
+
+
+def _ignore(digests: Iterable[bytes]) -> None:
+    """Notifications that are lost."""
 
 
 class Stage:
@@ -89,6 +94,12 @@ class Stage:
         self.lines[engine] = line
         await self._stack.enter_async_context(engine)
         return engine
+
+    def deafen(self, engine: TaskEngine) -> None:
+        """The process gets no notifications from other processes any more."""
+        kernel = self.lines[engine].kernel
+        assert isinstance(kernel, Front)
+        kernel.board.wake_digests = _ignore  # type: ignore[method-assign]
 
     async def crash(self, engine: TaskEngine, *, expire: bool = True) -> None:
         """The process dies: whatever it was doing, nothing more of it reaches the store. ``expire``: its lease too."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import aclosing
-from typing import Self
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from typing import Any
 
 import pytest
 
@@ -15,6 +15,7 @@ from keelbolt.protocol.types import TaskState
 from keelbolt.storage import Entry, Trim
 from keelbolt.tasks import Snapshot, TaskContext, TaskEngine
 from keelbolt.tasks import events as events_module
+from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.events import Followed
 from keelbolt.tasks.families import EVENTS, SNAPSHOTS
 from tests.integration.tasks.stage import Stage, answer, ask, log, look, message, until
@@ -227,32 +228,68 @@ async def test_nobody_is_shown_what_is_not_committed(stage: Stage) -> None:
             assert state.head >= event.seq
 
 
-async def test_lost_hints(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hint may be lost; the poll finds what it told."""
-    monkeypatch.setattr(events_module, "POLL_SECONDS", 0.05)
-    engine = await memory.engine(streams)
-    other = await memory.engine()
-    monkeypatch.setattr(memory.lines[other].kernel, "watch", _deaf)
+async def test_lost_hints(stage: Stage) -> None:
+    """A follower whose process gets no notifications from others sees the whole log, by the kernel's own poll."""
+    engine = await stage.engine(streams)
+    other = await stage.engine()
+    stage.deafen(other)
     sent = await engine.tasks.send(message("20"))
     seen = await follow(other, sent.task.record.task_id, 0)
     assert told(seen) == told(await log(engine, sent.task.record.task_id))
 
 
-class _deaf:  # noqa: N801 - stands in for a method
-    """A watch that is never woken."""
+async def test_lost_hints_of_an_erased_task(stage: Stage) -> None:
+    """A follower whose process gets no notifications from others ends when the task is erased."""
+    engine = await stage.engine(asks)
+    other = await stage.engine()
+    stage.deafen(other)
+    task_id = (await ask(engine)).id
+    following = asyncio.create_task(follow(other, task_id))
+    await until(lambda: other.events.feed(PARTITION, task_id) is not None)
+    assert await erase_task(engine.store, PARTITION, task_id)
+    with pytest.raises(TaskNotFoundError):
+        await following
 
-    def __init__(self, *_: object) -> None:
-        pass
 
-    def __enter__(self) -> Self:
-        return self
+async def test_idle_followers_read_nothing(stage: Stage) -> None:
+    """A follower of a task that is silent reads its log once, in the process that runs the task and in another."""
+    engine = await stage.engine(waits)
+    other = await stage.engine()
+    sent = await engine.tasks.send(message())
+    following = [asyncio.create_task(follow(each, sent.task.record.task_id)) for each in (engine, other)]
+    await until(lambda: all(each.events.feed(PARTITION, sent.task.record.task_id) for each in (engine, other)))
+    await asyncio.sleep(2.5)  # what the start left to do
+    with counted_reads(engine, other) as reads:
+        await asyncio.sleep(2.5)
+    assert reads == []
+    for each in following:
+        each.cancel()
+    await asyncio.gather(*following, return_exceptions=True)
 
-    def __exit__(self, *_: object) -> None:
-        pass
 
-    async def wait(self, seconds: float) -> bool:
-        await asyncio.sleep(max(0.0, seconds))
-        return False
+async def asks(ctx: TaskContext) -> None:
+    await ctx.request_input("And now?")
+
+
+async def waits(_: TaskContext) -> None:
+    await asyncio.sleep(60)
+
+
+@contextmanager
+def counted_reads(*engines: TaskEngine) -> Iterator[list[str]]:
+    """The streams whose logs these engines read, and the work items that they look at."""
+    reads: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for kernel in {id(engine.kernel): engine.kernel for engine in engines}.values():
+            for name in ("read_log", "work"):
+                called = getattr(kernel, name)
+
+                def count(*place: str, called: Callable[..., Any] = called, **how: Any) -> Any:
+                    reads.append(place[2])
+                    return called(*place, **how)
+
+                patch.setattr(kernel, name, count)
+        yield reads
 
 
 async def test_no_such_task(stage: Stage) -> None:

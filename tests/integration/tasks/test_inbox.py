@@ -90,6 +90,22 @@ async def test_nobody_listens(stage: Stage) -> None:
     assert await one_end(engine, task_id) is TaskState.completed
 
 
+async def test_lost_hints(stage: Stage) -> None:
+    """A steering entry reaches a worker whose process gets no notifications from others, by the kernel's own poll."""
+    listener = Listener()
+    engine = await stage.engine(listener)
+    stage.deafen(engine)
+    other = await stage.engine()
+    sent = await engine.tasks.send(message())
+    task_id = sent.task.record.task_id
+    await until(lambda: engine.runner is not None and bool(engine.runner.runs))
+    await asyncio.sleep(0.3)
+    await other.tasks.steer(task_id, "inject", payload={"stop": True})
+    with at_most(8.0):
+        assert (await answer(engine, sent)).status.state is TaskState.completed
+    assert [event.payload for event in listener.heard] == [{"stop": True}]
+
+
 async def test_a_listener_ends_with_the_turn(stage: Stage) -> None:
     """A worker may listen on the side: when the turn ends, so does the listening."""
     heard = []

@@ -10,7 +10,7 @@ from keelbolt.conformance.law import law
 from keelbolt.storage.commits import Operation
 from keelbolt.storage.contract import Kernel
 from keelbolt.storage.hints import LogTopic, QueueTopic, Topic
-from keelbolt.storage.logs import Append, Draft
+from keelbolt.storage.logs import Append, Draft, Drop
 from keelbolt.storage.work import Claim, Enqueue
 
 P = "p"
@@ -35,6 +35,14 @@ async def an_append_wakes_the_watch_of_its_stream(kernel: Kernel) -> None:
         await wakes(
             kernel, LogTopic(P, "log", "s"), lambda: kernel.commit(P, Append("log", "s", (ENTRY,))), f"append {number}"
         )
+
+
+@law
+async def a_drop_wakes_the_watch_of_its_stream(kernel: Kernel) -> None:
+    """A commit that drops a stream wakes every watch of it: its readers see that it is gone without polling."""
+    topic = LogTopic(P, "log", "s")
+    await kernel.commit(P, Append("log", "s", (ENTRY,)))
+    await wakes(kernel, topic, lambda: kernel.commit(P, Drop("log", "s")), "Drop")
 
 
 @law

@@ -20,6 +20,7 @@ logger = logging.getLogger("keelbolt.storage")
 GATHER_SECONDS = 0.01
 POLL_SECONDS = 1.0
 POOLED_POLL_SECONDS = 0.25  # behind a pooler there is no LISTEN: the poll is all there is
+UNKNOWN = -1  # the head of a log that is new here: it may have changed before the first look
 PAYLOAD_TOPICS = 400  # 16 characters each; a payload has 8,000 bytes at most
 
 
@@ -41,7 +42,8 @@ class Hints:
         self._listener: Connection | None = None
         self._gathered: dict[Topic, None] = {}
         self._something = asyncio.Event()
-        self._heads: dict[Topic, int] = {}
+        self._heads: dict[LogTopic, int] = {}
+        self._snapshot = ""
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._poll(), name="keelbolt-poll")]
         if not pooled:
@@ -70,12 +72,9 @@ class Hints:
             if not self._pooled:
                 await self._listen()
             await asyncio.sleep(POOLED_POLL_SECONDS if self._pooled else POLL_SECONDS)
-            topics = self._board.topics()
-            if topics:
+            if len(self._board):
                 with contextlib.suppress(StorageError):
-                    self._board.wake(await self._look(topics))
-            else:
-                self._heads.clear()
+                    self._board.wake(await self._look())
 
     async def _listen(self) -> None:
         """Keep one connection that listens; make a new one when it broke."""
@@ -100,16 +99,26 @@ class Hints:
         raw = bytes.fromhex(payload)
         self._board.wake_digests([raw[start : start + 8] for start in range(0, len(raw), 8)])
 
-    async def _look(self, topics: Sequence[Topic]) -> list[Topic]:
-        """What has changed among these topics since the last look. A queue has no head: it is always looked into."""
+    async def _look(self) -> list[Topic]:
+        """Return the topics that may have changed since the last look.
+
+        As long as the server's snapshot is the same, no transaction has committed, and nothing else is read. Otherwise
+        one statement compares the heads of all watched logs with those of the last look. A queue has no head: its
+        readers look into it.
+        """
+        (snapshot,) = await self._readers.row("snapshot")
+        if snapshot == self._snapshot:
+            return []
+        topics = self._board.topics()
         logs = [topic for topic in topics if isinstance(topic, LogTopic)]
         changed: list[Topic] = [topic for topic in topics if not isinstance(topic, LogTopic)]
+        heads = {topic: self._heads.get(topic, UNKNOWN) for topic in logs}
         if logs:
-            columns = zip(*[(topic.partition, topic.log, short(topic.stream)) for topic in logs], strict=True)
-            rows = await self._readers.rows("watched_heads", *columns)
-            heads = {logs[place - 1]: head for place, head in rows}
-            changed += [topic for topic in logs if heads.get(topic, 0) != self._heads.get(topic, 0)]
-            self._heads = dict(heads)
+            known = [(topic.partition, topic.log, short(topic.stream), heads[topic]) for topic in logs]
+            for place, head in await self._readers.rows("changed_heads", *zip(*known, strict=True)):
+                heads[logs[place - 1]] = head
+                changed.append(logs[place - 1])
+        self._heads, self._snapshot = heads, snapshot
         return changed
 
     async def close(self) -> None:

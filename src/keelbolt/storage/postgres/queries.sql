@@ -247,17 +247,33 @@ SELECT d.seq FROM {schema}.stream AS s
 CROSS JOIN LATERAL (SELECT seq FROM {schema}.dedupe WHERE stream = s.id AND name = $4 OFFSET 0) AS d
 WHERE s.partition = $1 AND s.log = $2 AND s.name = $3
 
--- watched_heads
-SELECT n.place, s.head FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS n (partition, log, name, place)
-CROSS JOIN LATERAL (
-    SELECT head FROM {schema}.stream AS s WHERE s.partition = n.partition AND s.log = n.log AND s.name = n.name
-    OFFSET 0) AS s
+-- snapshot
+-- Two equal snapshots see the same data: no transaction has committed between them.
+SELECT pg_current_snapshot()::text
+
+-- changed_heads
+-- One probe per watched log, whatever the statistics say: a join of the sets could read the whole table.
+SELECT n.place, coalesce(s.head, 0)
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY AS n (partition, log, name, known, place)
+LEFT JOIN LATERAL (
+    SELECT head FROM {schema}.stream AS s WHERE s.partition = n.partition AND s.log = n.log AND s.name = n.name LIMIT 1
+) AS s ON true
+WHERE coalesce(s.head, 0) <> n.known
 
 -- renew_lease
 INSERT INTO {schema}.worker (id, lease_until)
 VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + $2)
 ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until
 RETURNING lease_until - $2, (SELECT value FROM {schema}.meta WHERE name = 'mark')
+
+-- renew_claim
+-- A lease that is nearly as long as wanted stays as it is: claims that find nothing write nothing.
+WITH now AS MATERIALIZED (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS at), renewed AS (
+    INSERT INTO {schema}.worker (id, lease_until)
+    SELECT $1, now.at + $2 FROM now WHERE NOT EXISTS (
+        SELECT FROM {schema}.worker AS w WHERE w.id = $1 AND abs(w.lease_until - now.at - $2) <= $3)
+    ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until RETURNING 1)
+SELECT now.at, (SELECT value FROM {schema}.meta WHERE name = 'mark'), EXISTS (SELECT FROM renewed) FROM now
 
 -- claim_expired
 -- Expired leases first, so that a backlog never starves an orphan.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from keelbolt.storage.judge import MICROSECONDS
+from keelbolt.storage.judge import MICROSECONDS, RENEWED
 from keelbolt.storage.marks import Mark
 from keelbolt.storage.postgres.connection import Connection, short
 from keelbolt.storage.work import Claim
@@ -28,15 +28,23 @@ async def claim(
     connection: Connection, sql: dict[str, str], queue: str, worker: str, *, limit: int, lease_seconds: float
 ) -> list[Claim]:
     """Expired leases first, then one item of each lane in turn, from the lane after the one that was served last."""
-    now, mark = await connection.fetchrow(sql["renew_lease"], worker, int(lease_seconds * MICROSECONDS))
+    lease = int(lease_seconds * MICROSECONDS)
+    now, mark, renewed = await connection.fetchrow(sql["renew_claim"], worker, lease, int(lease * RENEWED))
     _obey(now, mark)
     claims = [Claim(*row) for row in await connection.fetch(sql["claim_expired"], queue, worker, limit, now)]
-    if len(claims) >= limit:
-        return claims
-    await connection.execute(sql["promote_later"], queue, now, PROMOTED)
+    if len(claims) < limit:
+        await connection.execute(sql["promote_later"], queue, now, PROMOTED)
+        claims += await _ready(connection, sql, queue, worker, limit - len(claims))
+    if claims and not renewed:  # the first write of this transaction came after the look at the mark
+        await obey(connection, sql)
+    return claims
+
+
+async def _ready(connection: Connection, sql: dict[str, str], queue: str, worker: str, limit: int) -> list[Claim]:
+    claims: list[Claim] = []
     served = await connection.fetchval(sql["last_lane"], f"lane/{queue}")
     lane = served or ""
-    for _ in range(limit - len(claims)):
+    for _ in range(limit):
         row = await connection.fetchrow(sql["claim_next"], queue, worker, lane)
         if row is None:
             row = await connection.fetchrow(sql["claim_first"], queue, worker)

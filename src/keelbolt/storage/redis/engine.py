@@ -99,7 +99,12 @@ class RedisKernel(Front):
         for name, entry in self._catalog.entries.items():
             self.declared.shapes.setdefault(name, entry.shape)
         self._hints = Hints(
-            self.board, store.layout.channel, store.announcer.sender, connect=store.connect, changes=store.changes
+            self.board,
+            store.layout.channel,
+            store.announcer.sender,
+            connect=store.connect,
+            changes=store.changes,
+            heads=store.heads,
         )
         try:
             async with asyncio.timeout(LISTEN_SECONDS):

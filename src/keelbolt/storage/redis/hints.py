@@ -1,17 +1,18 @@
 """Hints between processes: digests of topics over pub/sub, one message per batch of commits.
 
-A message may be lost, and a writer may die before it sends one; so while somebody waits, the server is asked every
-second whether anything was written at all.
+A message may be lost, and a writer may die before it sends one. So while there are watches, the server is asked every
+second whether anything was written at all, and if so, for the heads of all watched logs at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from keelbolt.errors import KeelboltError
-from keelbolt.storage.hints import Board, Topic, topic_digest
+from keelbolt.storage.hints import Board, LogTopic, Topic, topic_digest
 from keelbolt.storage.redis.connection import Wire
 
 DIGEST_BYTES = 8
@@ -20,6 +21,7 @@ GATHER_SECONDS = 0.004
 FEW_TOPICS = 4
 MOST_PAUSES = 8
 POLL_SECONDS = 1.0
+HEADS_AT_ONCE = 500  # logs in one call: the server does nothing else meanwhile
 
 
 class Announcer:
@@ -64,7 +66,11 @@ class Announcer:
 
 
 class Hints:
-    """``sender`` is our own name, ``connect`` opens a connection to listen on, ``changes`` differs after any write."""
+    """Listens for announcements, and polls.
+
+    ``sender`` is the name of this process, ``connect`` opens a connection to listen on, ``changes`` returns another
+    value after any write, ``heads`` returns the heads of streams of one partition.
+    """
 
     def __init__(
         self,
@@ -74,12 +80,15 @@ class Hints:
         *,
         connect: Callable[[], Awaitable[Wire]],
         changes: Callable[[], Awaitable[object]],
+        heads: Callable[[str, Sequence[LogTopic]], Awaitable[Sequence[int]]],
     ) -> None:
         self._board = board
         self._channel = channel
         self._sender = sender
         self._connect = connect
         self._changes = changes
+        self._read_heads = heads
+        self._heads: dict[LogTopic, int] = {}
         self.listening = asyncio.Event()
         loop = asyncio.get_running_loop()
         self._tasks = [
@@ -114,15 +123,31 @@ class Hints:
         seen: object = None
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            if not self._board.topics():
+            if not len(self._board):
                 continue
-            try:
+            with contextlib.suppress(KeelboltError):  # retried at the next poll
                 now = await self._changes()
-            except KeelboltError:
-                continue  # the next look may be luckier
-            if now != seen:
-                self._board.wake_all()
-            seen = now
+                if now != seen:
+                    self._board.wake(await self._changed())
+                seen = now
+
+    async def _changed(self) -> list[Topic]:
+        """Return the queues, and the watched logs whose heads are not those of the last call."""
+        changed: list[Topic] = []
+        partitions: dict[str, list[LogTopic]] = {}
+        for topic in self._board.topics():
+            if isinstance(topic, LogTopic):
+                partitions.setdefault(topic.partition, []).append(topic)
+            else:
+                changed.append(topic)
+        heads: dict[LogTopic, int] = {}
+        for partition, logs in partitions.items():
+            for start in range(0, len(logs), HEADS_AT_ONCE):
+                some = logs[start : start + HEADS_AT_ONCE]
+                heads.update(zip(some, await self._read_heads(partition, some), strict=True))
+        changed += [topic for topic, head in heads.items() if head != self._heads.get(topic)]
+        self._heads = heads
+        return changed
 
     async def close(self) -> None:
         for task in self._tasks:

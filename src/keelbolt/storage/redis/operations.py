@@ -199,11 +199,11 @@ def record_of(collection: str, key: str, row: Sequence[Any]) -> Record:
 
 
 def topics_of(partition: str, operations: Iterable[Operation]) -> list[Topic]:
-    """Who has something to see when this is committed."""
+    """Return the topics whose watches this commit wakes."""
     topics: list[Topic] = []
     for operation in operations:
         kind = type(operation)
-        if kind is Append:
+        if kind in (Append, Drop):
             topics.append(LogTopic(partition, operation.log, operation.stream))  # type: ignore[union-attr]
         elif kind in (Release, Retry) or (kind is Enqueue and operation.worker is None):  # type: ignore[union-attr]
             topics.append(QueueTopic(operation.queue))  # type: ignore[union-attr]

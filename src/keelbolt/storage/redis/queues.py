@@ -13,14 +13,13 @@ from typing import Any
 
 from keelbolt.storage.contract import LEASE_SECONDS, Swept
 from keelbolt.storage.hints import QueueTopic, Topic
-from keelbolt.storage.judge import MICROSECONDS
+from keelbolt.storage.judge import MICROSECONDS, RENEWED
 from keelbolt.storage.redis.operations import micros
 from keelbolt.storage.redis.store import Store
 from keelbolt.storage.work import Claim
 
 ROUNDS = 1000  # of picking lanes in one claim; each serves hundreds of items, or finds a lane empty
 SWEEPS = 100
-RENEWED = 0.1  # a lease that differs by less than this part is not renewed by a claim
 
 
 class Queues:

@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 
 from keelbolt.errors import StorageUnavailable
 from keelbolt.storage.contract import Durability
-from keelbolt.storage.hints import Topic
+from keelbolt.storage.hints import LogTopic, Topic
 from keelbolt.storage.redis.address import Address
 from keelbolt.storage.redis.connection import Reply, Wire
 from keelbolt.storage.redis.failures import Disconnected, failure_of, text_of
@@ -317,6 +317,11 @@ class Store:
         said = self._router.node(self.layout.registry).reader.call(words, _same)
         said.add_done_callback(_ignored)
 
+    async def heads(self, partition: str, logs: Sequence[LogTopic]) -> list[int]:
+        """Return the head of each of these streams of the partition; 0 for a stream that is not there."""
+        found: list[int] = await self.read("heads", partition, *(f"{log.log}/{log.stream}".encode() for log in logs))
+        return found
+
     async def changes(self) -> tuple[bytes, ...]:
         """Differs when anything was written on any server."""
         return tuple([await node.reader.call([b"INFO", b"persistence"], _dirty) for node in self._router.nodes()])
@@ -331,8 +336,8 @@ def _same(reply: Reply) -> Any:
 
 
 def _dirty(info: bytes) -> bytes:
-    found = re.search(rb"rdb_changes_since_last_save:(\d+)", info)
-    return found[1] if found else info
+    """Return what differs after a write. A save starts the count of changes anew, so its number and time are added."""
+    return b" ".join(re.findall(rb"rdb_(?:changes_since_last_save|saves|last_save_time):(\d+)", info)) or info
 
 
 def _ignored(future: asyncio.Future[Any]) -> None:

@@ -5,21 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
-from keelbolt.storage.hints import Board, LogTopic, QueueTopic, Topic
+from keelbolt.storage.hints import Board, LogTopic, Topic
 from keelbolt.storage.sqlite.connection import SQL, Connect, Connection
 from keelbolt.storage.sqlite.readers import only
 from keelbolt.storage.sqlite.worker_locks import WorkerLocks
 
 POLL_SECONDS = 0.25
+REST = 50  # a look is followed by a pause of this many times its own length: at most 2 % of a core
+FORGOTTEN = 1000  # logs that are no longer watched and still compared
 
 
 class Poll:
     """Looks at the file now and then, in a thread and with a connection of its own, and wakes the watches.
 
-    When the process of a worker died, it wakes the watches of all queues: the next claim ends the worker's lease.
+    While `PRAGMA data_version` stays the same, no process has committed, and nothing else is read. Otherwise one
+    statement compares the heads of all watched logs, which a temporary table keeps, with those in the file. When the
+    process of a worker died, it wakes the watches of all queues: the next claim ends the worker's lease.
     """
 
     def __init__(self, connect: Connect, path: str, board: Board, locks: WorkerLocks, also: Callable[[], None]) -> None:
@@ -31,43 +37,54 @@ class Poll:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="keelbolt-poll")
         self._connection: Connection | None = None
         self._version = -1
-        self._heads: dict[Topic, int] = {}
+        self._queues: dict[Topic, None] = {}
+        self._compared = 0  # topics that are compared; 0: none yet, or after an error
         self._task = asyncio.get_running_loop().create_task(self._run(), name="keelbolt-poll")
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
+        board, took = self._board, 0.0
         while True:
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(max(POLL_SECONDS, REST * took))
             self._also()
-            topics = self._board.topics()
-            if topics:
-                with contextlib.suppress(sqlite3.Error):  # the next look may be luckier
-                    self._board.wake(await loop.run_in_executor(self._thread, self._look, topics))
-            else:
-                self._heads.clear()
+            if not len(board):
+                continue
+            began = time.perf_counter()
+            again = self._compared > 2 * len(board) + FORGOTTEN or self._compared == 0
+            fresh = board.fresh()
+            try:
+                topics = board.topics() if again else fresh
+                board.wake(await loop.run_in_executor(self._thread, partial(self._look, topics, again=again)))
+            except sqlite3.Error:
+                self._compared = 0  # retried at the next poll, from the start
+            took = time.perf_counter() - began
 
-    def _look(self, topics: Sequence[Topic]) -> list[Topic]:
-        """What has changed among these topics since the last look."""
+    def _look(self, topics: Sequence[Topic], *, again: bool) -> list[Topic]:
+        """Return the topics that changed since the last look. ``topics`` are new; ``again``: forget the others."""
         if self._connection is None:
             self._connection = self._connect(self._path)
-        heads = self._heads
-        new = [topic for topic in topics if topic not in heads]
-        seen = only(self._connection.execute("PRAGMA data_version").fetchone())
-        looked_at = topics if seen != self._version else new
-        self._version = seen
+            self._connection.execute("PRAGMA temp_store = MEMORY")
+        connection = self._connection
         changed: list[Topic] = []
-        for topic in looked_at:
-            head = -1  # a queue has none: look into it
+        if again:
+            connection.execute(SQL["watch_none"])
+            connection.execute(SQL["forget_watched"])
+            self._queues.clear()
+            self._compared = 0
+        for topic in topics:
             if isinstance(topic, LogTopic):
-                head = only(self._connection.execute(SQL["get_head"], topic).fetchone())
-            if head == -1 or heads.get(topic, 0) != head:
-                changed.append(topic)
-            heads[topic] = head
-        queues = [topic for topic in topics if isinstance(topic, QueueTopic)]
-        if queues and self._locks.dead().workers:
-            changed += queues
-        for gone in set(heads) - set(topics):
-            del heads[gone]
+                connection.execute(SQL["watch_log"], topic)
+            else:
+                self._queues[topic] = None
+        self._compared += len(topics)
+        seen = only(connection.execute("PRAGMA data_version").fetchone())
+        if seen != self._version:
+            rows = connection.execute(SQL["changed_heads"]).fetchall()
+            connection.executemany(SQL["set_watched"], rows)
+            changed += [LogTopic(*row[1:]) for row in rows]
+        if seen != self._version or (self._queues and self._locks.dead().workers):
+            changed += self._queues
+        self._version = seen
         return changed
 
     async def close(self) -> None:

@@ -150,8 +150,30 @@ SELECT id, head, floor FROM stream WHERE partition = ? AND log = ? AND name = ?
 SELECT d.seq FROM stream AS s JOIN dedupe AS d ON d.stream = s.id
 WHERE s.partition = ? AND s.log = ? AND s.name = ? AND d.name = ?
 
--- get_head
-SELECT head FROM stream WHERE partition = ? AND log = ? AND name = ?
+-- watch_none
+-- The watched logs of this process, and their heads at the last look.
+CREATE TEMP TABLE IF NOT EXISTS watched (
+    partition TEXT NOT NULL,
+    log       TEXT NOT NULL,
+    name      TEXT NOT NULL,
+    head      INTEGER NOT NULL,
+    PRIMARY KEY (partition, log, name)
+) WITHOUT ROWID
+
+-- watch_log
+-- The head -1 counts as changed at the first look: the log may have grown or been dropped before it.
+INSERT OR REPLACE INTO temp.watched (partition, log, name, head) VALUES (?, ?, ?, -1)
+
+-- forget_watched
+DELETE FROM temp.watched
+
+-- changed_heads
+SELECT coalesce(s.head, 0), w.partition, w.log, w.name FROM temp.watched AS w
+LEFT JOIN stream AS s ON s.partition = w.partition AND s.log = w.log AND s.name = w.name
+WHERE coalesce(s.head, 0) <> w.head
+
+-- set_watched
+UPDATE temp.watched SET head = ? WHERE partition = ? AND log = ? AND name = ?
 
 -- read_up
 SELECT seq, kind, data, at, crc FROM entry WHERE stream = ? AND seq > ? AND seq < ? ORDER BY seq LIMIT ?
@@ -161,6 +183,11 @@ SELECT seq, kind, data, at, crc FROM entry WHERE stream = ? AND seq > ? AND seq 
 
 -- renew_lease
 INSERT INTO worker (id, lease_until) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until
+
+-- renew_claim
+-- A lease that is nearly as long as wanted stays as it is: claims that find nothing write nothing.
+INSERT INTO worker (id, lease_until) VALUES (?1, ?2)
+ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until WHERE abs(lease_until - excluded.lease_until) > ?3
 
 -- begin_lease
 -- Whoever claims by Enqueue is alive, whether or not it has sent a heartbeat.

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from keelbolt.storage.contract import Swept
 from keelbolt.storage.hints import QueueTopic
-from keelbolt.storage.judge import MICROSECONDS
+from keelbolt.storage.judge import MICROSECONDS, RENEWED
 from keelbolt.storage.ledger import claimed
 from keelbolt.storage.sqlite.book import work_row, work_values
 from keelbolt.storage.sqlite.connection import SQL
@@ -33,7 +33,10 @@ def claim(turn: Turn, queue: str, worker: str, limit: int, lease_seconds: float)
     Also returns the dead workers whose leases this ended; their lock files are to be removed after the commit.
     """
     dead = _end_leases_of_the_dead(turn)
-    renew(turn, worker, lease_seconds)
+    lease = int(lease_seconds * MICROSECONDS)
+    if turn.book.locks is not None:
+        turn.book.locks.hold(worker)
+    turn.connection.execute(SQL["renew_claim"], (worker, turn.now + lease, int(lease * RENEWED)))
     claims = [_hold(turn, row, worker) for row in _expired(turn, queue, limit)]
     if len(claims) < limit:
         for row in _ready(turn, queue, limit - len(claims)):

@@ -140,3 +140,12 @@ function Reads.list_work(keys, args)
   end
   return found
 end
+
+-- args: <log>/<stream>…; answers the head of each, 0 for a stream that is not there.
+function Reads.heads(keys, args)
+  local found = {}
+  for place, name in ipairs(args) do
+    found[place] = tonumber(redis.call('HGET', keys[1] .. 's/' .. name, 'h') or 0)
+  end
+  return found
+end
