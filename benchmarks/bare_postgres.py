@@ -8,10 +8,25 @@ from dataclasses import dataclass
 
 from benchmarks.load import BODY, CHUNK
 from keelbolt.storage.ids import new_id
-from keelbolt.storage.postgres.connection import connect, plain_url, statements
+from keelbolt.storage.postgres.connection import connect, plain_url
 from keelbolt.storage.postgres.schema import prepare_schema
 
 FIELDS = '{"state":"working"}'
+
+_RECORDS = """INSERT INTO {schema}.record (partition, collection, name, version, fields, body)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::bytea[])"""
+_STREAMS = """INSERT INTO {schema}.stream (id, partition, log, name, head, floor)
+SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[])"""
+_COMMITS = """WITH bodies AS (
+    UPDATE {schema}.record AS r SET version = n.version, fields = n.fields, body = n.body
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::bytea[])
+        AS n (partition, collection, name, version, fields, body)
+    WHERE r.partition = n.partition AND r.collection = n.collection AND r.name = n.name
+), heads AS (
+    UPDATE {schema}.stream AS s SET head = n.head
+    FROM unnest($7::bigint[], $8::bigint[]) AS n (id, head) WHERE s.id = n.id)
+INSERT INTO {schema}.entry (stream, seq, at, kind, data)
+SELECT * FROM unnest($9::bigint[], $10::bigint[], $11::bigint[], $12::text[], $13::bytea[])"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +41,22 @@ async def bare_rate(url: str, schema: str, *, seconds: float, rows: int) -> Bare
     """A connection that writes ``rows`` commits in each transaction, one after another."""
     connection = await connect(plain_url(url))
     await prepare_schema(connection, schema)
-    sql = statements(schema)
+    records, streams, commits = (sql.format(schema=schema) for sql in (_RECORDS, _STREAMS, _COMMITS))
     keys = [new_id() for _ in range(rows)]
     partition, collection = [f"bare/{keys[0]}"] * rows, ["bare"] * rows
     ids = [await connection.fetchval(f"SELECT nextval('{schema}.ids')") + number for number in range(rows)]
-    none = [None] * rows
     ones, zeros = [1] * rows, [0] * rows
     fields, bodies, chunks, kinds = [FIELDS] * rows, [BODY] * rows, [CHUNK] * rows, ["chunk"] * rows
-    await connection.execute(sql["insert_records"], partition, collection, keys, none, ones, fields, none, bodies)
-    await connection.execute(sql["insert_streams"], ids, partition, collection, keys, none, zeros, zeros)
+    await connection.execute(records, partition, collection, keys, ones, fields, bodies)
+    await connection.execute(streams, ids, partition, collection, keys, zeros, zeros)
     times: list[float] = []
     start = time.perf_counter()
     while time.perf_counter() - start < seconds:
         began = time.perf_counter()
         seqs = [len(times) + 1] * rows
         await connection.execute("BEGIN")
-        replaced = (partition, collection, keys, seqs, fields, none, bodies)
-        appended = (ids, seqs, zeros, ids, seqs, zeros, kinds, chunks)
-        await connection.execute(sql["replace_and_append"], *replaced, *appended)
+        replaced = (partition, collection, keys, seqs, fields, bodies)
+        await connection.execute(commits, *replaced, ids, seqs, ids, seqs, zeros, kinds, chunks)
         await connection.execute("COMMIT")
         times.append(time.perf_counter() - began)
     rate = rows * len(times) / (time.perf_counter() - start)

@@ -130,7 +130,7 @@ async def test_looking_at_everything_has_time(url: str, monkeypatch: pytest.Monk
     monkeypatch.setattr("keelbolt.storage.postgres.connection.LATE_SECONDS", 0.1)
     async with open_storage(url, declare=FAMILIES) as kernel:
         await kernel.commit("p", Put("doc", "a", b"1"))
-        async with session(url, "LOCK TABLE keelbolt.record_index, keelbolt.entry IN ACCESS EXCLUSIVE MODE"):
+        async with session(url, "LOCK TABLE keelbolt.record, keelbolt.entry IN ACCESS EXCLUSIVE MODE"):
 
             async def check() -> int:
                 return len([problem async for problem in kernel.check()])

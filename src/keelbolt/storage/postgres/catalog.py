@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from keelbolt.storage.catalog import REBUILD_ROWS, SLOTS, Catalog, IndexChanges
+from keelbolt.storage.catalog import REBUILD_ROWS, SLOTS, Catalog
 from keelbolt.storage.declared import Shape, load_fields
 from keelbolt.storage.postgres.connection import ISOLATION, SLOW_SECONDS, Connection
-from keelbolt.storage.postgres.entries import index_changes
+from keelbolt.storage.postgres.entries import Place, Totals, entries_of
 
 
 async def load_catalog(connection: Connection, sql: dict[str, str], known: Catalog) -> Catalog:
@@ -28,28 +28,23 @@ async def declare(connection: Connection, sql: dict[str, str], shape: Shape, *, 
         base = SLOTS * await connection.fetchval(sql["put_collection"], shape.name, shape.dump())
         if known is not None:
             await connection.execute("SET LOCAL statement_timeout = 0")
-            await connection.execute(sql["clear_indexes"], base, base + SLOTS - 1, timeout=SLOW_SECONDS)
-            await connection.execute(sql["clear_counters"], base, base + SLOTS - 1, timeout=SLOW_SECONDS)
-            await _rebuild(connection, sql, shape, base)
+            await rebuild(connection, sql, (shape, base))
         await connection.execute(sql["set_meta"], "catalog", str(catalog.version + 1))
         return await load_catalog(connection, sql, Catalog())
 
 
-async def _rebuild(connection: Connection, sql: dict[str, str], shape: Shape, base: int) -> None:
-    place = ("", "")
-    while rows := await connection.fetch(sql["all_of_collection"], shape.name, *place, REBUILD_ROWS):
-        changes = index_changes()
+async def rebuild(connection: Connection, sql: dict[str, str], place: Place) -> None:
+    """Make the index entries and the counters of a collection anew, in the caller's transaction."""
+    shape, base = place
+    await connection.execute(sql["clear_counters"], base, base + SLOTS - 1, timeout=SLOW_SECONDS)
+    after = ("", "")
+    totals = Totals()
+    while rows := await connection.fetch(sql["all_of_collection"], shape.name, *after, REBUILD_ROWS):
+        values = []
         for partition, name, key, text in rows:
-            changes.add((shape, base), name, partition, key, load_fields(text))
-        if changes.added:
-            await connection.execute(sql["insert_index"], *zip(*changes.added, strict=True))
-        await add_counters(connection, sql, changes)
-        place = (rows[-1][0], rows[-1][1])
-
-
-async def add_counters(
-    connection: Connection, sql: dict[str, str], changes: IndexChanges[str], *, shard: int = 0
-) -> None:
-    if counted := changes.counted():
-        numbers, groups, totals = zip(*counted, strict=True)
-        await connection.execute(sql["add_to_counters"], numbers, groups, shard, totals)
+            fields = load_fields(text)
+            values.append((partition, name, *entries_of(place, partition, key, fields)))
+            totals.add(place, partition, fields, 1)
+        await connection.execute(sql["set_entries"], shape.name, *zip(*values, strict=True))
+        after = (rows[-1][0], rows[-1][1])
+    await connection.execute(sql["add_to_counters"], *totals.columns(), 0)

@@ -26,6 +26,7 @@ from keelbolt.errors import (
 from keelbolt.storage.contract import Durability
 from keelbolt.storage.keys import LONG_BYTES
 from keelbolt.storage.migrations import queries_of
+from keelbolt.storage.records import MAX_INDEXES
 
 try:
     import asyncpg
@@ -69,10 +70,17 @@ _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
 def statements(schema: str) -> dict[str, str]:
-    """The named statements for a schema."""
+    """The named statements for a schema. Those on index entries have one for each column: scan_up_0, scan_up_1, …"""
     if not _SCHEMA.fullmatch(schema):
         raise InvalidValue(f"a schema's name has 1 to 63 of a-z, 0-9 and '_', not {schema!r}")
-    return {name: sql.replace("{schema}", schema) for name, sql in _QUERIES.items()}
+    found: dict[str, str] = {}
+    for name, text in _QUERIES.items():
+        sql = text.replace("{schema}", schema)
+        if "{entry}" in sql:
+            found |= {f"{name}_{number}": sql.replace("{entry}", f"e{number}") for number in range(MAX_INDEXES)}
+        else:
+            found[name] = sql
+    return found
 
 
 def plain_url(url: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from keelbolt.errors import CannotOpen, StorageError, StorageUnavailable, StorageUnreachable
 from keelbolt.storage.blobs import STAGED_SECONDS, Blob
-from keelbolt.storage.catalog import Catalog
+from keelbolt.storage.catalog import SLOTS, Catalog
 from keelbolt.storage.clock import Clock
 from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.contract import Durability, Problem, Stats, Swept
@@ -38,7 +38,7 @@ from keelbolt.storage.postgres.connection import (
     translate,
     writer_settings,
 )
-from keelbolt.storage.postgres.entries import fit
+from keelbolt.storage.postgres.entries import fit, prefix_of
 from keelbolt.storage.postgres.hints import Hints
 from keelbolt.storage.postgres.locks import catalog_lock
 from keelbolt.storage.postgres.pages import Pages
@@ -217,8 +217,8 @@ class PostgresKernel(Front):
         problems = []
         async with self._readers.looking() as look:
             ((count,),) = await look("count_records", shape.name)
-            for number, index in enumerate(shape.indexes):
-                ((found,),) = await look("count_index", base + number)
+            (entries,) = await look("count_entries", shape.name)
+            for index, found in zip(shape.indexes, entries, strict=False):
                 if found != count:
                     where = f"index {shape.name}/{index.name}"
                     problems.append(Problem(where, f"{found} entries for {count} records"))
@@ -265,11 +265,11 @@ class PostgresKernel(Front):
         query = "scan_down" if newest_first else "scan_up"
         low, high = _fit(shape, index, low), _fit(shape, index, high)
         while True:
-            place = self._catalog.index(shape, index)
-            rows = await self._readers.rows(query, place, low, high, partition, shape.name, limit)
+            column, prefix = self._index(shape, index)
+            rows = await self._readers.rows(f"{query}_{column}", prefix + low, prefix + high, limit)
             if await self._same_catalog(rows):
                 return [
-                    (entry, Record(shape.name, key, version, body, load_fields(fields)))
+                    (entry[len(prefix) :], Record(shape.name, key, version, body, load_fields(fields)))
                     for _, entry, key, version, body, fields in rows
                     if entry is not None
                 ]
@@ -277,13 +277,15 @@ class PostgresKernel(Front):
     async def _count(self, partition: str, shape: Shape, index: int, low: bytes, high: bytes, cap: int) -> int:
         low, high = _fit(shape, index, low), _fit(shape, index, high)
         while True:
-            place = self._catalog.index(shape, index)
-            if shape.collection.expiring:
-                rows = await self._readers.rows("count_live", place, low, high, cap, partition, shape.name)
-            else:
-                rows = await self._readers.rows("count_range", place, low, high, cap)
+            column, prefix = self._index(shape, index)
+            rows = await self._readers.rows(f"count_range_{column}", prefix + low, prefix + high, cap)
             if await self._same_catalog(rows):
                 return int(rows[0][1])
+
+    def _index(self, shape: Shape, index: int) -> tuple[int, bytes]:
+        """The column of an index, and what its entries begin with."""
+        number = self._catalog.index(shape, index)
+        return number % SLOTS, prefix_of(number)
 
     async def _counter(self, partition: str, shape: Shape, counter: int, group: bytes) -> int:
         group = fit(group, 1 + len(shape.counters[counter]))

@@ -9,9 +9,10 @@ from typing import Any
 from keelbolt.storage.catalog import Catalog
 from keelbolt.storage.declared import Shape, load_fields
 from keelbolt.storage.ledger import Key, stored_state
-from keelbolt.storage.postgres.catalog import add_counters, declare, load_catalog
+from keelbolt.storage.postgres.catalog import declare, load_catalog
 from keelbolt.storage.postgres.connection import Connection, long, short
-from keelbolt.storage.postgres.entries import index_changes
+from keelbolt.storage.postgres.entries import Totals, entries_of
+from keelbolt.storage.records import MAX_INDEXES
 from keelbolt.storage.transfer.rows import (
     BlobRow,
     ChunkRow,
@@ -26,6 +27,9 @@ from keelbolt.storage.transfer.rows import (
 )
 
 KNOWN_STREAMS = 20_000
+
+_ENTRIES = tuple(f"e{number}" for number in range(MAX_INDEXES))
+_RECORD = ("partition", "collection", "name", "key", "version", "fields", "expires_at", "body", *_ENTRIES)
 
 
 class Loader:
@@ -82,28 +86,17 @@ class Loader:
         now = await self._now(connection)
         self._catalog = await load_catalog(connection, self._sql, self._catalog)
         rows = [row for row in rows if row.collection in self._catalog.shapes]
-        values = [
-            (
-                row.partition,
-                row.collection,
-                short(row.key),
-                long(row.key),
-                row.version,
-                row.fields,
-                None if row.expires_in is None else now + row.expires_in,
-                row.body,
-            )
-            for row in rows
-        ]
-        columns = ("partition", "collection", "name", "key", "version", "fields", "expires_at", "body")
-        await self._copy(connection, "record", columns, values)
-        changes = index_changes()
+        values = []
+        totals = Totals()
         for row in rows:
-            place = self._catalog.shapes[row.collection]
-            changes.add(place, short(row.key), row.partition, row.key, load_fields(row.fields))
-        if changes.added:
-            await self._copy(connection, "record_index", ("index", "entry", "record"), changes.added)
-        await add_counters(connection, self._sql, changes)
+            place, fields = self._catalog.shapes[row.collection], load_fields(row.fields)
+            expires_at = None if row.expires_in is None else now + row.expires_in
+            key = (row.partition, row.collection, short(row.key), long(row.key))
+            entries = entries_of(place, row.partition, row.key, fields)
+            values.append((*key, row.version, row.fields, expires_at, row.body, *entries))
+            totals.add(place, row.partition, fields, 1)
+        await self._copy(connection, "record", _RECORD, values)
+        await connection.execute(self._sql["add_to_counters"], *totals.columns(), 0)
         await connection.execute(self._sql["insert_partitions"], sorted({row.partition for row in rows}))
 
     # ------------------------------------------------------------------------------------------------------- logs
@@ -146,7 +139,7 @@ class Loader:
         for partition, queue, key, state, lane, priority, ready_in, attempt, most, fence, reason in rows:
             kept = stored_state(state, now + ready_in, now)
             place = (partition, queue, short(key), long(key))
-            values.append((*place, kept, lane, priority, now + ready_in, attempt, most, fence, None, None, reason))
+            values.append((*place, kept, lane, priority, now + ready_in, attempt, most, fence, reason))
         await self._many(connection, "put_work", values)
         await connection.execute(self._sql["insert_partitions"], sorted({row.partition for row in rows}))
 

@@ -1,7 +1,8 @@
-"""Which locks a batch takes: one per key, of 256 in each partition, always in the same order.
+"""Which locks a batch takes: one per name, of 512 in each partition, always in the same order.
 
-A key has its lock whether or not it exists yet, so that two processes can't insert the same one; and since everybody
-takes them in the order of their numbers, batches never deadlock.
+A name has its lock whether or not it exists yet, so that two processes can't insert the same one; and since all
+processes take locks in the order of their numbers, batches never deadlock. The record, the log and the work item of one
+task have the same name, and so one lock.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from zlib import crc32
 
 from keelbolt.storage.commits import Operation, address
 
-STRIPES = 0xFF
+STRIPES = 0x1FF
 
 
 @lru_cache(maxsize=4096)
 def partition_lock(schema: str, partition: str) -> int:
-    """A number for a partition, whose last eight bits are free."""
+    """A number for a partition, whose last nine bits are free."""
     raw = int.from_bytes(blake2b(f"{schema}\0{partition}".encode(), digest_size=8).digest(), signed=True)
     return raw & ~STRIPES
 
@@ -33,7 +34,6 @@ def locks_of(schema: str, commits: Iterable[tuple[str, Iterable[Operation]]]) ->
     numbers = set()
     for partition, operations in commits:
         base = partition_lock(schema, partition)
-        for operation in operations:
-            family, name = address(operation)
-            numbers.add(base | crc32(f"{family}\0{name}".encode()) & STRIPES)
+        for name in {address(operation)[1] for operation in operations}:
+            numbers.add(base | crc32(name.encode()) & STRIPES)
     return sorted(numbers)

@@ -5,23 +5,35 @@
 
 -- begin
 -- Called after the locks are held, so that a later batch gets later ids. The first row is missing when this very batch
--- was committed already, by a connection that broke before it could say so. With it come the records and the heads that
--- the batch touches: one round trip for what nearly every batch needs.
+-- was committed already, by a connection that broke before it could report so. With it come the records, the heads and
+-- the work items that the batch touches, each with its place in the arrays. Claims of other processes change work items
+-- without the key locks, so these rows are locked, in order.
 WITH batch AS (
-    INSERT INTO {schema}.batch (id, at) VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+    INSERT INTO {schema}.committed (id, at) VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
     ON CONFLICT DO NOTHING
     RETURNING at, nextval('{schema}.ids') AS ids, (SELECT value FROM {schema}.meta WHERE name = 'catalog') AS catalog,
-        (SELECT value FROM {schema}.meta WHERE name = 'mark') AS mark)
-SELECT 0 AS kind, mark AS partition, NULL AS family, NULL AS name, at AS a, ids AS b, NULL::bigint AS c, catalog AS text
+        (SELECT value FROM {schema}.meta WHERE name = 'mark') AS mark
+), items AS (
+    SELECT n.place, w.* FROM unnest($8::text[], $9::text[], $10::text[]) WITH ORDINALITY AS n (partition, queue, name, place)
+    JOIN {schema}.work AS w ON w.partition = n.partition AND w.queue = n.queue AND w.name = n.name
+    ORDER BY w.partition, w.queue, w.name FOR UPDATE OF w)
+SELECT 0 AS kind, 0 AS place, at AS a, ids AS b, NULL::bigint AS c, NULL::bigint AS d, NULL::bigint AS e,
+    NULL::bigint AS f, catalog AS t, mark AS u, NULL AS v, NULL AS w
 FROM batch
 UNION ALL
-SELECT 1, partition, collection, name, version, expires_at, NULL, fields
-FROM unnest($2::text[], $3::text[], $4::text[]) AS wanted (partition, collection, name)
-JOIN {schema}.record USING (partition, collection, name)
+SELECT 1, n.place, r.version, r.expires_at, NULL, NULL, NULL, NULL, r.fields, NULL, NULL, NULL
+FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS n (partition, collection, name, place)
+CROSS JOIN LATERAL (
+    SELECT version, expires_at, fields FROM {schema}.record AS r
+    WHERE r.partition = n.partition AND r.collection = n.collection AND r.name = n.name OFFSET 0) AS r
 UNION ALL
-SELECT 2, partition, log, name, id, head, floor, NULL
-FROM unnest($5::text[], $6::text[], $7::text[]) AS wanted (partition, log, name)
-JOIN {schema}.stream USING (partition, log, name)
+SELECT 2, n.place, s.id, s.head, s.floor, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM unnest($5::text[], $6::text[], $7::text[]) WITH ORDINALITY AS n (partition, log, name, place)
+CROSS JOIN LATERAL (
+    SELECT id, head, floor FROM {schema}.stream AS s
+    WHERE s.partition = n.partition AND s.log = n.log AND s.name = n.name OFFSET 0) AS s
+UNION ALL
+SELECT 3, place, priority, ready_at, attempt, max_attempts, fence, again_at, state, lane, holder, reason FROM items
 
 -- prove_locks
 -- One lock of each kind, as batches take them, and the next id.
@@ -50,13 +62,6 @@ JOIN {schema}.record USING (partition, collection, name)
 SELECT stream, name, seq FROM unnest($1::bigint[], $2::text[]) AS wanted (stream, name)
 JOIN {schema}.dedupe USING (stream, name)
 
--- load_work
--- Claims of other processes change these rows without the key locks, so they are locked one by one, in order.
-SELECT partition, queue, name, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason
-FROM {schema}.work
-WHERE (partition, queue, name) IN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))
-ORDER BY partition, queue, name FOR UPDATE
-
 -- load_blobs
 -- Locked, so that no sweep reaps one that is being attached.
 SELECT partition, digest FROM {schema}.blob
@@ -66,48 +71,66 @@ ORDER BY id FOR UPDATE
 -- insert_partitions
 INSERT INTO {schema}.partition (name) SELECT * FROM unnest($1::text[]) ON CONFLICT DO NOTHING
 
--- insert_records
-INSERT INTO {schema}.record (partition, collection, name, key, version, fields, expires_at, body)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::bigint[], $8::bytea[])
-
--- patch_records
-UPDATE {schema}.record AS r SET version = n.version, fields = n.fields
-FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[])
-    AS n (partition, collection, name, version, fields)
-WHERE r.partition = n.partition AND r.collection = n.collection AND r.name = n.name
-
 -- delete_records
 DELETE FROM {schema}.record AS r USING unnest($1::text[], $2::text[], $3::text[]) AS n (partition, collection, name)
 WHERE r.partition = n.partition AND r.collection = n.collection AND r.name = n.name
 
--- delete_index
-DELETE FROM {schema}.record_index AS i USING unnest($1::integer[], $2::bytea[]) AS n (index, entry)
-WHERE i.index = n.index AND i.entry = n.entry
-
--- insert_index
-INSERT INTO {schema}.record_index (index, entry, record) SELECT * FROM unnest($1::integer[], $2::bytea[], $3::text[])
+-- set_entries
+UPDATE {schema}.record AS r SET e0 = n.e0, e1 = n.e1, e2 = n.e2, e3 = n.e3
+FROM unnest($2::text[], $3::text[], $4::bytea[], $5::bytea[], $6::bytea[], $7::bytea[])
+    AS n (partition, name, e0, e1, e2, e3)
+WHERE r.partition = n.partition AND r.collection = $1 AND r.name = n.name
 
 -- add_to_counters
 INSERT INTO {schema}.counter AS c (index, grp, shard, total)
-SELECT n.index, n.grp, $3, n.total FROM unnest($1::integer[], $2::bytea[], $4::bigint[]) AS n (index, grp, total)
+SELECT n.index, n.grp, $4, n.total FROM unnest($1::integer[], $2::bytea[], $3::bigint[]) AS n (index, grp, total)
 ON CONFLICT (index, grp, shard) DO UPDATE SET total = c.total + excluded.total
 
--- insert_streams
-INSERT INTO {schema}.stream (id, partition, log, name, key, head, floor)
-SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[])
-
--- replace_and_append
--- Bodies, heads and entries in one round trip: this is what most commits are made of.
-WITH bodies AS (
-    UPDATE {schema}.record AS r SET version = n.version, fields = n.fields, expires_at = n.expires_at, body = n.body
-    FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::bytea[])
-        AS n (partition, collection, name, version, fields, expires_at, body)
+-- save
+-- What most commits are made of, in one round trip: new records, changed ones (no fields: these and the entries stay, no
+-- body: it stays), new streams, heads, entries, work items, those that are gone, leases of workers that claimed, counters.
+-- No two parts change the same row. A worker that claims by Enqueue is alive, whether or not it has sent a heartbeat.
+WITH inserted AS (
+    INSERT INTO {schema}.record (partition, collection, name, key, version, fields, expires_at, body, e0, e1, e2, e3)
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::bigint[],
+                         $8::bytea[], $9::bytea[], $10::bytea[], $11::bytea[], $12::bytea[])
+), changed AS (
+    UPDATE {schema}.record AS r SET version = n.version, expires_at = n.expires_at, body = coalesce(n.body, r.body),
+        fields = coalesce(n.fields, r.fields),
+        e0 = CASE WHEN n.fields IS NULL THEN r.e0 ELSE n.e0 END, e1 = CASE WHEN n.fields IS NULL THEN r.e1 ELSE n.e1 END,
+        e2 = CASE WHEN n.fields IS NULL THEN r.e2 ELSE n.e2 END, e3 = CASE WHEN n.fields IS NULL THEN r.e3 ELSE n.e3 END
+    FROM unnest($13::text[], $14::text[], $15::text[], $16::bigint[], $17::text[], $18::bigint[], $19::bytea[],
+                $20::bytea[], $21::bytea[], $22::bytea[], $23::bytea[])
+        AS n (partition, collection, name, version, fields, expires_at, body, e0, e1, e2, e3)
     WHERE r.partition = n.partition AND r.collection = n.collection AND r.name = n.name
+), streams AS (
+    INSERT INTO {schema}.stream (id, partition, log, name, key, head, floor)
+    SELECT * FROM unnest($24::bigint[], $25::text[], $26::text[], $27::text[], $28::text[], $29::bigint[], $30::bigint[])
 ), heads AS (
     UPDATE {schema}.stream AS s SET head = n.head, floor = n.floor
-    FROM unnest($8::bigint[], $9::bigint[], $10::bigint[]) AS n (id, head, floor) WHERE s.id = n.id)
-INSERT INTO {schema}.entry (stream, seq, at, kind, data)
-SELECT * FROM unnest($11::bigint[], $12::bigint[], $13::bigint[], $14::text[], $15::bytea[])
+    FROM unnest($31::bigint[], $32::bigint[], $33::bigint[]) AS n (id, head, floor) WHERE s.id = n.id
+), entries AS (
+    INSERT INTO {schema}.entry (stream, seq, at, kind, data)
+    SELECT * FROM unnest($34::bigint[], $35::bigint[], $36::bigint[], $37::text[], $38::bytea[])
+), items AS (
+    INSERT INTO {schema}.work AS w (partition, queue, name, key, state, lane, priority, ready_at, attempt, max_attempts,
+        fence, holder, again_at, reason)
+    SELECT * FROM unnest($39::text[], $40::text[], $41::text[], $42::text[], $43::text[], $44::text[], $45::bigint[],
+        $46::bigint[], $47::bigint[], $48::bigint[], $49::bigint[], $50::text[], $51::bigint[], $52::text[])
+    ON CONFLICT (partition, queue, name) DO UPDATE SET
+        state = excluded.state, lane = excluded.lane, priority = excluded.priority, ready_at = excluded.ready_at,
+        attempt = excluded.attempt, max_attempts = excluded.max_attempts, fence = excluded.fence,
+        holder = excluded.holder, again_at = excluded.again_at, reason = excluded.reason
+), gone AS (
+    DELETE FROM {schema}.work AS w USING unnest($53::text[], $54::text[], $55::text[]) AS n (partition, queue, name)
+    WHERE w.partition = n.partition AND w.queue = n.queue AND w.name = n.name
+), leases AS (
+    INSERT INTO {schema}.worker AS w (id, lease_until) SELECT id, $57 FROM unnest($56::text[]) AS n (id)
+    WHERE NOT EXISTS (SELECT 1 FROM {schema}.worker AS h WHERE h.id = n.id AND h.lease_until > $58) ORDER BY id
+    ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until WHERE w.lease_until <= $58)
+INSERT INTO {schema}.counter AS c (index, grp, shard, total)
+SELECT n.index, n.grp, $62, n.total FROM unnest($59::integer[], $60::bytea[], $61::bigint[]) AS n (index, grp, total)
+ON CONFLICT (index, grp, shard) DO UPDATE SET total = c.total + excluded.total
 
 -- insert_dedupes
 INSERT INTO {schema}.dedupe (stream, name, key, seq)
@@ -124,25 +147,6 @@ WHERE d.stream = n.stream AND d.seq <= n.through
 
 -- delete_streams
 DELETE FROM {schema}.stream WHERE id = ANY($1::bigint[])
-
--- put_work
-INSERT INTO {schema}.work AS w
-    (partition, queue, name, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[],
-                     $9::bigint[], $10::bigint[], $11::bigint[], $12::text[], $13::bigint[], $14::text[])
-ON CONFLICT (partition, queue, name) DO UPDATE SET
-    state = excluded.state, lane = excluded.lane, priority = excluded.priority, ready_at = excluded.ready_at,
-    attempt = excluded.attempt, max_attempts = excluded.max_attempts, fence = excluded.fence,
-    holder = excluded.holder, again_at = excluded.again_at, reason = excluded.reason
-
--- delete_work
-DELETE FROM {schema}.work AS w USING unnest($1::text[], $2::text[], $3::text[]) AS n (partition, queue, name)
-WHERE w.partition = n.partition AND w.queue = n.queue AND w.name = n.name
-
--- begin_leases
--- Whoever claims by Enqueue is alive, whether or not it has sent a heartbeat.
-INSERT INTO {schema}.worker AS w (id, lease_until) SELECT id, $2 FROM unnest($1::text[]) AS n (id) ORDER BY id
-ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until WHERE w.lease_until <= $3
 
 -- insert_holdings
 INSERT INTO {schema}.holding (partition, digest, holder, key)
@@ -170,38 +174,27 @@ FROM unnest($3::text[]) WITH ORDINALITY AS n (name, place) CROSS JOIN LATERAL (
     OFFSET 0) AS r
 
 -- scan_up
--- The catalog of the same moment comes with the rows, and comes alone when there are none. OFFSET 0 keeps the planner
--- from any other way than along the index, entry by entry.
+-- The catalog of the same moment comes with the rows, and comes alone when there are none. {entry} is the column of the
+-- index; its entries begin with the collection and the partition.
 SELECT catalog.value, found.* FROM (SELECT value FROM {schema}.meta WHERE name = 'catalog') AS catalog LEFT JOIN LATERAL (
-    SELECT i.entry, r.key, r.version, r.body, r.fields FROM {schema}.record_index AS i CROSS JOIN LATERAL (
-        SELECT coalesce(key, name) AS key, version, body, fields FROM {schema}.record
-        WHERE partition = $4 AND collection = $5 AND name = i.record
-          AND (expires_at IS NULL OR expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-        OFFSET 0) AS r
-    WHERE i.index = $1 AND i.entry >= $2 AND i.entry < $3 ORDER BY i.entry LIMIT $6) AS found ON true ORDER BY found.entry
+    SELECT {entry} AS entry, coalesce(key, name) AS key, version, body, fields FROM {schema}.record
+    WHERE {entry} >= $1 AND {entry} < $2
+      AND (expires_at IS NULL OR expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+    ORDER BY {entry} LIMIT $3) AS found ON true ORDER BY found.entry
 
 -- scan_down
 -- As scan_up, backwards.
 SELECT catalog.value, found.* FROM (SELECT value FROM {schema}.meta WHERE name = 'catalog') AS catalog LEFT JOIN LATERAL (
-    SELECT i.entry, r.key, r.version, r.body, r.fields FROM {schema}.record_index AS i CROSS JOIN LATERAL (
-        SELECT coalesce(key, name) AS key, version, body, fields FROM {schema}.record
-        WHERE partition = $4 AND collection = $5 AND name = i.record
-          AND (expires_at IS NULL OR expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-        OFFSET 0) AS r
-    WHERE i.index = $1 AND i.entry >= $2 AND i.entry < $3 ORDER BY i.entry DESC LIMIT $6) AS found ON true ORDER BY found.entry DESC
+    SELECT {entry} AS entry, coalesce(key, name) AS key, version, body, fields FROM {schema}.record
+    WHERE {entry} >= $1 AND {entry} < $2
+      AND (expires_at IS NULL OR expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+    ORDER BY {entry} DESC LIMIT $3) AS found ON true ORDER BY found.entry DESC
 
 -- count_range
 SELECT (SELECT value FROM {schema}.meta WHERE name = 'catalog'), count(*) FROM (
-    SELECT 1 FROM {schema}.record_index WHERE index = $1 AND entry >= $2 AND entry < $3 LIMIT $4) AS counted
-
--- count_live
--- Records that may expire have to be looked at one by one.
-SELECT (SELECT value FROM {schema}.meta WHERE name = 'catalog'), count(*) FROM (
-    SELECT 1 FROM {schema}.record_index AS i CROSS JOIN LATERAL (
-        SELECT 1 FROM {schema}.record WHERE partition = $5 AND collection = $6 AND name = i.record
-          AND (expires_at IS NULL OR expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-        OFFSET 0) AS r
-    WHERE i.index = $1 AND i.entry >= $2 AND i.entry < $3 LIMIT $4) AS counted
+    SELECT 1 FROM {schema}.record WHERE {entry} >= $1 AND {entry} < $2
+      AND (expires_at IS NULL OR expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+    LIMIT $3) AS counted
 
 -- get_counter
 SELECT (SELECT value FROM {schema}.meta WHERE name = 'catalog'), coalesce(sum(total), 0)::bigint
@@ -387,7 +380,7 @@ WITH idle AS (
 DELETE FROM {schema}.worker AS w USING idle WHERE w.id = idle.id RETURNING w.id
 
 -- delete_old_batches
-DELETE FROM {schema}.batch WHERE at < $1
+DELETE FROM {schema}.committed WHERE at < $1
 
 -- list_partitions
 SELECT name FROM {schema}.partition WHERE name > $1 COLLATE "C" ORDER BY name LIMIT $2
@@ -401,9 +394,6 @@ SELECT value FROM {schema}.meta WHERE name = 'catalog'
 -- put_collection
 INSERT INTO {schema}.collection (name, declaration) VALUES ($1, $2)
 ON CONFLICT (name) DO UPDATE SET declaration = excluded.declaration RETURNING id
-
--- clear_indexes
-DELETE FROM {schema}.record_index WHERE index BETWEEN $1 AND $2
 
 -- clear_counters
 DELETE FROM {schema}.counter WHERE index BETWEEN $1 AND $2
@@ -440,8 +430,8 @@ GROUP BY s.id ORDER BY s.id
 -- count_records
 SELECT count(*) FROM {schema}.record WHERE collection = $1
 
--- count_index
-SELECT count(*) FROM {schema}.record_index WHERE index = $1
+-- count_entries
+SELECT count(e0), count(e1), count(e2), count(e3) FROM {schema}.record WHERE collection = $1
 
 -- sum_counter
 SELECT coalesce(sum(total), 0)::bigint FROM {schema}.counter WHERE index = $1

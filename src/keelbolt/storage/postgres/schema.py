@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from keelbolt.errors import CannotOpen, InvalidValue
+from keelbolt.storage.catalog import Catalog
 from keelbolt.storage.migrations import Migration, migrations_of, unapplied
+from keelbolt.storage.postgres.catalog import load_catalog, rebuild
 from keelbolt.storage.postgres.connection import (
     ERRORS,
     ISOLATION,
@@ -27,6 +29,7 @@ _APPLIED = """CREATE TABLE IF NOT EXISTS {schema}.migration (
     applied_at timestamptz NOT NULL DEFAULT now()
 )"""
 _MIGRATED = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'migration'"
+_ENTRIES = 4  # the migration that keeps index entries in the records
 _LOCK = 0x484F4C44  # one migration at a time, in the whole database
 
 
@@ -68,7 +71,15 @@ async def prepare_schema(connection: Connection, schema: str) -> list[Migration]
                 migration.name,
                 migration.checksum,
             )
+        if _ENTRIES in {migration.number for migration in missing}:
+            await _fill_entries(connection, statements(schema))
     return missing
+
+
+async def _fill_entries(connection: Connection, sql: dict[str, str]) -> None:
+    """Fill the columns of migration 4, which SQL can't encode."""
+    for place in (await load_catalog(connection, sql, Catalog())).shapes.values():
+        await rebuild(connection, sql, place)
 
 
 def migrate(url: str, schema: str, *, dry_run: bool) -> list[Migration]:

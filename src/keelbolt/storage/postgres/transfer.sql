@@ -69,7 +69,7 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, (SELECT value 
 DELETE FROM {schema}.meta WHERE name = ANY($1::text[])
 
 -- wipe
-TRUNCATE {schema}.record, {schema}.record_index, {schema}.counter, {schema}.stream, {schema}.entry, {schema}.dedupe,
+TRUNCATE {schema}.record, {schema}.counter, {schema}.stream, {schema}.entry, {schema}.dedupe,
     {schema}.work, {schema}.worker, {schema}.blob, {schema}.blob_chunk, {schema}.holding, {schema}.partition,
     {schema}.collection
 
@@ -108,3 +108,12 @@ JOIN {schema}.blob AS b ON b.partition = n.partition AND b.digest = n.digest
 INSERT INTO {schema}.holding (partition, digest, holder, key)
 SELECT n.* FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS n (partition, digest, holder, key)
 JOIN {schema}.blob AS b ON b.partition = n.partition AND b.digest = n.digest
+
+-- put_work
+INSERT INTO {schema}.work (partition, queue, name, key, state, lane, priority, ready_at, attempt, max_attempts, fence, reason)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[],
+                     $9::bigint[], $10::bigint[], $11::bigint[], $12::text[])
+ON CONFLICT (partition, queue, name) DO UPDATE SET
+    state = excluded.state, lane = excluded.lane, priority = excluded.priority, ready_at = excluded.ready_at,
+    attempt = excluded.attempt, max_attempts = excluded.max_attempts, fence = excluded.fence, holder = NULL,
+    again_at = NULL, reason = excluded.reason

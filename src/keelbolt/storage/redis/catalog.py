@@ -15,7 +15,8 @@ from keelbolt.errors import SchemaMismatch, SchemaTooNew
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.redis.store import Store
 
-FORMAT = 1  # of keys and values, as the Lua files lay them out
+FORMAT = 2  # of keys and values, as the Lua files lay them out; 1 had logs as streams of the server
+RELIST_LOGS = 200
 REINDEX_KEYS = 200
 
 
@@ -42,15 +43,30 @@ class Catalog:
     async def load(self) -> None:
         """What is declared; refuses what a newer program has laid out in another way."""
         format_ = await self._store.read_registry(b"GET", b"format")
-        if format_ is None:
-            await self._store.write_registry("found", b"%d" % FORMAT)
-        elif int(format_) > FORMAT:
+        if format_ is not None and int(format_) > FORMAT:
             raise SchemaTooNew(
                 f"the data has format {int(format_)}, this program knows {FORMAT}; upgrade it. Nothing was changed."
             )
+        if format_ is not None and int(format_) < FORMAT:
+            await self._relist()
+        if format_ is None or int(format_) < FORMAT:
+            await self._store.write_registry("found", b"%d" % FORMAT)
         rows: Sequence[bytes] = await self._store.read_registry(b"HGETALL", b"catalog")
         for name, stored in zip(rows[::2], rows[1::2], strict=True):
             self._keep(name.decode(), stored)
+
+    async def _relist(self) -> None:
+        """Bring the logs of a store of format 1 to format 2. Can be interrupted, and be done by several at once."""
+        gathered: dict[str, list[bytes]] = {}
+        async for key in self._store.keys(self._store.layout.pattern):
+            place = self._store.layout.parse(key)
+            if place is not None and place[1].startswith(b"l/"):
+                names = gathered.setdefault(place[0], [])
+                names.append(place[1].removeprefix(b"l/"))
+                if len(names) >= RELIST_LOGS:
+                    await self._store.write("relist", place[0], *gathered.pop(place[0]))
+        for partition, names in gathered.items():
+            await self._store.write("relist", partition, *names)
 
     async def reload(self, name: str) -> None:
         stored = await self._store.read_registry(b"HGET", b"catalog", name.encode())

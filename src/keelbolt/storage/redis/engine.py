@@ -33,6 +33,7 @@ from keelbolt.storage.redis.operations import (
     outcomes_of,
     record_of,
     topics_of,
+    unpacked,
     words_of,
 )
 from keelbolt.storage.redis.queues import Queues
@@ -327,18 +328,11 @@ class RedisKernel(Front):
 
 
 def _entries(log: str, page: bytes) -> list[Entry]:
-    """The entries of a page: "seq at checksum kind's-length data's-length", a line feed, kind and data of each."""
     entries = []
-    place = 0
-    while place < len(page):
-        line = page.index(b"\n", place)
-        seq, at, crc, kind_size, size = page[place:line].split(b" ")
-        middle = line + 1 + int(kind_size)
-        place = middle + int(size)
-        kind, data = page[line + 1 : middle].decode(), page[middle:place]
+    for seq, at, kind, data, _, crc in unpacked(page):
         if entry_checksum(kind, data) != crc:
-            raise StorageCorrupt.of(f"entry {int(seq)} of a stream of {log!r}")
-        entries.append(Entry(int(seq), kind, data, int(at)))
+            raise StorageCorrupt.of(f"entry {seq} of a stream of {log!r}")
+        entries.append(Entry(seq, kind, data, at))
     return entries
 
 

@@ -14,7 +14,7 @@ from keelbolt.storage.declared import dump_fields
 from keelbolt.storage.redis import tokens
 from keelbolt.storage.redis.journal import Journal
 from keelbolt.storage.redis.names import Kind, Name, Names
-from keelbolt.storage.redis.operations import checksum, entry_checksum
+from keelbolt.storage.redis.operations import checksum, entry_checksum, unpacked
 from keelbolt.storage.redis.store import PARTITIONS, Store
 from keelbolt.storage.transfer.ports import PAGE_BYTES, PAGE_ROWS, Cursor, Page, Source
 from keelbolt.storage.transfer.rows import (
@@ -243,7 +243,7 @@ class StoreSource(Source):
     async def _log(self, name: Name, after: int) -> list[EntryRow]:
         partition, log, stream = name
         words = (f"{log}/{stream}".encode(), b"%d" % after, b"%d" % PAGE_ROWS, b"%d" % CALL_BYTES)
-        return list(_unpacked(name, await self._store.read("export_entry", partition, *words)))
+        return list(_entry_rows(name, await self._store.read("export_entry", partition, *words)))
 
     async def _blob_chunks(self, name: Name, number: int) -> list[ChunkRow]:
         partition, _, digest = name
@@ -337,21 +337,11 @@ _MAKE: dict[Table, Callable[[Name, Sequence[Any], int], Row]] = {
 }
 
 
-def _unpacked(name: Name, page: bytes) -> Iterable[EntryRow]:
-    """The entries of a page: "seq at checksum" and three lengths, a line feed, kind, data and dedupe key of each."""
-    place = 0
-    while place < len(page):
-        line = page.index(b"\n", place)
-        seq, at, crc, *lengths = page[place:line].split(b" ")
-        parts = []
-        place = line + 1
-        for length in lengths:
-            parts.append(page[place : place + int(length)])
-            place += int(length)
-        kind, data, dedupe = parts
-        if entry_checksum(kind.decode(), data) != crc:
-            raise StorageCorrupt.of(f"entry {int(seq)} of a stream of {name[1]!r}")
-        yield EntryRow(*name, int(seq), int(at), kind.decode(), data, dedupe[1:].decode() if dedupe else None)
+def _entry_rows(name: Name, page: bytes) -> Iterable[EntryRow]:
+    for seq, at, kind, data, dedupe, crc in unpacked(page):
+        if entry_checksum(kind, data) != crc:
+            raise StorageCorrupt.of(f"entry {seq} of a stream of {name[1]!r}")
+        yield EntryRow(*name, seq, at, kind, data, dedupe[1:].decode() if dedupe else None)
 
 
 def _chunk(partition: str, digest: str, number: int, data: bytes | None) -> ChunkRow:

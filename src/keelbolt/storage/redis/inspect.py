@@ -13,10 +13,11 @@ from keelbolt.storage.ledger import work_counts
 from keelbolt.storage.redis import tokens
 from keelbolt.storage.redis.catalog import Catalog, Entry
 from keelbolt.storage.redis.layout import partition_entry
-from keelbolt.storage.redis.operations import checksum, entry_checksum
+from keelbolt.storage.redis.operations import checksum, entry_checksum, unpacked
 from keelbolt.storage.redis.store import Store
 
 PAGE_ENTRIES = 500
+PAGE_BYTES = 4 * 1024 * 1024
 LOOKS = 3
 TOGETHER = 200  # keys that are looked at in one round trip
 
@@ -160,21 +161,20 @@ async def _stream(store: Store, partition: str, name: bytes) -> list[Problem]:
     if head is None:
         return []
     found = []
-    expected, start, end = int(floor), b"%d-0" % (int(floor) + 1), b"%d-0" % int(head)
+    expected = int(floor)
     while True:
-        rows = await store.command(partition, b"XRANGE", b"l/" + name, start, end, b"COUNT", b"%d" % PAGE_ENTRIES)
-        for entry, row in rows:
-            seq = int(entry.partition(b"-")[0])
+        after = expected
+        words = (name, b"%d" % after, b"%d" % PAGE_ENTRIES, b"%d" % PAGE_BYTES)
+        rows = list(unpacked(await store.read("export_entry", partition, *words)))
+        for seq, _, kind, data, _, crc in rows:
             expected += 1
             if seq != expected:
                 found.append(Problem(where, f"entry {expected} is missing"))
                 expected = seq
-            fields = dict(zip(row[::2], row[1::2], strict=True))
-            if entry_checksum(fields[b"k"].decode(), fields[b"d"]) != fields[b"c"]:
+            if entry_checksum(kind, data) != crc:
                 found.append(Problem(where, f"entry {seq}: its checksum is wrong"))
-        if len(rows) < PAGE_ENTRIES:
+        if expected <= after or expected >= int(head):
             break
-        start = b"(" + rows[-1][0]
     if expected < int(head) and not await _trimmed(store, partition, name, expected):
         found.append(Problem(where, f"it ends at {expected} instead of {int(head)}"))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 from zlib import crc32
 
@@ -98,6 +98,18 @@ def _append(operation: Append) -> Words:
 
 def entry_checksum(kind: str, data: bytes) -> bytes:
     return b"%08x" % crc32(data, crc32(kind.encode()))
+
+
+def unpacked(page: bytes) -> Iterator[tuple[int, int, str, bytes, bytes, bytes]]:
+    """(seq, at, kind, data, dedupe key, checksum) of each entry of a page, as logs.lua packs them."""
+    place = 0
+    while place < len(page):
+        line = page.index(b"\n", place)
+        seq, at, crc, kind_size, size, dedupe_size = page[place:line].split(b" ")
+        middle = line + 1 + int(kind_size)
+        end = middle + int(size)
+        place = end + int(dedupe_size)
+        yield int(seq), int(at), page[line + 1 : middle].decode(), page[middle:end], page[end:place], crc
 
 
 def _stream(operation: Head | Trim | Drop) -> Words:

@@ -30,17 +30,12 @@ function Export.streams(keys, args)
   return found
 end
 
--- args: log/stream, after, limit, bytes; answers one string, as Logs.read does, with the dedupe keys in it.
+-- args: log/stream, after, limit, bytes; answers one string, as Logs.read does.
 function Export.entries(keys, args)
-  local page = Logs.page(keys[1], args[1], tonumber(args[2]), '+', tonumber(args[3]), tonumber(args[4]), false)
-  local parts = {}
-  for place, found in ipairs(page) do
-    local row = found[2] -- k, kind, d, data, a, at, c, checksum, and perhaps u, dedupe
-    local kind, data, dedupe = row[2], row[4], row[10] or ''
-    local seq = string.sub(found[1], 1, -3)
-    parts[place] = table.concat({seq, row[6], row[8], #kind, #data, #dedupe}, ' ') .. '\n' .. kind .. data .. dedupe
-  end
-  return table.concat(parts)
+  local row = redis.call('HMGET', keys[1] .. 's/' .. args[1], 'h', 'f')
+  local head, floor = tonumber(row[1] or 0), tonumber(row[2] or 0)
+  local page = Logs.page(keys[1], args[1], floor, tonumber(args[2]), head, tonumber(args[3]), tonumber(args[4]), false)
+  return table.concat(page)
 end
 
 -- args: queue and key of each; answers the time, then a row (or 0) for each.

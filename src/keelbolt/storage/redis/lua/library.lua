@@ -43,6 +43,7 @@ writer('bury', Registry.bury, RELIEF, HEEDS)
 writer('expired', Registry.expired, RELIEF)
 writer('declare', Registry.declare)
 writer('found', Registry.found)
+writer('relist', Logs.relist)
 
 writer('load_record', Load.records)
 writer('load_stream', Load.streams)

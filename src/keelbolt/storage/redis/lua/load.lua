@@ -44,8 +44,7 @@ function Load.entries(turn)
     end
     local name = state.name
     if not newest[name] then
-      local last = redis.call('XREVRANGE', turn.base .. 'l/' .. name, '+', '-', 'COUNT', 1)[1]
-      newest[name] = last and tonumber(string.sub(last[1], 1, -3)) or 0
+      newest[name] = Logs.newest(turn.base, name)
     end
     if tonumber(seq) > newest[name] then
       Logs.add(turn.base, name, seq, at, kind, data, checksum, dedupe)

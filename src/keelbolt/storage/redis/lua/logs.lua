@@ -1,8 +1,12 @@
--- logs: a stream each (s/…: head and floor, l/…: the entries under <seq>-0, d/…: dedupe keys).
+-- logs: s/… has head and floor, l/… the entries after the floor as a list, d/… the dedupe keys.
+--
+-- An entry is one string: "seq at checksum" and the lengths of kind, data and dedupe key, a line feed, and these three.
+-- Logs are dense, so the place of an entry in its list is its number. (A stream of the server takes 4 KiB at least.)
 
 local Logs = {}
 
 local CHUNK = 100
+local PUSHED = 1000 -- arguments of one call are limited
 
 function Logs.load(turn, log, stream)
   local name = log .. '/' .. stream
@@ -15,23 +19,37 @@ function Logs.load(turn, log, stream)
   return state
 end
 
-local function id(seq)
-  return Values.text(seq) .. '-0'
+local function packed(seq, at, kind, data, checksum, dedupe)
+  local lengths = #kind .. ' ' .. #data .. ' ' .. #dedupe
+  return seq .. ' ' .. at .. ' ' .. checksum .. ' ' .. lengths .. '\n' .. kind .. data .. dedupe
+end
+
+local function data_size(entry)
+  return tonumber(string.match(entry, '^%S+ %S+ %S+ %S+ (%d+)'))
+end
+
+local function dedupe_of(entry)
+  local size = tonumber(string.match(entry, '^%S+ %S+ %S+ %S+ %S+ (%d+)'))
+  return size > 0 and string.sub(entry, -size)
 end
 
 function Logs.add(base, name, seq, at, kind, data, checksum, dedupe)
-  if dedupe == '' then
-    redis.call('XADD', base .. 'l/' .. name, seq .. '-0', 'k', kind, 'd', data, 'a', at, 'c', checksum)
-  else
+  if dedupe ~= '' then
     redis.call('HSET', base .. 'd/' .. name, dedupe, seq)
-    redis.call('XADD', base .. 'l/' .. name, seq .. '-0', 'k', kind, 'd', data, 'a', at, 'c', checksum, 'u', dedupe)
   end
+  redis.call('RPUSH', base .. 'l/' .. name, packed(seq, at, kind, data, checksum, dedupe))
+end
+
+-- The number of the last entry that is stored; 0 if there is none.
+function Logs.newest(base, name)
+  local entry = redis.call('LINDEX', base .. 'l/' .. name, -1)
+  return entry and tonumber(string.match(entry, '^%d+')) or 0
 end
 
 -- drafts: kind, data, checksum, dedupe ('' or '=' and the key), four of each.
 function Logs.append(turn, state, drafts)
   local base, head = turn.base, state.head
-  local seqs = {}
+  local seqs, entries = {}, {}
   local at = Values.text(turn.now)
   for place = 1, #drafts, 4 do
     local dedupe = drafts[place + 3]
@@ -45,10 +63,16 @@ function Logs.append(turn, state, drafts)
     if not seq then
       head = head + 1
       seq = head
-      local data, checksum = drafts[place + 1], drafts[place + 2]
-      Logs.add(base, state.name, Values.text(seq), at, drafts[place], data, checksum, dedupe)
+      local text = Values.text(seq)
+      if dedupe ~= '' then
+        redis.call('HSET', base .. 'd/' .. state.name, dedupe, text)
+      end
+      entries[#entries + 1] = packed(text, at, drafts[place], drafts[place + 1], drafts[place + 2], dedupe)
     end
     seqs[#seqs + 1] = seq
+  end
+  for place = 1, #entries, PUSHED do
+    redis.call('RPUSH', base .. 'l/' .. state.name, unpack(entries, place, math.min(place + PUSHED - 1, #entries)))
   end
   if head > state.head then
     redis.call('HSET', base .. 's/' .. state.name, 'h', Values.text(head), 'f', Values.text(state.floor))
@@ -56,40 +80,23 @@ function Logs.append(turn, state, drafts)
   return seqs
 end
 
-local function field(row, wanted)
-  for place = 1, #row, 2 do
-    if row[place] == wanted then
-      return row[place + 1]
-    end
-  end
-  return nil
-end
-
--- Dedupe keys go with their entries.
-local function forget_dedupes(turn, state, through)
-  local key = turn.base .. 'd/' .. state.name
-  if redis.call('EXISTS', key) == 0 then
-    return
-  end
-  local from = '-'
-  while true do
-    local rows = redis.call('XRANGE', turn.base .. 'l/' .. state.name, from, id(through), 'COUNT', CHUNK)
-    for _, row in ipairs(rows) do
-      local dedupe = field(row[2], 'u')
-      if dedupe then
-        redis.call('HDEL', key, dedupe)
+-- Removes the entries up to this number, and their dedupe keys.
+function Logs.cut(turn, state, floor)
+  local key, dedupes = turn.base .. 'l/' .. state.name, turn.base .. 'd/' .. state.name
+  local count = floor - state.floor
+  if redis.call('EXISTS', dedupes) == 1 then
+    for first = 0, count - 1, CHUNK do
+      for _, entry in ipairs(redis.call('LRANGE', key, first, math.min(first + CHUNK, count) - 1)) do
+        local dedupe = dedupe_of(entry)
+        if dedupe then
+          redis.call('HDEL', dedupes, dedupe)
+        end
       end
     end
-    if #rows < CHUNK then
-      return
-    end
-    from = '(' .. rows[#rows][1]
   end
-end
-
-function Logs.cut(turn, state, floor)
-  forget_dedupes(turn, state, floor)
-  redis.call('XTRIM', turn.base .. 'l/' .. state.name, 'MINID', '=', id(floor + 1))
+  if count > 0 then
+    redis.call('LTRIM', key, count, -1)
+  end
 end
 
 function Logs.trim(turn, state, through)
@@ -108,45 +115,33 @@ function Logs.drop(turn, state)
   end
 end
 
--- One string for a whole page: to take apart many small replies costs a reader more than anything else.
-local function packed(head, floor, page)
-  local parts = {}
-  for place, found in ipairs(page) do
-    local row = found[2] -- k, kind, d, data, a, at, c, checksum
-    local kind, data = row[2], row[4]
-    local seq = string.sub(found[1], 1, -3)
-    parts[place] = table.concat({seq, row[6], row[8], #kind, #data}, ' ') .. '\n' .. kind .. data
-  end
-  return {head, floor, table.concat(parts)}
-end
-
--- A page: stops at its limit, or when it holds so many bytes, but has an entry if there is one.
-function Logs.page(base, name, after, high, limit, max_bytes, backward)
-  local low = id(after + 1)
+-- A page: stops at its limit, or when it holds so many bytes, but has an entry if there is one. Entries after ``after``
+-- and up to ``last``; ``floor`` is the log's.
+function Logs.page(base, name, floor, after, last, limit, max_bytes, backward)
+  local key = base .. 'l/' .. name
+  local low, high = math.max(after, floor) - floor, last - floor - 1 -- places in the list, from 0
   local page, size, count = {}, 0, 8
-  while #page < limit do
-    count = math.min(count, limit - #page)
+  while #page < limit and low <= high do
+    count = math.min(count, limit - #page, high - low + 1)
     local rows
     if backward then
-      rows = redis.call('XREVRANGE', base .. 'l/' .. name, high, low, 'COUNT', count)
+      rows = redis.call('LRANGE', key, high - count + 1, high)
+      high = high - count
     else
-      rows = redis.call('XRANGE', base .. 'l/' .. name, low, high, 'COUNT', count)
+      rows = redis.call('LRANGE', key, low, low + count - 1)
+      low = low + count
     end
-    for _, found in ipairs(rows) do
-      local length = #found[2][4]
+    for place = 1, #rows do
+      local entry = rows[backward and #rows + 1 - place or place]
+      local length = data_size(entry)
       if #page > 0 and size + length > max_bytes then
         return page
       end
-      page[#page + 1] = found
+      page[#page + 1] = entry
       size = size + length
     end
     if #rows < count then
       break
-    end
-    if backward then
-      high = '(' .. rows[#rows][1]
-    else
-      low = '(' .. rows[#rows][1]
     end
     -- Large entries are fetched a few at a time.
     count = math.max(1, math.min(256, math.floor(#page * (max_bytes - size) / math.max(size, 1))))
@@ -154,13 +149,39 @@ function Logs.page(base, name, after, high, limit, max_bytes, backward)
   return page
 end
 
+-- One string for a whole page: to take apart many small replies costs a reader more than anything else.
 function Logs.read(keys, args)
   local base, name = keys[1], args[1]
-  local after, before = tonumber(args[2]), args[3]
   local row = redis.call('HMGET', base .. 's/' .. name, 'h', 'f')
   local head, floor = tonumber(row[1] or 0), tonumber(row[2] or 0)
-  local high = before == '' and '+' or id(tonumber(before) - 1)
+  local last = args[3] == '' and head or math.min(tonumber(args[3]) - 1, head)
   local backward = args[6] == '1'
-  local page = Logs.page(base, name, math.max(after, floor), high, tonumber(args[4]), tonumber(args[5]), backward)
-  return packed(head, floor, page)
+  local page = Logs.page(base, name, floor, tonumber(args[2]), last, tonumber(args[4]), tonumber(args[5]), backward)
+  return {head, floor, table.concat(page)}
+end
+
+-- Makes a list of a log of format 1, which was a stream of the server. args: names.
+function Logs.relist(turn)
+  while turn.at <= #turn.args do
+    local name = Turn.next(turn)
+    local key, old = turn.base .. 'l/' .. name, turn.base .. 'old/' .. name
+    if redis.call('TYPE', key).ok == 'stream' then
+      redis.call('RENAME', key, old)
+      local from = '-'
+      while true do
+        local rows = redis.call('XRANGE', old, from, '+', 'COUNT', CHUNK)
+        for _, found in ipairs(rows) do
+          local row = found[2] -- k, kind, d, data, a, at, c, checksum, and perhaps u, dedupe
+          local seq = string.sub(found[1], 1, -3)
+          redis.call('RPUSH', key, packed(seq, row[6], row[2], row[4], row[8], row[10] or ''))
+        end
+        if #rows < CHUNK then
+          break
+        end
+        from = '(' .. rows[#rows][1]
+      end
+      redis.call('UNLINK', old)
+    end
+  end
+  return 1
 end

@@ -181,7 +181,11 @@ function Registry.declare(turn)
   return {version + 1, stored and version or 0}
 end
 
--- The first one here says how everything is laid out.
+-- How everything is laid out from now on; never an older way than before.
 function Registry.found(turn)
-  return redis.call('SETNX', turn.base .. 'format', Turn.next(turn))
+  local format = Turn.number(turn)
+  if format > tonumber(redis.call('GET', turn.base .. 'format') or 0) then
+    redis.call('SET', turn.base .. 'format', format)
+  end
+  return 1
 end
