@@ -32,8 +32,8 @@ from keelbolt.errors import CommitRefused, InvalidValue, StorageBusy, SubjectInU
 from keelbolt.leases import incarnation
 from keelbolt.storage import Delete, Enqueue, Kernel, Operation, Put, Record, Remove, Scope, new_id
 
-BATCH = 400  # operations in a commit
-TOGETHER = 64  # subjects that are erased at the same time, so that their commits share one transaction
+BATCH = 200  # operations in a commit
+TOGETHER = 32  # subjects that are erased at the same time, so that their commits share one transaction
 PASSES = 100
 RESUME_SECONDS = 60.0  # another process continues an erasure that takes longer; both may work on it
 LEASE_SECONDS = 60.0
@@ -165,6 +165,16 @@ async def _targets(kernel: Kernel, chosen: Iterable[Face], subject: Subject) -> 
             yield each, target
 
 
+async def _chained(found: Sequence[AsyncIterator[Record]]) -> AsyncIterator[Record]:
+    """All records of these, one after another. The first of each are read at the same time: most have none."""
+    first = await asyncio.gather(*(anext(each, None) for each in found))
+    for record, rest in zip(first, found, strict=True):
+        if record is not None:
+            yield record
+            async for another in rest:
+                yield another
+
+
 class _Eraser:
     """Erases subjects of one face in one partition."""
 
@@ -197,10 +207,35 @@ class _Eraser:
                     if family.subject is None:
                         await self._delete((family, record) async for record in found)
                     else:
-                        await self._subjects(Reference(family.subject, record.key) async for record in found)
+                        await self._roots(family, found)
             if self.erased.total == before:
                 return
         raise StorageBusy("other processes write to this partition all the time; stop them, then erase it again")
+
+    async def _roots(self, family: Family, found: AsyncIterator[Record]) -> None:
+        """Erase these subjects, of a whole partition: their records in one commit, then what belongs to them."""
+        together: list[Record] = []
+        async for record in found:
+            together.append(record)
+            if len(together) == TOGETHER:
+                await self._uproot(family, together)
+                together = []
+        if together:
+            await self._uproot(family, together)
+
+    async def _uproot(self, family: Family, records: Sequence[Record]) -> None:
+        kind, key = str(family.subject), new_id()
+        subjects = [(kind, record.key) for record in records]
+        operations = [operation for record in records for operation in family.operations(record)]
+        operations += _recording(key, {"face": self._face.name, "subjects": subjects})
+        if await self._commit(operations, Counter({family.title: len(records)})):
+            for member, lookup in self._members(kind):
+                found = _chained([lookup(self._scope, member.collection, record.key) for record in records])
+                if member.subject is None:
+                    await self._delete((member, record) async for record in found)
+                else:
+                    await self._roots(member, found)
+            await self._scope.commit(*_finished(key))
 
     async def _subjects(self, found: AsyncIterator[Reference]) -> None:
         """Erase these subjects, several at a time."""
