@@ -117,9 +117,14 @@ async def resume_erasures(kernel: Kernel, *, among: Sequence[Face] | None = None
     try:
         while claims := await kernel.claim(ERASURES, worker, lease_seconds=LEASE_SECONDS):
             for claim in claims:
+                await declare(kernel, among)
                 record = await kernel.get(claim.partition, ERASURES, claim.key)
                 if record is not None:
-                    await _resume(kernel, claim.partition, record, among)
+                    try:
+                        await _resume(kernel, claim.partition, record, among)
+                    except InvalidValue as error:  # of a package that is not installed here
+                        await kernel.commit(claim.partition, claim.retry(str(error), ready_in=RESUME_SECONDS))
+                        continue
                     count += 1
                 with contextlib.suppress(CommitRefused):  # it took longer than the lease, and another one goes on
                     await kernel.commit(claim.partition, Delete(ERASURES, claim.key), claim.complete())

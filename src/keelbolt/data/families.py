@@ -14,10 +14,12 @@ from importlib.metadata import entry_points
 from typing import NamedTuple, Protocol
 
 from keelbolt.errors import InvalidValue
-from keelbolt.storage import Collection, Delete, Detach, Drop, Kernel, Operation, Query, Record, Remove, Scope
+from keelbolt.storage import Collection, Delete, Detach, Drop, Index, Kernel, Operation, Query, Record, Remove, Scope
 
 GROUP = "keelbolt.faces"  # the group of entry points: name = "package.module:FACE"
 EVERYTHING = "everything"  # the kind of a target that is a whole partition
+SWEEPS = "data_sweeps"  # records of the last sweeps, and the beginning of the names of their queues
+SWEEPS_COLLECTION = Collection(SWEEPS, indexes=(Index("key"),))
 ERASURES = "data_erasures"  # records of erasures that are not finished, and the queue of their work items
 
 
@@ -159,12 +161,16 @@ class Locate(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Face:
-    """All families of one face. ``kinds`` are the subjects that it knows."""
+    """All families of one face. ``kinds`` are the subjects that it knows.
+
+    ``expired`` removes what nothing needs any more, whatever the retention policy is, and returns counts by title.
+    """
 
     name: str
     kinds: tuple[str, ...]
     families: tuple[Family, ...]
     locate: Locate
+    expired: Callable[[Kernel], Awaitable[Mapping[str, int]]] | None = None
 
     def collections(self) -> list[Collection]:
         """What the kernel must know before this face is used."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
 
+from keelbolt.data.sweeping import EVERY_SECONDS, Duty, Sweeper, sweep_expired
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.tracing import Tracing
 from keelbolt.storage import Clock, Kernel
@@ -22,7 +24,7 @@ from keelbolt.tasks.runner import Runner
 from keelbolt.tasks.settings import TaskSettings
 from keelbolt.tasks.storage import KernelStorage, Storage, storage_of
 from keelbolt.tasks.store import TaskStore
-from keelbolt.tasks.sweep import Sweeper
+from keelbolt.tasks.sweep import sweep
 from keelbolt.tasks.worker import AnyWorker, Worker, handler_of
 
 
@@ -77,7 +79,7 @@ class TaskEngine:
         self._owned: list[AbstractAsyncContextManager[Any]] = []  # opened and closed with the engine
         self._opened = AsyncExitStack()
         self.retention = retention
-        self._sweeper = Sweeper(self.store, retention) if retention is not None else None
+        self._sweeper = self._sweeps(retention, metrics) if worker is not None or retention is not None else None
 
     @classmethod
     def on(cls, storage: Storage[Any] | str, worker: AnyWorker | None = None, **options: Any) -> Self:
@@ -102,6 +104,18 @@ class TaskEngine:
     def limits(self) -> tuple[str, ...]:
         """What can't be done on this storage: a line each. Empty on Keelbolt's own."""
         return () if self._mirror is None else self._mirror.limits
+
+    def _sweeps(self, policy: RetentionPolicy | None, metrics: Metrics | None) -> Sweeper:
+        """What has expired goes in any case; finished tasks go as the policy says."""
+        duties: dict[str, Duty] = {"expired": sweep_expired}
+        if policy is not None:
+
+            async def sweep_tasks(_kernel: Kernel) -> dict[str, int]:
+                return {what: count for what, count in asdict(await sweep(self.store, policy)).items() if count}
+
+            duties["tasks"] = sweep_tasks
+        every = EVERY_SECONDS if policy is None else policy.every
+        return Sweeper(self.kernel, duties, every=every, removed=None if metrics is None else metrics.removed.update)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as opened:

@@ -102,6 +102,12 @@ def _kept(kind: Kind, fields: dict[str, type[str | int | float | bool]], *more: 
     )
 
 
+async def _expired(kernel: Kernel) -> dict[str, int]:
+    from keelbolt.turns.durable.retention import reap_everywhere  # noqa: PLC0415 - it needs the families
+
+    return await reap_everywhere(kernel)
+
+
 _GATES = Family(
     title="gates",
     collection=Collection(
@@ -124,6 +130,7 @@ FACE = Face(
     name="turns",
     kinds=("thread", "context", "user", "tenant"),
     locate=_locate,
+    expired=_expired,
     families=(
         _GATES,
         Family(

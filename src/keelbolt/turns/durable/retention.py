@@ -6,16 +6,17 @@ Everything goes in small commits, and what was interrupted is finished by doing 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from keelbolt.data.erasing import erase_target
-from keelbolt.data.families import EVERYTHING, Target
+from keelbolt.data.families import EVERYTHING, Target, all_partitions
 from keelbolt.errors import CommitRefused, TurnStorageCorrupt
 from keelbolt.storage import Delete, Kernel, Operation, Query, Record
 from keelbolt.turns.durable.blobs import forgetting
-from keelbolt.turns.durable.families import BYTES, DELETED, FACE, KIND_OF, STREAMS, TURNS
+from keelbolt.turns.durable.families import BYTES, DELETED, FACE, FAMILIES, KIND_OF, STREAMS, TURNS
 from keelbolt.turns.durable.records import Stored, read
 from keelbolt.turns.durable.scope import PARTITIONS, partition_of
 from keelbolt.turns.durable.unit import holdings
@@ -61,6 +62,19 @@ async def purge(kernel: Kernel, partition: str, *, until: int) -> Removed:
         turn = Target(partition, "turn", record.key)
         removed += Removed((await erase_target(kernel, FACE, turn, version=record.version)).total)
     return removed
+
+
+async def reap_everywhere(kernel: Kernel) -> dict[str, int]:
+    """Let go of bytes that no record took within a day, of all tenants."""
+    removed = Removed()
+    until = int((time.time() - KEPT_SECONDS) * 1_000_000)
+    declared = False
+    async for partition in all_partitions(kernel, prefix=PARTITIONS):
+        if not declared:
+            await kernel.declare(*FAMILIES)
+            declared = True
+        removed += await reap(kernel, partition, until=until)
+    return {"staged files": removed.blobs} if removed.blobs else {}
 
 
 async def reap(kernel: Kernel, partition: str, *, until: int) -> Removed:
