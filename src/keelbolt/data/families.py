@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from keelbolt.data.retention import Policy
 from keelbolt.errors import InvalidValue
 from keelbolt.storage import Collection, Delete, Detach, Drop, Index, Kernel, Operation, Query, Record, Remove, Scope
 
@@ -159,11 +160,18 @@ class Locate(Protocol):
     def __call__(self, kernel: Kernel, subject: Subject, /) -> AsyncIterator[Target]: ...
 
 
+class Retain(Protocol):
+    """Removes what a policy lets go, in all partitions, and returns how much of what; ``dry`` only counts."""
+
+    async def __call__(self, kernel: Kernel, policy: Any, /, *, dry: bool) -> Mapping[str, int]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Face:
     """All families of one face. ``kinds`` are the subjects that it knows.
 
     ``expired`` removes what nothing needs any more, whatever the retention policy is, and returns counts by title.
+    ``policy`` is the class of its retention policies; ``retain`` removes what such a policy lets go.
     """
 
     name: str
@@ -171,6 +179,8 @@ class Face:
     families: tuple[Family, ...]
     locate: Locate
     expired: Callable[[Kernel], Awaitable[Mapping[str, int]]] | None = None
+    policy: type[Policy] | None = None
+    retain: Retain | None = None
 
     def collections(self) -> list[Collection]:
         """What the kernel must know before this face is used."""

@@ -18,7 +18,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from pydantic_core import from_json, to_json
 
 from keelbolt.data.erasing import PARTITION, resume_erasures
-from keelbolt.data.families import SWEEPS, SWEEPS_COLLECTION, faces
+from keelbolt.data.families import SWEEPS, SWEEPS_COLLECTION, face, faces
+from keelbolt.data.retention import Policy
 from keelbolt.errors import CommitRefused, KeelboltError
 from keelbolt.leases import Lease, cancelled
 from keelbolt.storage import Enqueue, Kernel, Put, Query, Swept
@@ -35,13 +36,21 @@ Duty = Callable[[Kernel], Awaitable[Removed]]
 async def sweep_expired(kernel: Kernel) -> Removed:
     """Remove what nothing needs any more, in all faces: no policy is asked. Returns how much of what was removed."""
     removed: Counter[str] = Counter()
+    await asyncio.to_thread(faces)  # they may have to be imported, which takes a while
     removed["unfinished erasures"] = await resume_erasures(kernel)
-    for face in faces():
-        if face.expired is not None:
-            removed.update(await face.expired(kernel))
+    for each in faces():
+        if each.expired is not None:
+            removed.update(await each.expired(kernel))
     while (swept := await kernel.sweep()) != Swept():
         removed.update({"expired records": swept.records, "blobs": swept.blobs, "workers": swept.workers})
     return +removed
+
+
+async def retain(policy: Policy, kernel: Kernel, *, dry: bool = False) -> Removed:
+    """Remove what the policy lets go, in all partitions of its face; ``dry`` only counts."""
+    of = face(policy.face)
+    assert of.retain is not None
+    return await of.retain(kernel, policy, dry=dry)
 
 
 async def sweep_in_turn(kernel: Kernel, name: str, duty: Duty, *, every: float) -> Removed | None:

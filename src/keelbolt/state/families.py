@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict
 
 from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Reference, Subject, Target, all_partitions
 from keelbolt.state.codec import decode
 from keelbolt.state.names import digest, name
+from keelbolt.state.retention.policy import StateRetention
 from keelbolt.storage import Collection, Index, Kernel, Query, Record, Scope
 
 DEFAULT_TENANT = "default"
@@ -98,12 +101,24 @@ async def _expired(kernel: Kernel) -> dict[str, int]:
     return {"artifacts": removed} if removed else {}
 
 
+async def _retain(kernel: Kernel, policy: StateRetention, /, *, dry: bool) -> dict[str, int]:
+    from keelbolt.state.retention.sweep import sweep_state  # noqa: PLC0415 - it needs the names above
+
+    removed: Counter[str] = Counter()
+    await kernel.declare(*FAMILIES)
+    async for partition in all_partitions(kernel, prefix=PARTITIONS):
+        removed.update(asdict(await sweep_state(kernel.scoped(partition), policy, dry=dry)))
+    return dict(+removed)
+
+
 # ``saved``, ``seen`` and ``expires`` are in microseconds since 1970.
 FACE = Face(
     name="state",
     kinds=(*KINDS, "tenant"),
     locate=_locate,
     expired=_expired,
+    policy=StateRetention,
+    retain=_retain,
     families=(
         Family(
             title="sessions",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import asdict
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from keelbolt.data.sweeping import EVERY_SECONDS, Duty, Sweeper, sweep_expired
+from keelbolt.data.retention import Policy
+from keelbolt.data.sweeping import EVERY_SECONDS, Duty, Sweeper, retain, sweep_expired
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.tracing import Tracing
 from keelbolt.storage import Clock, Kernel
@@ -46,7 +48,7 @@ class TaskEngine:
         settings: TaskSettings | None = None,
         dependencies: Mapping[Any, Any] | None = None,
         hooks: LifecycleHooks | None = None,
-        retention: RetentionPolicy | None = None,
+        retention: Policy | Sequence[Policy] | None = None,
         clock: Clock | None = None,
         mirror: Mirror | None = None,
         metrics: Metrics | None = None,
@@ -78,8 +80,8 @@ class TaskEngine:
             worker.attach(self.tasks)
         self._owned: list[AbstractAsyncContextManager[Any]] = []  # opened and closed with the engine
         self._opened = AsyncExitStack()
-        self.retention = retention
-        self._sweeper = self._sweeps(retention, metrics) if worker is not None or retention is not None else None
+        self.retention = [retention] if isinstance(retention, Policy) else list(retention or ())
+        self._sweeper = self._sweeps(metrics) if worker is not None or self.retention else None
 
     @classmethod
     def on(cls, storage: Storage[Any] | str, worker: AnyWorker | None = None, **options: Any) -> Self:
@@ -105,16 +107,16 @@ class TaskEngine:
         """What can't be done on this storage: a line each. Empty on Keelbolt's own."""
         return () if self._mirror is None else self._mirror.limits
 
-    def _sweeps(self, policy: RetentionPolicy | None, metrics: Metrics | None) -> Sweeper:
-        """What has expired goes in any case; finished tasks go as the policy says."""
+    def _sweeps(self, metrics: Metrics | None) -> Sweeper:
+        """What has expired goes in any case, the rest as the policies say."""
         duties: dict[str, Duty] = {"expired": sweep_expired}
-        if policy is not None:
-
-            async def sweep_tasks(_kernel: Kernel) -> dict[str, int]:
-                return {what: count for what, count in asdict(await sweep(self.store, policy)).items() if count}
-
-            duties["tasks"] = sweep_tasks
-        every = EVERY_SECONDS if policy is None else policy.every
+        every = EVERY_SECONDS
+        for policy in self.retention:
+            if isinstance(policy, RetentionPolicy):
+                every = policy.every
+                duties[policy.face] = partial(_sweep_tasks, self.store, policy)
+            else:
+                duties[policy.face] = partial(retain, policy)
         return Sweeper(self.kernel, duties, every=every, removed=None if metrics is None else metrics.removed.update)
 
     async def __aenter__(self) -> Self:
@@ -143,6 +145,11 @@ class TaskEngine:
                 await self.runner.stop()
                 if self._mirror is not None:
                     await self._mirror.give_up_the_rest()
+
+
+async def _sweep_tasks(store: TaskStore, policy: RetentionPolicy, _kernel: Kernel) -> dict[str, int]:
+    """By the clock of the engine."""
+    return {what: count for what, count in asdict(await sweep(store, policy)).items() if count}
 
 
 def _with_worker(dependencies: Mapping[Any, Any] | None, worker: AnyWorker | None) -> dict[Any, Any]:
