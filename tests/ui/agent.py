@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from keelbolt.auth import APIKeyAuthenticator, Principal
+from keelbolt.data.retention import days
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig, ExtensionConfig, SkillConfig
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
 from keelbolt.tasks import TaskContext
-from keelbolt.tasks.retention import RetentionPolicy, days
+from keelbolt.tasks.retention import RetentionPolicy
 from keelbolt.tasks.settings import TaskSettings
 from keelbolt.turns import DispatchContext, durable_storage, turn_worker
 

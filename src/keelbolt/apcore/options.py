@@ -16,9 +16,9 @@ from keelbolt.apcore.access import SYSTEM_ROLES
 if TYPE_CHECKING:
     from keelbolt.apcore.task_store import TaskStore
     from keelbolt.auth import Authenticator
+    from keelbolt.data.retention import Policy
     from keelbolt.server.settings import ServerSettings
     from keelbolt.storage import Kernel
-    from keelbolt.tasks.retention import RetentionPolicy
     from keelbolt.tasks.settings import TaskSettings
     from keelbolt.tasks.storage import Storage
 
@@ -88,7 +88,7 @@ class ServerOptions(AgentOptions, total=False):
 
     allow_anonymous: bool | None
     watch: str | os.PathLike[str] | None
-    retention: RetentionPolicy | None
+    retention: Policy | Sequence[Policy] | None
     settings: ServerSettings | None
     task_settings: TaskSettings | None
     grpc_port: int | None

@@ -13,6 +13,7 @@ from keelbolt.errors import InvalidValue
 
 if TYPE_CHECKING:
     from keelbolt.auth.principal import Principal
+    from keelbolt.data.retention import Policy
     from keelbolt.storage.contract import Kernel
     from keelbolt.tasks.engine import TaskEngine
 
@@ -42,11 +43,21 @@ storage_option = click.option(
 retain_option = click.option(
     "--retain",
     multiple=True,
-    metavar="WHAT=AGE",
+    metavar="WHAT=LIMIT",
     envvar="KEELBOLT_RETAIN",
     show_envvar=True,
-    help="How long to keep tasks of a state, or logs: completed=30d, failed=12w, log=1h; may be repeated.",
+    help="How long or how many to keep: completed=30d, log=1h, sessions=52w, updates=10000; may be repeated.",
 )
+
+
+def policies_of(retain: tuple[str, ...]) -> list[Policy]:
+    """The retention policies that --retain gives to the faces."""
+    from keelbolt.data.families import faces
+    from keelbolt.data.retention import parse_policies
+
+    if not retain:
+        return []
+    return parse_policies(retain, [face.policy for face in faces() if face.policy is not None])
 
 
 def whose(command: Command) -> Command:

@@ -16,10 +16,11 @@ from keelbolt.cli.migrate import migrate
 from keelbolt.cli.serve import serve
 from keelbolt.cli.skills import skills
 from keelbolt.cli.state import state
-from keelbolt.cli.state_data import export, gc, import_, views
+from keelbolt.cli.state_data import export, import_, views
 from keelbolt.cli.state_look import sessions, show, traces
 from keelbolt.cli.state_pauses import pauses
 from keelbolt.cli.storage import storage
+from keelbolt.cli.sweep import sweep
 from keelbolt.cli.tasks import tasks
 from keelbolt.cli.transfer import backup, copy, restore
 from keelbolt.cli.turns import turns
@@ -57,12 +58,13 @@ def main() -> None:
 storage.add_command(copy)
 storage.add_command(backup)
 storage.add_command(restore)
-for command in (sessions, traces, show, pauses, gc, export, import_, views):
+for command in (sessions, traces, show, pauses, export, import_, views):
     state.add_command(command)
 main.add_command(storage)
 main.add_command(state)
 main.add_command(migrate)
 main.add_command(erase)
+main.add_command(sweep)
 main.add_command(serve)
 main.add_command(skills)
 main.add_command(worker)

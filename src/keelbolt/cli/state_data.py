@@ -1,4 +1,4 @@
-"""`keelbolt state gc`, `export`, `import` and `views`: old state away, state as a file and back, state for SQL."""
+"""`keelbolt state export`, `import` and `views`: state as a file and back, state for SQL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -15,74 +14,15 @@ import click
 
 from keelbolt.cli.failure import Failure
 from keelbolt.cli.output import as_json, echo, escaped, print_json, print_table, progress
-from keelbolt.cli.state import partition_at, scope_at, state_at, url_option, where
+from keelbolt.cli.state import scope_at, url_option, where
 from keelbolt.errors import StateNotFound
 from keelbolt.storage.private_files import create_private
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from keelbolt.state.retention import StateSwept
     from keelbolt.state.transfer import Imported
     from keelbolt.storage import Scope
-
-
-@click.command()
-@where
-@click.option(
-    "--retain",
-    multiple=True,
-    metavar="WHAT=LIMIT",
-    envvar="KEELBOLT_STATE_RETAIN",
-    show_envvar=True,
-    help="How long or how many to keep: events=30d, updates=10000, sessions=52w; may be repeated.",
-)
-@as_json
-def gc(url: str, tenant: str, *, retain: tuple[str, ...], json_output: bool) -> None:
-    """Remove what is older or more than is to be kept, and artifacts and pauses that have expired.
-
-    Ages (90s, 15m, 12h, 30d, 4w) are of events, planner_events, updates, steering, tasks (that are over),
-    trajectories, bindings, memory, artifacts and sessions; numbers are for each trace (events, planner_events) or
-    session (updates, steering, trajectories, artifacts). Without --retain only what has expired goes. It works in
-    small steps, so that agents go on; interrupted, it continues where it stopped.
-
-    \b
-    Example:
-      keelbolt state gc --url sqlite:///state.db --retain events=30d --retain updates=10000
-    """
-    swept = asyncio.run(_gc(url, tenant, retain))
-    _say_what_stays(retain)
-    if json_output:
-        print_json(asdict(swept))
-        return
-    rows = [[name.replace("_", " "), f"{count:,}"] for name, count in asdict(swept).items() if count]
-    if rows:
-        print_table(["removed", ">how many"], rows)
-    else:
-        echo("nothing to remove")
-
-
-def _say_what_stays(retain: tuple[str, ...]) -> None:
-    from keelbolt.state.retention import StateRetention
-    from keelbolt.state.retention.sweep import UNUSED_SECONDS
-
-    age = StateRetention.parse(retain).sessions
-    if age is not None and age < UNUSED_SECONDS:
-        hours = f"{UNUSED_SECONDS / 3600:g} hours"
-        echo(f"sessions in use within the last {hours} stay: a process may still save to them", err=True)
-
-
-async def _gc(url: str, tenant: str, retain: tuple[str, ...]) -> StateSwept:
-    from keelbolt.state.retention import StateRetention, sweep_state
-    from keelbolt.storage import Swept
-
-    policy = StateRetention.parse(retain)
-    with progress("sweeping") as tell:
-        async with state_at(url) as kernel:
-            swept = await sweep_state(kernel.scoped(partition_at(tenant)), policy, tell=tell)
-            while await kernel.sweep() != Swept():  # expired pauses, and the bytes of artifacts that are gone
-                pass
-            return swept
 
 
 @click.command("export")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
 
 import click
 
@@ -69,9 +72,9 @@ def stats(url: str, json_output: bool) -> None:
     Example:
       keelbolt storage stats sqlite:///agent.db --json
     """
-    found = asyncio.run(_stats(url))
+    found, sweeps = asyncio.run(_stats(url))
     if json_output:
-        print_json(asdict(found))
+        print_json({**asdict(found), "sweeps": sweeps})
         return
     rows = [
         ["partitions", f"{found.partitions:,}", ""],
@@ -89,14 +92,25 @@ def stats(url: str, json_output: bool) -> None:
         ["workers", f"{found.workers:,}", ""],
         ["size", size(found.bytes), ""],
         *([name, str(value), ""] for name, value in found.engine.items()),
+        *([f"last sweep of {name}", *_swept(last)] for name, last in sorted(sweeps.items())),
     ]
     print_table(["what", ">how much", ""], rows)
 
 
-async def _stats(url: str) -> Stats:
+def _swept(last: Mapping[str, Any]) -> tuple[str, str]:
+    """When it was, and what it removed."""
+    at = datetime.fromtimestamp(last["at"], UTC).isoformat(timespec="seconds")
+    return at, ", ".join(f"{count:,} {what}" for what, count in last["removed"].items()) or "nothing to remove"
+
+
+async def _stats(url: str) -> tuple[Stats, dict[str, Mapping[str, Any]]]:
+    from keelbolt.data.families import SWEEPS
+    from keelbolt.data.sweeping import last_sweeps
+
     with progress("counting"):
         async with await existing(url) as kernel:
-            return await kernel.stats()
+            found = await kernel.stats()
+            return found, await last_sweeps(kernel) if SWEEPS in found.records else {}
 
 
 @storage.command()

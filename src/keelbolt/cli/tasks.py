@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from keelbolt.cli.engine import STATES, engine_at, principal_of, retain_option, storage_option, whose
-from keelbolt.cli.output import as_json, echo, print_json, print_table, progress
+from keelbolt.cli.engine import STATES, engine_at, principal_of, storage_option, whose
+from keelbolt.cli.output import as_json, echo, print_json, print_table
 from keelbolt.cli.remote import cancel_task, erase_tasks, list_tasks, or_server, requeue_task
 from keelbolt.cli.show import show
 from keelbolt.cli.steer import fork, steer
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from keelbolt.auth.principal import Principal
     from keelbolt.tasks.overview import Overview
     from keelbolt.tasks.record import TaskRecord
-    from keelbolt.tasks.sweep import Removed
 
 
 @click.group()
@@ -289,42 +287,3 @@ async def _erase(url: str, partition: str, tasks: tuple[str, ...], context: str 
         if not tasks:
             return await erase_owner(engine.store, partition)
         return sum([await erase_task(engine.store, partition, task) for task in tasks])
-
-
-# -------------------------------------------------------------------------------------------------------------- sweep
-
-
-@tasks.command()
-@storage_option
-@retain_option
-@click.option("--dry-run", is_flag=True, help="Only count what would be erased; change nothing.")
-@as_json
-def sweep(url: str, retain: tuple[str, ...], *, dry_run: bool, json_output: bool) -> None:
-    """Erase what is older than it shall be, of all tenants and owners, once.
-
-    WHAT is a state (completed, failed, canceled, rejected, input_required, auth_required) or log: finished tasks whose
-    log is older keep their final state and lose the single steps to it. An age is 90s, 15m, 12h, 30d or 4w. Whatever is
-    not named is kept.
-
-    \b
-    Example:
-      keelbolt tasks sweep --storage sqlite:///agent.db --retain completed=30d --retain log=1h
-    """
-    if not retain:
-        raise click.UsageError("say what to keep how long, for example --retain completed=30d --retain log=1h")
-    removed = asyncio.run(_sweep(url, retain, dry=dry_run))
-    if json_output:
-        print_json({"dry_run": dry_run, **asdict(removed)})
-    else:
-        verb = "would be" if dry_run else "were"
-        echo(f"{removed.tasks:,} task(s) {verb} erased, {removed.logs:,} log(s) {verb} trimmed")
-
-
-async def _sweep(url: str, retain: tuple[str, ...], *, dry: bool) -> Removed:
-    from keelbolt.tasks.retention import RetentionPolicy
-    from keelbolt.tasks.sweep import sweep as run
-
-    policy = RetentionPolicy.parse(retain)
-    with progress("sweeping") as tell:
-        async with engine_at(url) as engine:
-            return await run(engine.store, policy, dry=dry, progress=lambda removed: tell(f"{removed.tasks:,} task(s)"))

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from keelbolt.cli.engine import opened, retain_option, storage_option
+from keelbolt.cli.engine import opened, policies_of, retain_option, storage_option
 from keelbolt.cli.loading import load_worker
 from keelbolt.observability.logs import log_to_stderr
 
 if TYPE_CHECKING:
-    from keelbolt.tasks.retention import RetentionPolicy
+    from keelbolt.data.retention import Policy
     from keelbolt.tasks.settings import TaskSettings
     from keelbolt.tasks.worker import AnyWorker
 
@@ -57,19 +57,16 @@ def worker(worker: str, url: str, retain: tuple[str, ...], json_output: bool, **
     Example:
       keelbolt worker agent:Echo --storage sqlite:///agent.db --concurrency 10
     """
-    from keelbolt.tasks.retention import RetentionPolicy
     from keelbolt.tasks.settings import TaskSettings
 
     chosen = TaskSettings.of(**settings)
-    retention = RetentionPolicy.parse(retain) if retain else None
+    retention = policies_of(retain)
     found = load_worker(worker)
     log_to_stderr(as_json=json_output)
     asyncio.run(_work(worker, found, url, chosen, retention))
 
 
-async def _work(
-    name: str, worker: AnyWorker, url: str, settings: TaskSettings, retention: RetentionPolicy | None
-) -> None:
+async def _work(name: str, worker: AnyWorker, url: str, settings: TaskSettings, retention: list[Policy]) -> None:
     from keelbolt.tasks.engine import TaskEngine
 
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()

@@ -32,8 +32,8 @@ from keelbolt.errors import CommitRefused, InvalidValue, StorageBusy, SubjectInU
 from keelbolt.leases import incarnation
 from keelbolt.storage import Delete, Enqueue, Kernel, Operation, Put, Record, Remove, Scope, new_id
 
-BATCH = 400  # operations in a commit
-TOGETHER = 64  # subjects that are erased at the same time, so that their commits share one transaction
+BATCH = 200  # operations in a commit
+TOGETHER = 32  # subjects that are erased at the same time, so that their commits share one transaction
 PASSES = 100
 RESUME_SECONDS = 60.0  # another process continues an erasure that takes longer; both may work on it
 LEASE_SECONDS = 60.0
@@ -117,9 +117,14 @@ async def resume_erasures(kernel: Kernel, *, among: Sequence[Face] | None = None
     try:
         while claims := await kernel.claim(ERASURES, worker, lease_seconds=LEASE_SECONDS):
             for claim in claims:
+                await declare(kernel, among)
                 record = await kernel.get(claim.partition, ERASURES, claim.key)
                 if record is not None:
-                    await _resume(kernel, claim.partition, record, among)
+                    try:
+                        await _resume(kernel, claim.partition, record, among)
+                    except InvalidValue as error:  # of a package that is not installed here
+                        await kernel.commit(claim.partition, claim.retry(str(error), ready_in=RESUME_SECONDS))
+                        continue
                     count += 1
                 with contextlib.suppress(CommitRefused):  # it took longer than the lease, and another one goes on
                     await kernel.commit(claim.partition, Delete(ERASURES, claim.key), claim.complete())
@@ -165,6 +170,16 @@ async def _targets(kernel: Kernel, chosen: Iterable[Face], subject: Subject) -> 
             yield each, target
 
 
+async def _chained(found: Sequence[AsyncIterator[Record]]) -> AsyncIterator[Record]:
+    """All records of these, one after another. The first of each are read at the same time: most have none."""
+    first = await asyncio.gather(*(anext(each, None) for each in found))
+    for record, rest in zip(first, found, strict=True):
+        if record is not None:
+            yield record
+            async for another in rest:
+                yield another
+
+
 class _Eraser:
     """Erases subjects of one face in one partition."""
 
@@ -197,10 +212,35 @@ class _Eraser:
                     if family.subject is None:
                         await self._delete((family, record) async for record in found)
                     else:
-                        await self._subjects(Reference(family.subject, record.key) async for record in found)
+                        await self._roots(family, found)
             if self.erased.total == before:
                 return
         raise StorageBusy("other processes write to this partition all the time; stop them, then erase it again")
+
+    async def _roots(self, family: Family, found: AsyncIterator[Record]) -> None:
+        """Erase these subjects, of a whole partition: their records in one commit, then what belongs to them."""
+        together: list[Record] = []
+        async for record in found:
+            together.append(record)
+            if len(together) == TOGETHER:
+                await self._uproot(family, together)
+                together = []
+        if together:
+            await self._uproot(family, together)
+
+    async def _uproot(self, family: Family, records: Sequence[Record]) -> None:
+        kind, key = str(family.subject), new_id()
+        subjects = [(kind, record.key) for record in records]
+        operations = [operation for record in records for operation in family.operations(record)]
+        operations += _recording(key, {"face": self._face.name, "subjects": subjects})
+        if await self._commit(operations, Counter({family.title: len(records)})):
+            for member, lookup in self._members(kind):
+                found = _chained([lookup(self._scope, member.collection, record.key) for record in records])
+                if member.subject is None:
+                    await self._delete((member, record) async for record in found)
+                else:
+                    await self._roots(member, found)
+            await self._scope.commit(*_finished(key))
 
     async def _subjects(self, found: AsyncIterator[Reference]) -> None:
         """Erase these subjects, several at a time."""
@@ -225,14 +265,14 @@ class _Eraser:
 
     async def _subject(self, subject: Reference, *, version: int | None = None, also: Sequence[Operation] = ()) -> bool:
         self._seen.add(subject)
-        found = False
+        found, before = False, self.erased.total
         for _ in range(PASSES):
             root = await self._root(subject)
             if version is not None and (root is None or root[1].version != version):
                 return found
             outcome = await self._delete(self._records(subject, root), version=version, also=also)
             if outcome == "nothing":
-                return found
+                return found or self.erased.total > before  # a subject may consist of other subjects alone
             if outcome == "deleted":
                 found, version, also = True, None, ()
         raise StorageBusy(f"other processes write to this {subject.kind} all the time; stop them, then erase it again")

@@ -11,13 +11,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from keelbolt.data.retention import Policy
 from keelbolt.errors import InvalidValue
-from keelbolt.storage import Collection, Delete, Detach, Drop, Kernel, Operation, Query, Record, Remove, Scope
+from keelbolt.storage import Collection, Delete, Detach, Drop, Index, Kernel, Operation, Query, Record, Remove, Scope
 
 GROUP = "keelbolt.faces"  # the group of entry points: name = "package.module:FACE"
 EVERYTHING = "everything"  # the kind of a target that is a whole partition
+SWEEPS = "data_sweeps"  # records of the last sweeps, and the beginning of the names of their queues
+SWEEPS_COLLECTION = Collection(SWEEPS, indexes=(Index("key"),))
 ERASURES = "data_erasures"  # records of erasures that are not finished, and the queue of their work items
 
 
@@ -157,14 +160,27 @@ class Locate(Protocol):
     def __call__(self, kernel: Kernel, subject: Subject, /) -> AsyncIterator[Target]: ...
 
 
+class Retain(Protocol):
+    """Removes what a policy lets go, in all partitions, and returns how much of what; ``dry`` only counts."""
+
+    async def __call__(self, kernel: Kernel, policy: Any, /, *, dry: bool) -> Mapping[str, int]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Face:
-    """All families of one face. ``kinds`` are the subjects that it knows."""
+    """All families of one face. ``kinds`` are the subjects that it knows.
+
+    ``expired`` removes what nothing needs any more, whatever the retention policy is, and returns counts by title.
+    ``policy`` is the class of its retention policies; ``retain`` removes what such a policy lets go.
+    """
 
     name: str
     kinds: tuple[str, ...]
     families: tuple[Family, ...]
     locate: Locate
+    expired: Callable[[Kernel], Awaitable[Mapping[str, int]]] | None = None
+    policy: type[Policy] | None = None
+    retain: Retain | None = None
 
     def collections(self) -> list[Collection]:
         """What the kernel must know before this face is used."""

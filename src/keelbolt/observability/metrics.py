@@ -29,6 +29,7 @@ class Metrics:
         self.seconds: dict[str, Histogram] = {}
         self.tasks: Counter[str] = Counter()  # by the state they reached
         self.webhooks: Counter[str] = Counter()  # sent, failed
+        self.removed: Counter[str] = Counter()  # by sweeps, by what it was
         self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
 
     def request(self, operation: str, outcome: str, seconds: float) -> None:
@@ -56,6 +57,9 @@ class Metrics:
         yield from _head("webhooks_total", "counter", "Webhook deliveries by outcome")
         for outcome, count in sorted(self.webhooks.items()):
             yield f'keelbolt_webhooks_total{{outcome="{outcome}"}} {count}'
+        yield from _head("swept_total", "counter", "What the sweeps of this process removed")
+        for what, count in sorted(self.removed.items()):
+            yield f'keelbolt_swept_total{{what="{what}"}} {count}'
         for name, (text, read) in self.gauges.items():
             yield from _head(name, "gauge", text)
             yield f"keelbolt_{name} {read():g}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keelbolt.auth import Authenticator, Resolver
+from keelbolt.data.retention import Policy
 from keelbolt.errors import AuthMisconfigured, KeelboltError, MethodNotFoundError, ProtocolError
 from keelbolt.explorer import Explorer
 from keelbolt.grpc.address import Address
@@ -44,7 +45,6 @@ from keelbolt.storage import Kernel
 from keelbolt.tasks.dependencies import Dependency
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.hooks import LifecycleHooks
-from keelbolt.tasks.retention import RetentionPolicy
 from keelbolt.tasks.settings import TaskSettings
 from keelbolt.tasks.storage import Storage
 from keelbolt.tasks.worker import AnyWorker, handler_of
@@ -84,7 +84,7 @@ class A2AServer:
         hooks: LifecycleHooks | None = None,
         middlewares: Sequence[Middleware] = (),
         dependencies: Mapping[Any, Any] | None = None,
-        retention: RetentionPolicy | None = None,
+        retention: Policy | Sequence[Policy] | None = None,
         explorer: bool | None = None,
         explorer_prefix: str | None = None,
         allow_anonymous: bool | None = None,

@@ -28,7 +28,8 @@ from keelbolt.state.protocols import (
     missing_capabilities,
     require_capabilities,
 )
-from keelbolt.state.retention import StateRetention, StateSwept
+from keelbolt.state.retention.policy import StateRetention
+from keelbolt.state.retention.sweep import StateSwept
 from keelbolt.state.session_adapter import StateStoreSessionAdapter
 from keelbolt.state.store import StateStore
 from keelbolt.state.types import (

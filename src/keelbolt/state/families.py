@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict
 
-from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Reference, Subject, Target
+from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Reference, Subject, Target, all_partitions
 from keelbolt.state.codec import decode
 from keelbolt.state.names import digest, name
+from keelbolt.state.retention.policy import StateRetention
 from keelbolt.storage import Collection, Index, Kernel, Query, Record, Scope
 
 DEFAULT_TENANT = "default"
+PARTITIONS = "~state/"
 KINDS = ("session", "trace", "memory", "pause", "user")
 
 EVENTS = "state_events"  # stream = trace
@@ -34,7 +38,6 @@ RUNS = "state_runs"  # (session, task): which incarnation runs the task
 ARTIFACTS = "state_artifacts"  # id
 ARTIFACT_TOTALS = "state_artifact_totals"  # a session's or a trace's group: how much it holds
 SWEEPS = "state_sweeps"  # a collection: how far a sweep of it came
-SWEEPERS = "state_sweepers"  # one record: a process sweeps this tenant, or has done so lately
 INBOXES = "state_inboxes"  # stream = process incarnation: demands for the tasks that it runs
 
 _BY_ARRIVAL = (Index("session", equal=("session",), order="arrived"),)
@@ -85,11 +88,37 @@ async def _remove_artifact(scope: Scope, record: Record) -> None:
     await remove_artifact(scope, record)
 
 
+async def _expired(kernel: Kernel) -> dict[str, int]:
+    """Artifacts whose time is over, of all tenants."""
+    from keelbolt.state.artifacts.shelf import sweep_artifacts  # noqa: PLC0415 - it needs the names above
+
+    removed, declared = 0, False
+    async for partition in all_partitions(kernel, prefix=PARTITIONS):
+        if not declared:
+            await kernel.declare(*FAMILIES)
+            declared = True
+        removed += await sweep_artifacts(kernel.scoped(partition))
+    return {"artifacts": removed} if removed else {}
+
+
+async def _retain(kernel: Kernel, policy: StateRetention, /, *, dry: bool) -> dict[str, int]:
+    from keelbolt.state.retention.sweep import sweep_state  # noqa: PLC0415 - it needs the names above
+
+    removed: Counter[str] = Counter()
+    await kernel.declare(*FAMILIES)
+    async for partition in all_partitions(kernel, prefix=PARTITIONS):
+        removed.update(asdict(await sweep_state(kernel.scoped(partition), policy, dry=dry)))
+    return dict(+removed)
+
+
 # ``saved``, ``seen`` and ``expires`` are in microseconds since 1970.
 FACE = Face(
     name="state",
     kinds=(*KINDS, "tenant"),
     locate=_locate,
+    expired=_expired,
+    policy=StateRetention,
+    retain=_retain,
     families=(
         Family(
             title="sessions",
@@ -216,7 +245,6 @@ FACE = Face(
         Family(title="artifact totals", collection=Collection(ARTIFACT_TOTALS)),
         Family(title="processes", collection=Collection(OWNERS, expiring=True)),
         Family(title="sweeps", collection=Collection(SWEEPS, indexes=(Index("key"),))),
-        Family(title="sweepers", collection=Collection(SWEEPERS, expiring=True)),
     ),
 )
 FAMILIES = tuple(FACE.collections())
@@ -225,4 +253,4 @@ FAMILIES = tuple(FACE.collections())
 def partition_of(tenant: str) -> str:
     """The partition of a tenant's state. No caller of a server has a partition whose name begins so."""
     short = name(tenant)
-    return f"~state/{short if len(short) <= _LONG_TENANT else digest(tenant.encode('utf-8', 'surrogatepass'))}"
+    return f"{PARTITIONS}{short if len(short) <= _LONG_TENANT else digest(tenant.encode('utf-8', 'surrogatepass'))}"

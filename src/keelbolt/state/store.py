@@ -27,7 +27,8 @@ from keelbolt.state.memory_state import MemoryStates
 from keelbolt.state.pauses import PAUSE_SECONDS, PauseLease, Pauses, WaitingPause
 from keelbolt.state.planner_events import PlannerEvents
 from keelbolt.state.policy import Counters, PolicyName
-from keelbolt.state.retention import StateRetention, StateSwept, sweep_state
+from keelbolt.state.retention.policy import StateRetention
+from keelbolt.state.retention.sweep import StateSwept, sweep_state
 from keelbolt.state.retention.sweeper import SWEEP_SECONDS, Sweeper
 from keelbolt.state.saving import Saved, handed_over
 from keelbolt.state.sharing import SharedHost

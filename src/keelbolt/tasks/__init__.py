@@ -10,6 +10,7 @@ async with open_storage("sqlite:///keelbolt.db") as kernel, TaskEngine(kernel, e
 
 from __future__ import annotations
 
+from keelbolt.data.retention import days, hours, minutes
 from keelbolt.protocol.types import Artifact, Message, Part, Role, Task, TaskState, TaskStatus
 from keelbolt.tasks.context import TaskContext
 from keelbolt.tasks.dependencies import Dependencies, Dependency
@@ -19,7 +20,7 @@ from keelbolt.tasks.events import Snapshot
 from keelbolt.tasks.hooks import LifecycleHooks
 from keelbolt.tasks.inbox import Steering
 from keelbolt.tasks.manager import TaskManager
-from keelbolt.tasks.retention import RetentionPolicy, days, hours, minutes
+from keelbolt.tasks.retention import RetentionPolicy
 from keelbolt.tasks.settings import TaskSettings
 from keelbolt.tasks.steps import Done
 from keelbolt.tasks.turn_input import FileInfo

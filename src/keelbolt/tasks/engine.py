@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import asdict
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from keelbolt.data.retention import Policy
+from keelbolt.data.sweeping import EVERY_SECONDS, Duty, Sweeper, retain, sweep_expired
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.tracing import Tracing
 from keelbolt.storage import Clock, Kernel
@@ -22,7 +26,7 @@ from keelbolt.tasks.runner import Runner
 from keelbolt.tasks.settings import TaskSettings
 from keelbolt.tasks.storage import KernelStorage, Storage, storage_of
 from keelbolt.tasks.store import TaskStore
-from keelbolt.tasks.sweep import Sweeper
+from keelbolt.tasks.sweep import sweep
 from keelbolt.tasks.worker import AnyWorker, Worker, handler_of
 
 
@@ -44,7 +48,7 @@ class TaskEngine:
         settings: TaskSettings | None = None,
         dependencies: Mapping[Any, Any] | None = None,
         hooks: LifecycleHooks | None = None,
-        retention: RetentionPolicy | None = None,
+        retention: Policy | Sequence[Policy] | None = None,
         clock: Clock | None = None,
         mirror: Mirror | None = None,
         metrics: Metrics | None = None,
@@ -76,8 +80,8 @@ class TaskEngine:
             worker.attach(self.tasks)
         self._owned: list[AbstractAsyncContextManager[Any]] = []  # opened and closed with the engine
         self._opened = AsyncExitStack()
-        self.retention = retention
-        self._sweeper = Sweeper(self.store, retention) if retention is not None else None
+        self.retention = [retention] if isinstance(retention, Policy) else list(retention or ())
+        self._sweeper = self._sweeps(metrics) if worker is not None or self.retention else None
 
     @classmethod
     def on(cls, storage: Storage[Any] | str, worker: AnyWorker | None = None, **options: Any) -> Self:
@@ -102,6 +106,18 @@ class TaskEngine:
     def limits(self) -> tuple[str, ...]:
         """What can't be done on this storage: a line each. Empty on Keelbolt's own."""
         return () if self._mirror is None else self._mirror.limits
+
+    def _sweeps(self, metrics: Metrics | None) -> Sweeper:
+        """What has expired goes in any case, the rest as the policies say."""
+        duties: dict[str, Duty] = {"expired": sweep_expired}
+        every = EVERY_SECONDS
+        for policy in self.retention:
+            if isinstance(policy, RetentionPolicy):
+                every = policy.every
+                duties[policy.face] = partial(_sweep_tasks, self.store, policy)
+            else:
+                duties[policy.face] = partial(retain, policy)
+        return Sweeper(self.kernel, duties, every=every, removed=None if metrics is None else metrics.removed.update)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as opened:
@@ -129,6 +145,11 @@ class TaskEngine:
                 await self.runner.stop()
                 if self._mirror is not None:
                     await self._mirror.give_up_the_rest()
+
+
+async def _sweep_tasks(store: TaskStore, policy: RetentionPolicy, _kernel: Kernel) -> dict[str, int]:
+    """By the clock of the engine."""
+    return {what: count for what, count in asdict(await sweep(store, policy)).items() if count}
 
 
 def _with_worker(dependencies: Mapping[Any, Any] | None, worker: AnyWorker | None) -> dict[Any, Any]:

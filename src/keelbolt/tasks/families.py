@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict
 
 from keelbolt.auth.principal import ANONYMOUS, Principal
 from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, Target, all_partitions
 from keelbolt.storage import Collection, Detach, Index, Kernel, Record
+from keelbolt.tasks.retention import RetentionPolicy
 
 TASKS = "tasks"  # task id → where it stands: narrow, rewritten when its status changes
 SNAPSHOTS = "task_snapshots"  # task id → what its log amounts to, up to some seq
@@ -61,6 +63,15 @@ def file_holder(task_id: str) -> str:
     return f"task/{task_id}"
 
 
+async def _retain(kernel: Kernel, policy: RetentionPolicy, /, *, dry: bool) -> dict[str, int]:
+    from keelbolt.tasks.store import TaskStore  # noqa: PLC0415 - it needs the names above
+    from keelbolt.tasks.sweep import sweep  # noqa: PLC0415
+
+    await kernel.declare(*FAMILIES)
+    removed = asdict(await sweep(TaskStore(kernel), policy, dry=dry))
+    return {what: count for what, count in removed.items() if count}
+
+
 _OF_TASK = {"task": ByField("task")}
 _TASK_INDEX = (Index("task", equal=("task",)),)
 
@@ -68,6 +79,8 @@ FACE = Face(
     name="tasks",
     kinds=("task", "context", "user", "tenant"),
     locate=_locate,
+    policy=RetentionPolicy,
+    retain=_retain,
     families=(
         Family(
             title="tasks",

@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from pydantic_core import from_json
 
-from keelbolt.data.erasing import resume_erasures
 from keelbolt.errors import CommitRefused, KeelboltError, StorageCorrupt, StorageUnavailable
 from keelbolt.storage import Delete, FieldIn, Head, Put, Query, Record, Trim
 from keelbolt.tasks.erase import erase_task
-from keelbolt.tasks.families import CONTEXTS, EVENTS, FACE, PUSH_CURSORS, SWEEPS, TASKS
+from keelbolt.tasks.families import CONTEXTS, EVENTS, PUSH_CURSORS, SWEEPS, TASKS
 from keelbolt.tasks.partitions import all_partitions
 from keelbolt.tasks.pushes import push_key
 from keelbolt.tasks.record import ENDED
@@ -52,8 +50,6 @@ async def sweep(
 ) -> Removed:
     """Go through everything once. ``dry``: only count what would be removed."""
     removed = Removed()
-    if not dry:
-        await resume_erasures(store.kernel, among=(FACE,))
     async for partition in all_partitions(store):
         await _Sweep(store, policy, partition, removed, dry=dry).run()
         if progress is not None:
@@ -196,33 +192,3 @@ async def _awaited(store: TaskStore, task: StoredTask) -> bool:
     cursors = [from_json(record.body) for record in found if record is not None]
     active = [cursor for cursor in cursors if cursor["status"] == "active"]
     return len(cursors) < len(keys) or any(cursor["seq"] < task.view.head for cursor in active)
-
-
-class Sweeper:
-    """Keeps a policy for as long as its process runs."""
-
-    def __init__(self, store: TaskStore, policy: RetentionPolicy) -> None:
-        self._store = store
-        self._policy = policy
-        self._loop: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._loop = asyncio.create_task(self._sweeps(), name="retention")
-
-    async def stop(self) -> None:
-        if self._loop is not None:
-            self._loop.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._loop
-
-    async def _sweeps(self) -> None:
-        while True:
-            # Processes that were started together shall not sweep together.
-            await asyncio.sleep(self._policy.every * random.uniform(0.5, 1.5))  # noqa: S311
-            try:
-                removed = await sweep(self._store, self._policy)
-            except KeelboltError as error:
-                logger.warning("what is too old could not be erased, trying again later: %s", error)
-                continue
-            if removed != Removed():
-                logger.info("retention: %d tasks erased, %d logs trimmed", removed.tasks, removed.logs)

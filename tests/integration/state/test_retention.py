@@ -12,8 +12,9 @@ import pytest
 from keelbolt.errors import InvalidState, InvalidValue
 from keelbolt.state import ArtifactRetentionConfig, ArtifactScope, StateRetention, StateStore, StateSwept, TaskStatus
 from keelbolt.state.families import SESSIONS, SWEEPS, TRACES
-from keelbolt.state.retention import sweep, sweep_state
+from keelbolt.state.retention import sweep
 from keelbolt.state.retention.logs import trim
+from keelbolt.state.retention.sweep import sweep_state
 from keelbolt.state.retention.sweeper import Sweeper
 from keelbolt.storage import Kernel
 from tests.integration.state.things import binding, event, planned, steering, task, trajectory, update

@@ -20,7 +20,7 @@ from keelbolt.state import ArtifactRetentionConfig, ArtifactScope, StateStore
 from tests.integration.state.children import ROOT
 from tests.integration.state.conftest import store_url
 from tests.integration.state.test_transfer import everything, fill
-from tests.integration.state.things import event, update
+from tests.integration.state.things import event
 
 ADMIN = Path(sys.executable).parent / "penguiflow-admin"
 
@@ -132,17 +132,6 @@ async def test_what_there_is_and_one_of_it(file_url: str) -> None:
     assert (missing.exit_code, missing.stderr.count("\n")) == (2, 1)
 
 
-async def test_gc_keeps_what_it_is_told_to(file_url: str) -> None:
-    async with StateStore(file_url, types="own") as store:
-        for number in range(5):
-            await store.save_update(update(number))
-    told = await run("gc", "--url", file_url, "--retain", "updates=2,events=1d", "--json")
-    assert json.loads(told.stdout)["updates"] == 3
-    assert (await run("gc", "--url", file_url)).stdout == "nothing to remove\n"
-    wrong = await run("gc", "--url", file_url, "--retain", "nothing")
-    assert (wrong.exit_code, wrong.stderr.startswith("error: ")) == (2, True)
-
-
 async def test_export_and_import(file_url: str, tmp_path: Path) -> None:
     async with StateStore(file_url, types="own") as store:
         await fill(store)
@@ -177,7 +166,7 @@ async def test_views(file_url: str) -> None:
 
 
 async def test_a_storage_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    for command in (("sessions",), ("history", "trace"), ("gc",), ("views",)):
+    for command in (("sessions",), ("history", "trace"), ("views",)):
         assert (await run(*command, "--url", f"sqlite:///{tmp_path}/none.db")).exit_code in (1, 2)
     assert not list(tmp_path.iterdir())
 
@@ -197,9 +186,3 @@ def test_pauses_are_listed_shown_and_cancelled(shared_url: str) -> None:
     assert keelbolt("pauses", "cancel", "token-0", "--url", shared_url).output == "cancelled token-0\n"
     assert keelbolt("pauses", "cancel", "token-0", "--url", shared_url).exit_code != 0
     assert keelbolt("pauses", "show", "token-0", "--url", shared_url).exit_code != 0
-
-
-def test_sessions_in_use_stay_and_the_command_says_so(file_url: str) -> None:
-    asyncio.run(kept(file_url))
-    done = keelbolt("gc", "--url", file_url, "--retain", "sessions=1s")
-    assert "sessions in use within the last 3 hours stay" in done.stderr

@@ -204,7 +204,7 @@ def test_tail_resumes_anywhere(url: str) -> None:
 
 def test_tail_says_that_there_is_a_gap(url: str) -> None:
     [task_id] = asyncio.run(run_all(url, "count"))
-    assert read("tasks", "sweep", "--retain", "log=0s")["logs"] == 1
+    assert read("sweep", "--retain", "log=0s")["removed"]["tasks"] == {"logs": 1}
     assert (
         "a gap: older entries were trimmed; now it is completed"
         in keelbolt("tasks", "tail", task_id, "--after", "1").stdout
@@ -275,18 +275,18 @@ def test_erase_wants_exactly_one_choice(url: str, arguments: list[str]) -> None:
 
 def test_sweep_by_options_or_by_the_environment(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(run_all(url, *THREE))
-    dry = read("tasks", "sweep", "--retain", "completed=0s", "--retain", "failed=1d", "--dry-run")
-    assert dry == {"dry_run": True, "tasks": 1, "logs": 0, "contexts": 0}
-    assert keelbolt("tasks", "sweep", "--retain", "completed=30d").stdout.startswith("0 task(s) were erased")
+    dry = read("sweep", "--retain", "completed=0s", "--retain", "failed=1d", "--dry-run")
+    assert dry == {"dryRun": True, "removed": {"tasks": {"tasks": 1}}}
+    assert read("sweep", "--retain", "completed=30d")["removed"]["tasks"] == {}
     monkeypatch.setenv("KEELBOLT_RETAIN", "completed=0s failed=0s,log=1h")
-    assert read("tasks", "sweep")["tasks"] == 2
+    assert read("sweep")["removed"]["tasks"] == {"tasks": 2}
     assert [task["state"] for task in read("tasks", "list")["tasks"]] == ["input_required"]
 
 
-@pytest.mark.parametrize("retain", [[], ["completed"], ["working=1d"], ["completed=soon"], ["completed=-1d"]])
+@pytest.mark.parametrize("retain", [["completed"], ["working=1d"], ["completed=soon"], ["completed=-1d"]])
 def test_sweep_erases_nothing_that_was_not_said_clearly(url: str, retain: list[str]) -> None:
     asyncio.run(run_all(url, *THREE))
-    result = keelbolt("tasks", "sweep", *(word for each in retain for word in ("--retain", each)))
+    result = keelbolt("sweep", *(word for each in retain for word in ("--retain", each)))
     assert result.exit_code == 2
     assert len(read("tasks", "list")["tasks"]) == 3
 
@@ -348,7 +348,7 @@ def test_a_task_that_is_not_there(url: str, command: tuple[str, ...]) -> None:
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", [("tasks", "list"), ("dead", "list"), ("tasks", "sweep", "--retain", "log=1h")])
+@pytest.mark.parametrize("command", [("tasks", "list"), ("dead", "list"), ("sweep", "--retain", "log=1h")])
 def test_a_mistyped_path_creates_nothing(command: tuple[str, ...], tmp_path: Path) -> None:
     result = keelbolt(*command, "--storage", f"sqlite:///{tmp_path}/agnet.db")
     assert result.exit_code == 2

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from keelbolt.data.retention import days, hours, minutes, read_age
 from keelbolt.errors import InvalidValue
 from keelbolt.protocol.types import TaskState
-from keelbolt.tasks.retention import RetentionPolicy, days, hours, minutes, read_age
+from keelbolt.tasks.retention import RetentionPolicy
 
 
 def test_a_policy_in_words() -> None:
@@ -28,7 +29,7 @@ def test_what_is_no_age(text: str) -> None:
         read_age(text)
 
 
-@pytest.mark.parametrize("text", ["", "completed", "working=1d", "submitted=1d", "=1d", "COMPLETED=1d"])
+@pytest.mark.parametrize("text", ["completed", "completed=3", "working=1d", "submitted=1d", "=1d", "COMPLETED=1d"])
 def test_what_is_no_policy(text: str) -> None:
     with pytest.raises(InvalidValue):
         RetentionPolicy.parse([text])

@@ -76,12 +76,17 @@ class SystemOperations:
                     "bytes": stats.bytes,
                     "engine": stats.engine,
                 },
-                "retention": None if self._engine.retention is None else asdict(self._engine.retention),
+                "retention": self._retention(),
                 "queues": stats.work,
                 "workers": stats.workers,
                 "holders": await self._holders(),
             }
         )
+
+    def _retention(self) -> dict[str, float | None] | None:
+        """The limits of all policies, by name."""
+        policies = map(asdict, self._engine.retention)
+        return {name: limit for policy in policies for name, limit in policy.items()} or None
 
     async def _holders(self) -> dict[str, int]:
         """Which processes hold how many tasks and webhooks, of the first thousand that are held."""

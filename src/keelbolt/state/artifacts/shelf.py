@@ -310,6 +310,14 @@ class Shelf:
         return None if record is None else Kept.of(record)
 
 
+async def sweep_artifacts(room: Scope) -> int:
+    """Remove all artifacts that have expired, and return their number."""
+    shelf, gone = Shelf(room, ArtifactRetentionConfig(), Order(time.time)), 0
+    while swept := await shelf.sweep():
+        gone += swept
+    return gone
+
+
 async def remove_artifact(room: Scope, record: Record) -> None:
     """Remove the artifact of this record with its blob, and correct the totals of its session and trace."""
     await Shelf(room, ArtifactRetentionConfig(), Order(time.time)).delete(Kept.of(record).id)

@@ -8,10 +8,12 @@ from keelbolt.storage import Scope, Trim
 PAGE = 500
 
 
-async def trim(scope: Scope, log: str, stream: str, *, before: int | None, keep: int | None, bundles: bool) -> int:
+async def trim(
+    scope: Scope, log: str, stream: str, *, before: int | None, keep: int | None, bundles: bool, dry: bool
+) -> int:
     """Forget the entries from before this moment (microseconds since 1970), and all but the last ``keep`` items.
 
-    ``bundles``: an entry may hold several items. Answers how many entries went.
+    ``bundles``: an entry may hold several items. Returns how many entries went; ``dry``: how many would.
     """
     state = await scope.log_state(log, stream)
     through = state.floor
@@ -22,7 +24,8 @@ async def trim(scope: Scope, log: str, stream: str, *, before: int | None, keep:
         through = max(through, last)
     if through <= state.floor:
         return 0
-    await scope.commit(Trim(log, stream, through))
+    if not dry:
+        await scope.commit(Trim(log, stream, through))
     return through - state.floor
 
 

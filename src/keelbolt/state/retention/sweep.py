@@ -35,12 +35,11 @@ from keelbolt.state.families import (
 )
 from keelbolt.state.retention.forget import forget_session, forget_trace
 from keelbolt.state.retention.logs import trim
-from keelbolt.state.retention.policy import StateRetention
+from keelbolt.state.retention.policy import UNUSED_SECONDS, StateRetention
 from keelbolt.state.types import ArtifactRetentionConfig
 from keelbolt.storage import Delete, Put, Query, Record, Scope, Trim
 
 PAGE = 100
-UNUSED_SECONDS = 3 * 3600.0  # what was noted later may be in use by a process that does not note it again yet
 
 _OVER = ("COMPLETE", "FAILED", "CANCELLED")
 _KV = "kv:v1:"  # values that tools keep have no time
@@ -69,10 +68,18 @@ class StateSwept:
 
 
 async def sweep_state(
-    scope: Scope, policy: StateRetention, *, clock: Callable[[], float] = time.time, tell: Tell | None = None
+    scope: Scope,
+    policy: StateRetention,
+    *,
+    clock: Callable[[], float] = time.time,
+    tell: Tell | None = None,
+    dry: bool = False,
 ) -> StateSwept:
-    """Remove what the policy lets go, and what has expired; answers what went. ``clock`` is Unix time in seconds."""
-    sweep = _Sweep(scope, policy, clock, tell or (lambda _text: None))
+    """Remove what the policy lets go, and what has expired, and return what went. ``clock`` is Unix time in seconds.
+
+    ``dry`` only counts what the policy lets go.
+    """
+    sweep = _Sweep(scope, policy, clock, tell or (lambda _text: None), dry=dry)
     await sweep.traces()
     await sweep.sessions()
     await sweep.records()
@@ -80,7 +87,10 @@ async def sweep_state(
 
 
 class _Sweep:
-    def __init__(self, scope: Scope, policy: StateRetention, clock: Callable[[], float], tell: Tell) -> None:
+    def __init__(
+        self, scope: Scope, policy: StateRetention, clock: Callable[[], float], tell: Tell, *, dry: bool
+    ) -> None:
+        self._dry = dry
         self._scope = scope
         self._policy = policy
         self._now = int(clock() * 1_000_000)
@@ -100,7 +110,7 @@ class _Sweep:
     async def _trace(self, noted: Record) -> None:
         await self._trim("events", EVENTS, noted.key, bundles=True)
         await self._trim("planner_events", PLANNER_EVENTS, noted.key, bundles=True)
-        if self._unused(noted) and await forget_trace(self._scope, noted):
+        if not self._dry and self._unused(noted) and await forget_trace(self._scope, noted):
             self.swept.traces += 1
 
     # ----------------------------------------------------------------------------------------------------- sessions
@@ -114,7 +124,7 @@ class _Sweep:
         if policy.sessions is not None and _seen(noted) < self._before(policy.sessions) and self._unused(noted):
             unused = Query(ARTIFACTS, {"session": ref}, order="rank", until=self._before(policy.sessions))
             await self._remove_artifacts(unused)
-            if await forget_session(self._scope, noted):
+            if self._dry or await forget_session(self._scope, noted):
                 self.swept.sessions += 1
                 return
         await self._trim("updates", UPDATES, ref, bundles=False)
@@ -145,6 +155,8 @@ class _Sweep:
                     self.swept.tasks += 1
                     continue
             left.add(record.key.rpartition("/")[2])
+        if self._dry:
+            return
         through = came.floor
         while through < came.head:
             page = await self._scope.read_log(TASK_ORDER, ref, after=through, before=came.head + 1, limit=PAGE)
@@ -176,7 +188,7 @@ class _Sweep:
             await self._remove_artifacts(
                 Query(ARTIFACTS, {"session_group": Owner().session}, order="rank", until=before)
             )
-        while gone := await self._shelf.sweep():
+        while not self._dry and (gone := await self._shelf.sweep()):
             self.swept.artifacts += gone
 
     async def _remove_artifacts(self, query: Query, *, keep: int = 0) -> None:
@@ -187,7 +199,7 @@ class _Sweep:
                 if extra <= 0:
                     return
                 extra -= 1
-            if await self._shelf.delete(Kept.of(record).id):
+            if self._dry or await self._shelf.delete(Kept.of(record).id):
                 self.swept.artifacts += 1
 
     async def _oldest(self, query: Query, keep: int) -> int:
@@ -211,7 +223,7 @@ class _Sweep:
             return
         before = None if age is None else self._before(age)
         try:
-            gone = await trim(self._scope, log, stream, before=before, keep=keep, bundles=bundles)
+            gone = await trim(self._scope, log, stream, before=before, keep=keep, bundles=bundles, dry=self._dry)
         except LogTrimmed:  # somebody else did it just now
             return
         setattr(self.swept, name, getattr(self.swept, name) + gone)
@@ -219,7 +231,7 @@ class _Sweep:
     async def _each(self, collection: str, visit: Callable[[Record], Awaitable[None]]) -> None:
         """Visit each, the longest unused first, from where an interrupted sweep stopped."""
         kept = await self._scope.get(SWEEPS, collection)
-        since = decode(kept.body) if kept is not None else None
+        since = decode(kept.body) if kept is not None and not self._dry else None
         query = Query(collection, order="seen", since=since)
         cursor: str | None = None
         visited = 0
@@ -232,12 +244,15 @@ class _Sweep:
             self._tell(f"{visited:,} {collection.removeprefix('state_')}")
             if cursor is None:
                 break
-            await self._scope.commit(Put(SWEEPS, collection, encode(_seen(page.records[-1]))))
-        await self._scope.commit(Delete(SWEEPS, collection))
+            if not self._dry:
+                await self._scope.commit(Put(SWEEPS, collection, encode(_seen(page.records[-1]))))
+        if not self._dry:
+            await self._scope.commit(Delete(SWEEPS, collection))
 
     async def _commit(self, *operations: Delete) -> bool:
         try:
-            await self._scope.commit(*operations)
+            if not self._dry:
+                await self._scope.commit(*operations)
         except CommitRefused:  # somebody saved it meanwhile: it stays
             return False
         return True

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 
-from keelbolt.errors import CommitRefused, InvalidState
-from keelbolt.state.families import SWEEPERS
+from keelbolt.data.sweeping import Removed, sweep_expired, sweep_in_turn
+from keelbolt.errors import InvalidState
 from keelbolt.state.policy import logger
 from keelbolt.state.retention.policy import StateRetention
-from keelbolt.state.retention.sweep import StateSwept, sweep_state
-from keelbolt.storage import Insert, Kernel
+from keelbolt.state.retention.sweep import sweep_state
+from keelbolt.storage import Kernel
 
 SWEEP_SECONDS = 3600.0
 FIRST_SECONDS = 60.0  # after the store was made: programs that end soon do not sweep
@@ -42,19 +43,17 @@ class Sweeper:
         self._due = self._clock() + self._every
         return True
 
-    async def sweep(self, kernel: Kernel) -> StateSwept | None:
+    async def sweep(self, kernel: Kernel) -> Removed | None:
         """Sweep, unless another process has done so in this period. An error is logged: the next period tries again."""
         assert self._every is not None
-        scope = kernel.scoped(self._partition)
+
+        async def sweep_tenant(kernel: Kernel) -> Removed:
+            swept = asdict(await sweep_state(kernel.scoped(self._partition), self._retention))
+            return {what: count for what, count in swept.items() if count}
+
         try:
-            await scope.commit(Insert(SWEEPERS, "sweep", b"", expires_in=self._every / 2))
-        except CommitRefused:
-            return None
-        try:
-            swept = await sweep_state(scope, self._retention)
-            while (await kernel.sweep()).records:
-                pass
+            await sweep_in_turn(kernel, "expired", sweep_expired, every=self._every / 2)
+            return await sweep_in_turn(kernel, self._partition, sweep_tenant, every=self._every / 2)
         except Exception as error:  # noqa: BLE001  (no caller waits for it)
             logger.warning("statestore_sweep_failed: %r", error)
             return None
-        return swept

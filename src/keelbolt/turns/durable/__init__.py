@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from keelbolt.turns.durable.adapter import DurableStorage, durable_storage
+from keelbolt.turns.durable.families import TurnRetention
 from keelbolt.turns.durable.gate_records import StoredGate
 from keelbolt.turns.durable.gates import DurableGates
 from keelbolt.turns.durable.policies import Policy
@@ -24,6 +25,7 @@ __all__ = [
     "StoredSpoolReader",
     "TurnBlobs",
     "TurnBytes",
+    "TurnRetention",
     "durable_storage",
     "scope_in_stash",
 ]

@@ -11,9 +11,11 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from keelbolt.auth.principal import Principal
 from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, Target, all_partitions
+from keelbolt.data.retention import Policy
 from keelbolt.storage import Collection, Detach, Index, Kernel, Query, Record, Scope
 from keelbolt.turns.codec.kinds import Kind
 from keelbolt.turns.durable.readers import Bytes
@@ -40,6 +42,22 @@ FORMATS = "turn_formats"  # in the partition FORMAT_PARTITION: in which form all
 
 FORMAT_PARTITION = "~turns"
 DELETED = "~deleted"  # no owner's name begins so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRetention(Policy):
+    """How long turns are kept, in seconds; None: for ever.
+
+    ``threads`` goes by when a thread last stored something: all of it is erased. ``turns`` is how long after its end
+    one can look at how far a turn came and what its gates asked. ``deleted`` is how long a deleted record stays.
+    """
+
+    face: ClassVar[str] = "turns"
+
+    threads: float | None = None
+    turns: float | None = None
+    deleted: float | None = None
+
 
 _OWNER = Index("owner", equal=("owner",), order="seq")
 _NAMED = Index("named", equal=("named",), order="place")  # by id (or text), where the key holds more than that
@@ -102,6 +120,18 @@ def _kept(kind: Kind, fields: dict[str, type[str | int | float | bool]], *more: 
     )
 
 
+async def _expired(kernel: Kernel) -> dict[str, int]:
+    from keelbolt.turns.durable.retention import reap_everywhere  # noqa: PLC0415 - it needs the families
+
+    return await reap_everywhere(kernel)
+
+
+async def _retain(kernel: Kernel, policy: TurnRetention, /, *, dry: bool) -> dict[str, int]:
+    from keelbolt.turns.durable.retention import retain  # noqa: PLC0415 - it needs the families
+
+    return await retain(kernel, policy, dry=dry)
+
+
 _GATES = Family(
     title="gates",
     collection=Collection(
@@ -124,6 +154,9 @@ FACE = Face(
     name="turns",
     kinds=("thread", "context", "user", "tenant"),
     locate=_locate,
+    expired=_expired,
+    policy=TurnRetention,
+    retain=_retain,
     families=(
         _GATES,
         Family(

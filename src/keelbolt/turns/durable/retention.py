@@ -6,16 +6,18 @@ Everything goes in small commits, and what was interrupted is finished by doing 
 from __future__ import annotations
 
 import contextlib
+import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from keelbolt.data.erasing import erase_target
-from keelbolt.data.families import EVERYTHING, Target
+from keelbolt.data.families import EVERYTHING, Target, all_partitions
 from keelbolt.errors import CommitRefused, TurnStorageCorrupt
 from keelbolt.storage import Delete, Kernel, Operation, Query, Record
 from keelbolt.turns.durable.blobs import forgetting
-from keelbolt.turns.durable.families import BYTES, DELETED, FACE, KIND_OF, STREAMS, TURNS
+from keelbolt.turns.durable.families import BYTES, DELETED, FACE, FAMILIES, KIND_OF, STREAMS, TURNS, TurnRetention
 from keelbolt.turns.durable.records import Stored, read
 from keelbolt.turns.durable.scope import PARTITIONS, partition_of
 from keelbolt.turns.durable.unit import holdings
@@ -52,15 +54,78 @@ async def partitions(kernel: Kernel, tenant: str | None) -> list[str]:
 
 async def purge(kernel: Kernel, partition: str, *, until: int) -> Removed:
     """Remove what was deleted before this time, with its bytes, and what is known of turns that ended a day before."""
+    removed = await _purge_deleted(kernel, partition, until=until)
+    return removed + await _forget_ended(kernel, partition, until=until - int(KEPT_SECONDS * 1_000_000))
+
+
+async def _purge_deleted(kernel: Kernel, partition: str, *, until: int) -> Removed:
     removed = Removed()
-    for collection in KIND_OF:
-        query = Query(collection, {"owner": DELETED}, order="seq", until=until)
+    for query in _deleted(until):
         removed += await _remove(kernel, partition, query)
-    ended = Query(TURNS, {"state": "ended"}, order="at", until=until - int(KEPT_SECONDS * 1_000_000))
-    async for record in kernel.scan(partition, ended):
-        turn = Target(partition, "turn", record.key)
-        removed += Removed((await erase_target(kernel, FACE, turn, version=record.version)).total)
     return removed
+
+
+async def _forget_ended(kernel: Kernel, partition: str, *, until: int) -> Removed:
+    return await _erase_found(kernel, partition, "turn", _ended(until))
+
+
+async def _erase_found(kernel: Kernel, partition: str, kind: str, query: Query) -> Removed:
+    removed = Removed()
+    async for record in kernel.scan(partition, query):
+        erased = await erase_target(kernel, FACE, Target(partition, kind, record.key), version=record.version)
+        removed += Removed(erased.total)
+    return removed
+
+
+def _deleted(until: int) -> list[Query]:
+    return [Query(collection, {"owner": DELETED}, order="seq", until=until) for collection in KIND_OF]
+
+
+def _ended(until: int) -> Query:
+    return Query(TURNS, {"state": "ended"}, order="at", until=until)
+
+
+def _unused(until: int) -> Query:
+    return Query(STREAMS, {"kind": "thread"}, order="at", until=until)
+
+
+async def retain(kernel: Kernel, policy: TurnRetention, *, dry: bool) -> dict[str, int]:
+    """Remove what the policy lets go, of all tenants, and return how many records of what; ``dry`` only counts."""
+    now = time.time()
+    removed: Counter[str] = Counter()
+    await kernel.declare(*FAMILIES)
+    async for partition in all_partitions(kernel, prefix=PARTITIONS):
+        for what, age, queries in (
+            ("threads", policy.threads, lambda until: [_unused(until)]),
+            ("turns", policy.turns, lambda until: [_ended(until)]),
+            ("deleted", policy.deleted, _deleted),
+        ):
+            if age is None:
+                continue
+            until = int((now - age) * 1_000_000)
+            if dry:
+                for query in queries(until):
+                    removed[what] += (await kernel.count(partition, query, cap=1_000_000)).value
+            elif what == "threads":
+                removed[what] += (await _erase_found(kernel, partition, "owner", _unused(until))).records
+            elif what == "turns":
+                removed[what] += (await _forget_ended(kernel, partition, until=until)).records
+            else:
+                removed[what] += (await _purge_deleted(kernel, partition, until=until)).records
+    return dict(+removed)
+
+
+async def reap_everywhere(kernel: Kernel) -> dict[str, int]:
+    """Let go of bytes that no record took within a day, of all tenants."""
+    removed = Removed()
+    until = int((time.time() - KEPT_SECONDS) * 1_000_000)
+    declared = False
+    async for partition in all_partitions(kernel, prefix=PARTITIONS):
+        if not declared:
+            await kernel.declare(*FAMILIES)
+            declared = True
+        removed += await reap(kernel, partition, until=until)
+    return {"staged files": removed.blobs} if removed.blobs else {}
 
 
 async def reap(kernel: Kernel, partition: str, *, until: int) -> Removed:

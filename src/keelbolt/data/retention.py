@@ -1,0 +1,97 @@
+"""Retention policies: how long, and how many of it, each face keeps. One way to write them, for all faces.
+
+    completed=30d  log=1h  events=30d  events=1000  threads=52w
+
+An age is 90s, 15m, 12h, 30d or 4w; a number is of the newest that stay. A face declares a policy class with a field for
+each thing that it can let go: seconds under the thing's own name, numbers under ``max_`` and the name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import ClassVar, Self
+
+from keelbolt.errors import InvalidValue
+
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+NUMBER = "max_"
+_DIGITS = 15
+
+
+def minutes(count: float) -> float:
+    return count * UNITS["m"]
+
+
+def hours(count: float) -> float:
+    return count * UNITS["h"]
+
+
+def days(count: float) -> float:
+    return count * UNITS["d"]
+
+
+def read_age(text: str) -> float:
+    """Seconds of ``90s``, ``15m``, ``12h``, ``30d`` or ``4w``."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip(), re.ASCII)
+    if found is None:
+        raise InvalidValue(f"{text!r} is no age; write 90s, 15m, 12h, 30d or 4w")
+    return float(found[1]) * UNITS[found[2]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The policy of one face; its subclass has the fields. None keeps all of it."""
+
+    face: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, counted = getattr(self, field.name), field.name.startswith(NUMBER)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int if counted else int | float) or not value >= 0:
+                what = "a number" if counted else "a number of seconds"
+                raise InvalidValue(f"{field.name} is {what} that is not negative, not {value!r}")
+
+    @classmethod
+    def parse(cls, texts: Iterable[str]) -> Self:
+        """The policy that people write: ``completed=30d``, ``updates=10000``; several in one text, too."""
+        (found,) = parse_policies(texts, [cls], empty=True)
+        assert isinstance(found, cls)
+        return found
+
+    def hint(self) -> str | None:
+        """What a person who gives this policy should know; None: nothing."""
+        return None
+
+
+def parse_policies(texts: Iterable[str], kinds: Sequence[type[Policy]], *, empty: bool = False) -> list[Policy]:
+    """The policies that these texts give, in the order of ``kinds``; ``empty``: those without limits too."""
+    limits: dict[type[Policy], dict[str, float]] = {}
+    for word in _words(texts):
+        name, _, limit = word.partition("=")
+        counted = limit.isascii() and limit.isdecimal() and len(limit) <= _DIGITS
+        field = f"{NUMBER}{name}" if counted else name
+        kind = next((kind for kind in kinds if not name.startswith(NUMBER) and field in _names(kind)), None)
+        if kind is None:
+            raise InvalidValue(_explain(word, kinds))
+        limits.setdefault(kind, {})[field] = int(limit) if counted else read_age(limit)
+    return [kind(**limits.get(kind, {})) for kind in kinds if empty or kind in limits]
+
+
+def _words(texts: Iterable[str]) -> Iterator[str]:
+    return (word for text in texts for word in re.split(r"[\s,]+", text.strip()) if word)
+
+
+def _names(kind: type[Policy]) -> list[str]:
+    return [field.name for field in fields(kind)]
+
+
+def _explain(word: str, kinds: Iterable[type[Policy]]) -> str:
+    names = [name for kind in kinds for name in _names(kind)]
+    ages = [name for name in names if not name.startswith(NUMBER)]
+    numbers = [name.removeprefix(NUMBER) for name in names if name.startswith(NUMBER)]
+    counted = f" or what=number, as in {numbers[0]}=10000; numbers: {', '.join(numbers)}" if numbers else ""
+    return f"{word!r} is not what=age, as in {ages[0]}=30d; ages: {', '.join(ages)}{counted}"

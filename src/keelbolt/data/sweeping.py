@@ -1,0 +1,138 @@
+"""Sweeps a store in the background: what has expired goes, and what a retention policy lets go.
+
+Each duty of a store is a work item, so that of all processes one does it at a time, and once in a period. A process
+that dies while it sweeps loses its lease, and the next one goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+
+from pydantic_core import from_json, to_json
+
+from keelbolt.data.erasing import PARTITION, resume_erasures
+from keelbolt.data.families import SWEEPS, SWEEPS_COLLECTION, face, faces
+from keelbolt.data.retention import Policy
+from keelbolt.errors import CommitRefused, KeelboltError
+from keelbolt.leases import Lease, cancelled
+from keelbolt.storage import Enqueue, Kernel, Put, Query, Swept
+
+logger = logging.getLogger("keelbolt.data")
+
+EVERY_SECONDS = 600.0
+LEASE_SECONDS = 60.0
+
+Removed = Mapping[str, int]
+Duty = Callable[[Kernel], Awaitable[Removed]]
+
+
+async def sweep_expired(kernel: Kernel) -> Removed:
+    """Remove what nothing needs any more, in all faces: no policy is asked. Returns how much of what was removed."""
+    removed: Counter[str] = Counter()
+    await asyncio.to_thread(faces)  # they may have to be imported, which takes a while
+    removed["unfinished erasures"] = await resume_erasures(kernel)
+    for each in faces():
+        if each.expired is not None:
+            removed.update(await each.expired(kernel))
+    while (swept := await kernel.sweep()) != Swept():
+        removed.update({"expired records": swept.records, "blobs": swept.blobs, "workers": swept.workers})
+    return +removed
+
+
+async def retain(policy: Policy, kernel: Kernel, *, dry: bool = False) -> Removed:
+    """Remove what the policy lets go, in all partitions of its face; ``dry`` only counts."""
+    of = face(policy.face)
+    assert of.retain is not None
+    return await of.retain(kernel, policy, dry=dry)
+
+
+async def sweep_in_turn(kernel: Kernel, name: str, duty: Duty, *, every: float) -> Removed | None:
+    """Do this duty, unless a process does it now or has done it in this period. Returns what was removed, else None."""
+    queue = f"{SWEEPS}.{hashlib.sha256(name.encode()).hexdigest()[:16]}"  # a queue for each: a claim can't choose
+    await kernel.declare(SWEEPS_COLLECTION)
+    if await kernel.work(PARTITION, queue, name) is None:
+        await kernel.commit(PARTITION, Enqueue(queue, name, max_attempts=1_000_000))
+    lost = asyncio.Event()
+    lease = Lease(kernel, seconds=LEASE_SECONDS, heartbeat=LEASE_SECONDS / 4, lost=lost.set)
+    await lease.start()
+    try:
+        claims = await kernel.claim(queue, lease.name, lease_seconds=LEASE_SECONDS)
+        if not claims:
+            return None
+        began = time.time()
+        removed = await _unless(lost, duty(kernel))
+        if removed is None:
+            logger.warning("the sweep of %s stopped: its lease could not be renewed", name)
+            return None
+        body = to_json({"at": began, "seconds": time.time() - began, "removed": removed})
+        with contextlib.suppress(CommitRefused):  # another process has taken it over
+            await kernel.commit(PARTITION, claims[0].release(ready_in=every), Put(SWEEPS, name, body))
+        return removed
+    finally:
+        await lease.stop()
+
+
+async def _unless(lost: asyncio.Event, work: Awaitable[Removed]) -> Removed | None:
+    """What the work returns; None, and the work is canceled, once the event is set."""
+    doing, waiting = asyncio.ensure_future(work), asyncio.ensure_future(lost.wait())
+    try:
+        await asyncio.wait((doing, waiting), return_when=asyncio.FIRST_COMPLETED)
+        return doing.result() if doing.done() else None
+    finally:
+        waiting.cancel()
+        doing.cancel()
+        await asyncio.gather(doing, waiting, return_exceptions=True)
+
+
+async def last_sweeps(kernel: Kernel) -> dict[str, Mapping[str, object]]:
+    """The last sweep of each duty: ``at`` (Unix time), ``seconds`` and ``removed``."""
+    await kernel.declare(SWEEPS_COLLECTION)
+    return {record.key: from_json(record.body) async for record in kernel.scan(PARTITION, Query(SWEEPS))}
+
+
+class Sweeper:
+    """Does the duties of a store from time to time, for as long as its process runs."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        duties: Mapping[str, Duty],
+        *,
+        every: float = EVERY_SECONDS,
+        removed: Callable[[Removed], None] | None = None,
+    ) -> None:
+        self._kernel = kernel
+        self._duties = duties
+        self._every = every
+        self._removed = removed
+        self._loop: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._loop = asyncio.create_task(self._sweeps(), name="sweeper")
+
+    async def stop(self) -> None:
+        if self._loop is not None:
+            await cancelled(self._loop)
+            self._loop = None
+
+    async def _sweeps(self) -> None:
+        while True:
+            # Processes that were started together shall not sweep together.
+            await asyncio.sleep(self._every * random.uniform(0.5, 1.5))  # noqa: S311
+            for name, duty in self._duties.items():
+                try:
+                    removed = await sweep_in_turn(self._kernel, name, duty, every=self._every / 2)
+                except KeelboltError as error:
+                    logger.warning("the sweep of %s failed and is repeated later: %s", name, error)
+                    continue
+                if removed:
+                    logger.info("swept %s: %s", name, ", ".join(f"{count} {what}" for what, count in removed.items()))
+                    if self._removed is not None:
+                        self._removed(removed)
