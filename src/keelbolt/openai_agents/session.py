@@ -19,7 +19,7 @@ from keelbolt.openai_agents.families import FAMILIES, ITEMS, SESSIONS, partition
 from keelbolt.state.names import joined, name
 from keelbolt.storage import Delete, Insert, Kernel, Operation, Put, Query, Record, Replace, Scalar, Scope, Take
 from keelbolt.storage.connection import Connection
-from keelbolt.webhooks.sealing import Sealer
+from keelbolt.webhooks.sealing import Sealer, opened
 
 ATTEMPTS = 100  # of a change that meets another one of the same session
 PAGE = 500
@@ -208,9 +208,7 @@ class KeelboltSession:
         kind, body = record.body[:1], record.body[1:]
         if kind == _SEALED:
             try:
-                if self._sealer is None:
-                    raise SecretKeyMissing
-                body = self._sealer.open(body.decode(), f"{ITEMS}/{record.key}")
+                body = opened(self._sealer, body.decode(), f"{ITEMS}/{record.key}")
             except SecretKeyMissing:
                 raise SecretKeyMissing(
                     f"the session {self.session_id!r} is encrypted with another key; pass that key in secret_key"

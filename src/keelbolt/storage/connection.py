@@ -42,7 +42,7 @@ class Connection:
         self._closed = False
         self._shared: _Thread | _Loop
         if isinstance(storage, Connection):
-            self._shared = storage._shared
+            self._shared = storage._shared  # noqa: SLF001
             self._shared.retain()
         else:
             self._shared = _Loop(storage) if isinstance(storage, Kernel) else _Thread.of(storage)

@@ -1,0 +1,40 @@
+"""The task store of ADK's A2A agents: that of `keelbolt.a2a_sdk`, opened at its first call."""
+
+from __future__ import annotations
+
+from a2a.server.context import ServerCallContext
+from a2a.server.tasks.task_store import TaskStore as PlainTaskStore
+from a2a.types.a2a_pb2 import ListTasksRequest, ListTasksResponse, Task
+
+from keelbolt.a2a_sdk.scope import FAMILY, Directory, whose
+from keelbolt.a2a_sdk.tasks import KeelboltPlainTaskStore, KeelboltTaskStore
+from keelbolt.storage import Kernel
+from keelbolt.storage.connection import Connection
+from keelbolt.tasks import store
+from keelbolt.tasks.families import FAMILIES
+
+
+class TaskStore(PlainTaskStore):
+    """Keeps A2A tasks at this URL."""
+
+    def __init__(self, url: str) -> None:
+        self._connection = Connection(url, [*FAMILIES, FAMILY])
+
+    async def save(self, task: Task, context: ServerCallContext) -> None:
+        await self._connection.call(lambda kernel: _on(kernel).save(task, context))
+
+    async def get(self, task_id: str, context: ServerCallContext) -> Task | None:
+        return await self._connection.call(lambda kernel: _on(kernel).get(task_id, context))
+
+    async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
+        return await self._connection.call(lambda kernel: _on(kernel).list(params, context))
+
+    async def close(self) -> None:
+        await self._connection.aclose()
+
+    async def delete(self, task_id: str, context: ServerCallContext) -> None:
+        await self._connection.call(lambda kernel: _on(kernel).delete(task_id, context))
+
+
+def _on(kernel: Kernel) -> KeelboltPlainTaskStore:
+    return KeelboltPlainTaskStore(KeelboltTaskStore(store.TaskStore(kernel), Directory(kernel), whose))
