@@ -11,6 +11,7 @@ import pytest
 from keelbolt.storage import Entry
 from tests.chaos import checker
 from tests.chaos.checker import Store
+from tests.chaos.client import digest
 from tests.chaos.history import History, read_histories
 from tests.chaos.linear import Operation, violations
 
@@ -117,7 +118,7 @@ def test_a_stream_that_shows_something_else(
     tmp_path: Path, store: Store, seen: list[int], snapshots: list[int], *, kept: bool
 ) -> None:
     by_seq = {each.seq: json.loads(each.data) for each in store.logs["t1"][1:]}
-    events = [[seq, checker.digest({"statusUpdate": by_seq.get(seq, {})})] for seq in seen]
+    events = [[seq, digest({"statusUpdate": by_seq.get(seq, {})})] for seq in seen]
     answered(tmp_path, "stream", {"message": "m1"}, task="t1", state=None, events=events, snapshots=snapshots)
     assert (sentences(checker.streams_show_what_is_stored, tmp_path, store) == []) is kept
 

@@ -47,7 +47,7 @@ READS = {
     "read_down",
     "get_stream",
     "get_seq",
-    "watched_heads",
+    "changed_heads",
     "get_work",
     "list_work",
     "find_blob",
@@ -159,7 +159,7 @@ async def test_reads_with_known_values_need_no_statistics(connection: Any, keys:
     names = [f"key{number}" for number in range(keys)]
     for name, values in {
         "get_records": ("p1", "doc", names),
-        "watched_heads": (["p1"] * keys, ["log"] * keys, names),
+        "changed_heads": (["p1"] * keys, ["log"] * keys, names, [0] * keys),
         "read_up": (["p1"] * keys, ["log"] * keys, names, [0] * keys, [9] * keys, [9] * keys, [9] * keys),
     }.items():
         text = await connection.fetchval(f"EXPLAIN (FORMAT JSON) {SQL[name]}", *values)

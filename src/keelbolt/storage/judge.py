@@ -196,7 +196,7 @@ def _drop(ledger: Ledger, partition: str, operation: Drop, _now: int, _at: int) 
     if stream is not None:
         ledger.put_stream(key, None)
         ledger.drops.append(stream.id)
-        ledger.topics.add(LogTopic(*key))
+        ledger.topics.add(log_topic(key))
 
 
 # ------------------------------------------------------------------------------------------------------------ work

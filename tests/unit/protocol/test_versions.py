@@ -62,10 +62,10 @@ def test_chosen() -> None:
 
 
 def test_an_agent_of_one_version() -> None:
-    assert asked("1.0", supported=[NEW]) == (NEW,)
-    assert asked("1.0, 0.3", supported=[NEW]) == (NEW,)
-    assert chosen((NEW, OLD), supported=[OLD]) is OLD
+    assert asked("1.0", supported=(NEW,)) == (NEW,)
+    assert asked("1.0, 0.3", supported=(NEW,)) == (NEW,)
+    assert chosen((NEW, OLD), supported=(OLD,)) is OLD
     with pytest.raises(VersionNotSupportedError, match=r"A2A 0\.3 is not spoken here; this agent speaks 1\.0"):
-        asked("0.3", supported=[NEW])
+        asked("0.3", supported=(NEW,))
     with pytest.raises(VersionNotSupportedError, match=r"A2A 0\.3 is not spoken here; this agent speaks 1\.0"):
-        chosen((OLD,), supported=[NEW])
+        chosen((OLD,), supported=(NEW,))
