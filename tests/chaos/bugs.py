@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from keelbolt.auth.principal import Principal
+from keelbolt.data import Family
 from keelbolt.errors import TaskNotFoundError
 from keelbolt.protocol.types import TaskState
 from keelbolt.state import StateStore
 from keelbolt.state.artifacts.store import ArtifactStore
-from keelbolt.storage import Append, Entry, Take, judge
+from keelbolt.storage import Append, Entry, Record, Take, judge
 from keelbolt.storage.ledger import Ledger
 from keelbolt.storage.sqlite import queues
 from keelbolt.storage.sqlite.writer import Writer
@@ -253,6 +254,17 @@ def tasks_are_lost_after_the_answer() -> None:
         return await inner(self, partition, *arguments, **named)
 
     put(intake.Intake, "_create", create)
+
+
+@bug
+def erasures_forget_the_task() -> None:
+    """Some tasks stay after their erasure was acknowledged."""
+    inner = Family.operations
+
+    def operations(self: Family, record: Record, **named: Any) -> Any:
+        return () if self.subject == "task" and random.random() < 0.2 else inner(self, record, **named)
+
+    put(Family, "operations", operations)
 
 
 @bug

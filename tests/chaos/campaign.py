@@ -130,6 +130,7 @@ class Nemesis:
             "kill agent": (10, lambda _: self._kill("agent")),
             "kill client": (1, lambda _: self._kill("client")),
             "kill state user": (3, lambda _: self._kill("state")),
+            "kill eraser": (3, lambda _: self._kill("eraser")),
             "stop": (2, lambda _: self._stop()),
             "terminate": (2, lambda _: self._terminate()),
             **self._engine.faults(),
@@ -141,7 +142,7 @@ class Nemesis:
                 await asyncio.sleep(min(self._dice.expovariate(1 / FAULT_SECONDS), 5.0))
                 name = self._dice.choices(list(faults), [weight for weight, _ in faults.values()])[0]
                 self.counts[name] += 1
-                if name not in ("kill agent", "kill client", "kill state user", "stop", "terminate"):
+                if name in self._engine.faults():
                     self._history.note("fault", fault=name, pid=0)
                 await faults[name][1](self._dice)
             for paused in list(self._paused):
@@ -220,11 +221,12 @@ async def run_campaign(engine: str, *, seconds: float, seed: int, folder: Path, 
             processes.slots[f"client-{number}"] = ["client", *arguments]
         for number in range(STATE_USERS):
             processes.slots[f"state-{number}"] = ["state", store.url, str(histories), str(seed * 100 + number)]
+        processes.slots["eraser-0"] = ["eraser", store.url, str(histories), str(seed)]
         nemesis = Nemesis(processes, store, history, seed)
         try:
             await processes.open()
             await nemesis.run(seconds)
-            for name in [*processes.named("client"), *processes.named("state")]:
+            for name in [*processes.named("client"), *processes.named("state"), *processes.named("eraser")]:
                 del processes.slots[name]
                 processes.kill(name)
             quiet = await wait_until_quiet(store, processes, nemesis)

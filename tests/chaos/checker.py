@@ -37,6 +37,7 @@ class Store:
     logs: dict[str, list[Entry]] = field(default_factory=dict)  # by task
     owners: dict[str, str] = field(default_factory=dict)
     messages: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # message id: tasks
+    erased: frozenset[str] = frozenset()  # tasks that a process wanted to erase, and maybe did
 
 
 async def read_store(kernel: Kernel, url: str) -> Store:
@@ -81,7 +82,7 @@ def acknowledged_is_present(histories: Histories, store: Store) -> Iterator[Viol
     for asked in (*histories.answered("send"), *histories.answered("stream"), *histories.answered("answer")):
         assert asked.answer is not None
         task = asked.answer.get("task")
-        if task is not None and task not in store.logs:
+        if task is not None and task not in store.logs and task not in store.erased:
             yield f"task {task} was acknowledged and is not in the store", _both(asked)
 
 
@@ -99,7 +100,7 @@ def repeats_lead_to_one_task(histories: Histories, store: Store) -> Iterator[Vio
     for asked in (*histories.answered("send"), *histories.answered("stream")):
         assert asked.answer is not None
         task, message = asked.answer.get("task"), asked.asked["message"]
-        if task is None:
+        if task is None or task in store.erased:  # a message that is sent again makes a new task then
             continue
         first = reached.setdefault(message, (task, asked))
         if first[0] != task:
@@ -126,6 +127,8 @@ def streams_show_what_is_stored(histories: Histories, store: Store) -> Iterator[
     """Readers see committed data only, each event once, in order, without a hole."""
     for asked in histories.answered("stream"):
         assert asked.answer is not None
+        if asked.answer["task"] in store.erased:
+            continue
         entries = {entry.seq: entry for entry in store.logs.get(asked.answer["task"], ())}
         wire = [seq for seq, entry in entries.items() if entry.kind in WIRE_KINDS]
         seen = [seq for seq, _ in asked.answer["events"]]
@@ -188,12 +191,25 @@ def ends_stay(histories: Histories, store: Store) -> Iterator[Violation]:
                 yield f"task {task} was answered as {state} and is {stored}", _both(asked)
 
 
-def acknowledged_is_found(histories: Histories, _store: Store) -> Iterator[Violation]:
+def acknowledged_is_found(histories: Histories, store: Store) -> Iterator[Violation]:
     """A task that was acknowledged is found by its owner."""
     for asked in histories.answered("get"):
         assert asked.answer is not None
-        if asked.answer["error"] is not None:
+        if asked.answer["error"] is not None and asked.asked["task"] not in store.erased:
             yield f"task {asked.asked['task']} was acknowledged and not found", _both(asked)
+
+
+def erased_is_gone(histories: Histories, store: Store) -> Iterator[Violation]:
+    """A task whose erasure was acknowledged is not in the store, and no caller sees it afterwards."""
+    gone = {asked.asked["task"]: asked for asked in histories.answered("erase")}
+    for task, asked in gone.items():
+        if task in store.logs:
+            yield f"task {task} was erased and is in the store", _both(asked)
+    for seen in histories.answered("get"):
+        assert seen.answer is not None
+        erased = gone.get(seen.asked["task"])
+        if erased is not None and seen.began > erased.ended and seen.answer["error"] is None:
+            yield f"task {seen.asked['task']} was erased and shown afterwards", [*_both(erased), *_both(seen)]
 
 
 def owners_see_only_their_own(histories: Histories, _store: Store) -> Iterator[Violation]:
@@ -212,6 +228,8 @@ def webhooks_are_complete_and_in_order(histories: Histories, store: Store) -> It
     hooked = {note["message"] for note in histories.notes["hooked"]}
     for message in hooked:
         for task in store.messages.get(message, ()):
+            if task in store.erased:
+                continue
             wire = [entry.seq for entry in store.logs[task] if entry.kind in WIRE_KINDS]
             first_times = list(dict.fromkeys(arrived[task]))
             if first_times != wire:
@@ -292,6 +310,7 @@ PLAIN: tuple[Plain, ...] = (
     recorded_steps_are_not_repeated,
     ends_stay,
     acknowledged_is_found,
+    erased_is_gone,
     owners_see_only_their_own,
     webhooks_are_complete_and_in_order,
     memory_is_linearizable,
@@ -302,6 +321,7 @@ READING: tuple[Reading, ...] = (events_are_kept, artifacts_are_whole)
 
 async def check(histories: Histories, store: Store) -> dict[str, list[Violation]]:
     """The violations of each promise."""
+    store.erased = frozenset(asked.asked["task"] for asked in histories.requests["erase"])
     found = {promise.__name__: list(promise(histories, store)) for promise in PLAIN}
     for reading in READING:
         found[reading.__name__] = await reading(histories, store)

@@ -2,8 +2,8 @@
 
     python -m tests.chaos.zygote
 
-A line on stdin is ``["agent" | "client" | "state", arguments…]`` as JSON; the answer is the pid. It imports everything
-once, and never starts a loop or a thread of its own.
+A line on stdin is a name of `PROGRAMS` and its arguments, as a list in JSON; the answer is the pid. It imports
+everything once, and never starts a loop or a thread of its own.
 """
 
 from __future__ import annotations
@@ -16,9 +16,14 @@ import signal
 import sys
 from collections.abc import Callable
 
-from tests.chaos import agent, bugs, client, state_user
+from tests.chaos import agent, bugs, client, eraser, state_user
 
-PROGRAMS: dict[str, Callable[..., None]] = {"agent": agent.serve, "client": client.run, "state": state_user.run}
+PROGRAMS: dict[str, Callable[..., None]] = {
+    "agent": agent.serve,
+    "client": client.run,
+    "state": state_user.run,
+    "eraser": eraser.run,
+}
 
 
 def main() -> None:
