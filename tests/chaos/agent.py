@@ -48,7 +48,7 @@ class Hands:
         self._history.note("run", task=ctx.task_id, fence=fence, worker=run.runner.name)
         match ctx.user_text.split()[0]:
             case "work":
-                await self._work(ctx)
+                await self._work(ctx, fence)
             case "ask":
                 await self._ask(ctx)
             case "wait":
@@ -59,10 +59,10 @@ class Hands:
             case _:
                 await ctx.respond(ctx.user_text)
 
-    async def _work(self, ctx: TaskContext) -> None:
+    async def _work(self, ctx: TaskContext, fence: int) -> None:
         for number in range(STEPS):
             for chunk in range(CHUNKS):
-                await ctx.emit_text_artifact(f"{number}.{chunk} ", append=number + chunk > 0)
+                await ctx.emit_text_artifact(f"{fence}:{number}.{chunk} ", append=number + chunk > 0)
             await ctx.step(f"step {number}", self._effect, ctx.task_id, number, in_doubt="retry")
             self._history.note("recorded", task=ctx.task_id, step=number)
         await ctx.complete(f"did {ctx.user_text}")

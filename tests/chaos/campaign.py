@@ -233,8 +233,11 @@ async def run_campaign(engine: str, *, seconds: float, seed: int, folder: Path, 
         finally:
             await processes.close()
         read = read_histories(histories)
-        async with open_storage(store.direct) as kernel:
-            violations = await check(read, await read_store(kernel, store.direct))
+        try:
+            async with open_storage(store.direct) as kernel:
+                violations = await check(read, await read_store(kernel, store.direct))
+        except (KeelboltError, LookupError) as error:  # damaged
+            violations = {"the_store_can_be_read": [(f"{type(error).__name__}: {error}", [])]}
     if quiet is None:
         violations["every_task_ends"] = [(f"work was left {QUIET_SECONDS:g} s after the last fault", [])]
     return Result(

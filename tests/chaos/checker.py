@@ -163,6 +163,16 @@ def one_holder_per_fence(histories: Histories, _store: Store) -> Iterator[Violat
             yield f"the fences of task {task} do not rise: {fences}", notes
 
 
+def a_worker_that_lost_its_task_writes_no_more(_histories: Histories, store: Store) -> Iterator[Violation]:
+    """One writer per task: after a chunk of one fence comes none of a lower fence."""
+    for task, entries in store.logs.items():
+        chunks = [_json(entry.data)["artifact"]["parts"] for entry in entries if entry.kind == "artifact"]
+        texts = [part["text"] for parts in chunks for part in parts if ":" in part["text"]]
+        fences = [int(text.partition(":")[0]) for text in texts]
+        if fences != sorted(fences):
+            yield f"chunks of task {task} were written with the fences {fences}", texts
+
+
 def recorded_steps_are_not_repeated(histories: Histories, _store: Store) -> Iterator[Violation]:
     """A step that was recorded has no effect again.
 
@@ -307,6 +317,7 @@ PLAIN: tuple[Plain, ...] = (
     logs_are_dense_with_one_end,
     streams_show_what_is_stored,
     one_holder_per_fence,
+    a_worker_that_lost_its_task_writes_no_more,
     recorded_steps_are_not_repeated,
     ends_stay,
     acknowledged_is_found,
