@@ -32,11 +32,7 @@ def stats(connection: Connection, path: str, *, now: int) -> Stats:
     blobs, blob_bytes = connection.execute(
         "SELECT count(*), ifnull(sum(size), 0) FROM blob WHERE digest IS NOT NULL"
     ).fetchone()
-    # In the order of a narrow index: a scan of the table would read all bodies.
-    stored = "SELECT collection, count(*) FROM record GROUP BY partition, collection"
-    records: Counter[str] = Counter()
-    for collection, count in connection.execute(stored):
-        records[collection] += count
+    records = Counter(dict(connection.execute(SQL["count_records"]).fetchall()))
     expired = "SELECT collection, count(*) FROM record WHERE expires_at <= ? GROUP BY collection"
     records.subtract(dict(connection.execute(expired, (now,)).fetchall()))
     return Stats(

@@ -231,6 +231,10 @@ SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_atte
     crc
 FROM work WHERE partition = ? AND queue = ? AND state IN ('ready', 'later') AND key > ? ORDER BY key LIMIT ?
 
+-- count_records
+-- An index has all that this needs: a condition on another column would make it read all bodies.
+SELECT collection, count(*) FROM record GROUP BY collection
+
 -- count_items
 SELECT queue, state, count(*) FROM work GROUP BY queue, state
 
