@@ -12,7 +12,7 @@ import sys
 from keelbolt.storage import Append, Draft
 from keelbolt.storage.sqlite import SQLiteKernel, writer
 
-writer.WAL_PAGES = 0  # a checkpoint is due after every batch
+vars(writer)["WAL_PAGES"] = 0  # a checkpoint is due after every batch
 
 
 async def main(path: str, name: str, commits: str = "") -> None:

@@ -67,6 +67,7 @@ VERBS: dict[str, Callable[[Kernel], Awaitable[Any]]] = {
     "declare": lambda kernel: kernel.declare(NOTES),
     "flush": lambda kernel: kernel.flush(),
     "stats": lambda kernel: kernel.stats(),
+    "count_work": lambda kernel: kernel.count_work(["runs"]),
     "check": all_of,
     "sweep": lambda kernel: kernel.sweep(),
     "partitions": lambda kernel: kernel.partitions(),

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from keelbolt.errors import KeelboltError, NotKeelbolt, SchemaMismatch, SchemaTooNew, StorageMissing
+from keelbolt.state.views import create_views
+from keelbolt.storage import Append, Collection, Delete, Draft, Index, LogState, Put, Query, Trim, Version
 from keelbolt.storage.migrations import Migration, migrations_of, queries_of, unapplied
 from keelbolt.storage.sqlite import schema
 from keelbolt.storage.urls import migrate, open_storage, pending_migrations
@@ -145,6 +147,36 @@ async def test_an_older_file_is_brought_up_to_date_by_opening_it(path: Path, ext
         assert (await kernel.stats()).engine["schema"] == number + 2
     assert {"notes", "more"} <= tables(path)
     assert migrate(url) == []
+
+
+async def test_a_file_with_the_partition_first_is_rebuilt(path: Path, extended: list[Migration]) -> None:
+    """Migration 4 rebuilds records and streams: everything is there, indexes and views too."""
+    url = f"sqlite:///{path}"
+    later = extended[3:]
+    del extended[3:]
+    notes = Collection("note", {"rank": int}, (Index("by_rank", order="rank"),), expiring=True)
+    async with open_storage(url, declare=[notes]) as kernel:
+        for owner in ("a", "b"):
+            await kernel.commit(
+                owner,
+                *(Put("note", f"k{n}", b"%d" % n, {"rank": n}, expires_in=600.0) for n in range(50)),
+                Append("log", "s", (Draft("made", b"1", "once"), Draft("made", b"2"))),
+            )
+        await kernel.commit("a", Delete("note", "k7"), Trim("log", "s", 1))
+    create_views(url)
+    extended += later
+    assert migrate(url) == later
+    async with open_storage(url, declare=[notes]) as kernel:
+        found = (await kernel.find("a", Query("note", order="rank"), limit=100)).records
+        assert [record.body for record in found] == [b"%d" % n for n in range(50) if n != 7]
+        assert (await kernel.count("b", Query("note", order="rank"))).value == 50
+        assert await kernel.log_state("a", "log", "s") == LogState(2, 1)
+        assert await kernel.seq_of("b", "log", "s", "once") == 1
+        await kernel.commit("a", Version("note", "k1", 1), Put("note", "k1", b"new", {"rank": 1}))
+        assert [problem async for problem in kernel.check()] == []
+    with closing(sqlite3.connect(path)) as connection:
+        assert len(connection.execute("SELECT * FROM log").fetchall()) == 3
+        assert connection.execute("SELECT count(*) FROM memory_states").fetchone() == (0,)
 
 
 def test_a_failing_migration_changes_nothing(path: Path, extended: list[Migration]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from keelbolt.storage.blobs import Attach, Blob, BlobReader, Detach
 from keelbolt.storage.clock import Clock
 from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import Durability, Health, Kernel, Problem, Stats, Swept
+from keelbolt.storage.contract import Durability, Health, Kernel, Problem, Stats, Swept, WorkCounts
 from keelbolt.storage.hints import LogTopic, QueueTopic, Topic, Watch
 from keelbolt.storage.ids import new_id
 from keelbolt.storage.logs import Append, Draft, Drop, Entry, Head, LogPage, LogState, Trim
@@ -103,6 +103,7 @@ __all__ = [
     "Trim",
     "Version",
     "Watch",
+    "WorkCounts",
     "WorkItem",
     "WorkPage",
     "new_id",

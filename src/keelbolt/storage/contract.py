@@ -93,6 +93,15 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkCounts:
+    """How much work there is: items by queue and state, held items by worker, and the number of known workers."""
+
+    work: dict[str, dict[WorkState, int]]
+    holders: dict[str, int]
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
 class Swept:
     """What a sweep removed."""
 
@@ -276,6 +285,10 @@ class Kernel(ABC):
         self, partition: str, queue: str, *, state: WorkState, limit: int = 50, cursor: str | None = None
     ) -> WorkPage:
         """The items of a queue in this state, by key."""
+
+    @abstractmethod
+    async def count_work(self, queues: Sequence[str]) -> WorkCounts:
+        """Count the items of these queues in all partitions. The cost does not depend on what else is stored."""
 
     # ------------------------------------------------------------------------------------------------------ blobs
 

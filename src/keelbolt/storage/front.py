@@ -37,6 +37,7 @@ from keelbolt.storage.contract import (
     Problem,
     Stats,
     Swept,
+    WorkCounts,
 )
 from keelbolt.storage.cursors import Cursor, read_cursor, write_cursor
 from keelbolt.storage.declared import Declared, Shape
@@ -350,6 +351,12 @@ class Front(Kernel):
             next_cursor = write_cursor(Cursor(items[-1].key.encode(), 0), *print_)
         return WorkPage(tuple(items), next_cursor)
 
+    async def count_work(self, queues: Sequence[str]) -> WorkCounts:
+        self._guard()
+        for queue in queues:
+            check_family(queue, "queue")
+        return await self._count_work(tuple(queues))
+
     # ------------------------------------------------------------------------------------------------------ blobs
 
     async def stage_blob(self, partition: str, source: BlobSource, *, keep_seconds: float = STAGED_SECONDS) -> Blob:
@@ -464,6 +471,9 @@ class Front(Kernel):
     async def _list_work(
         self, partition: str, queue: str, state: WorkState, after: str, limit: int
     ) -> Sequence[WorkItem]: ...
+
+    @abstractmethod
+    async def _count_work(self, queues: Sequence[str]) -> WorkCounts: ...
 
     @abstractmethod
     async def _stage(self, partition: str, keep_seconds: float) -> int:

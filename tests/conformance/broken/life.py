@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from keelbolt.errors import Forked, InvalidName, InvalidValue, NotDeclared, StorageClosed, TooLarge, WrongLoop
 from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import Health, Problem, Stats, Swept
+from keelbolt.storage.contract import Health, Problem, Stats, Swept, WorkCounts
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.hints import Board, LogTopic, QueueTopic
 from keelbolt.storage.logs import Drop
@@ -174,6 +174,13 @@ class StatsForgetTheDead(Broken):
     async def stats(self) -> Stats:
         stats = await super().stats()
         return dataclasses.replace(stats, work={queue: {**states, "dead": 0} for queue, states in stats.work.items()})
+
+
+@caught_by("work_is_counted_by_queue_state_and_holder")
+class HoldersOfAllQueuesAreCounted(Broken):
+    async def count_work(self, queues: Sequence[str]) -> WorkCounts:
+        everything = await super().count_work(["runs", "other"])
+        return dataclasses.replace(await super().count_work(queues), holders=everything.holders)
 
 
 @caught_by("sweep_leaves_living_workers_alone")

@@ -16,11 +16,11 @@ from keelbolt.conformance.law import law, place_law
 from keelbolt.conformance.subject import Place
 from keelbolt.errors import Forked, KeelboltError, NoIndex, NotDeclared, StorageClosed, WrongLoop
 from keelbolt.storage.blobs import Attach
-from keelbolt.storage.contract import Kernel
+from keelbolt.storage.contract import Kernel, WorkCounts
 from keelbolt.storage.hints import LogTopic
 from keelbolt.storage.logs import Append, Draft, LogState, Trim
 from keelbolt.storage.records import Collection, Count, Index, Patch, Put, Query
-from keelbolt.storage.work import Enqueue
+from keelbolt.storage.work import Enqueue, WorkState
 
 P = "p"
 ENTRY = Draft("note", b"x")
@@ -63,6 +63,7 @@ def uses(kernel: Kernel) -> dict[str, Callable[[], Awaitable[object]]]:
         "heartbeat": lambda: kernel.heartbeat("w"),
         "retire": lambda: kernel.retire("w"),
         "work": lambda: kernel.work(P, "runs", "a"),
+        "count_work": lambda: kernel.count_work(["runs"]),
         "list_work": lambda: kernel.list_work(P, "runs", state="dead"),
         "stage_blob": lambda: kernel.stage_blob(P, b""),
         "open_blob": lambda: kernel.open_blob(P, "0" * 64),
@@ -320,6 +321,28 @@ async def stats_count_everything(kernel: Kernel) -> None:
     equal(work, {"runs": {"waiting": 2, "held": 1, "dead": 1}, "other": {"waiting": 1}}, "work")
     equal(stats.workers, 1, "workers")
     expect(stats.bytes >= 0, f"bytes are {stats.bytes}")
+
+
+@law
+async def work_is_counted_by_queue_state_and_holder(kernel: Kernel) -> None:
+    """count_work counts the items of the named queues of all partitions by state, and held ones by worker."""
+    equal(await kernel.count_work(["runs"]), WorkCounts({}, {}, 0), "the counts of an empty storage")
+    for partition in (P, "q"):
+        await kernel.commit(partition, *(Enqueue("runs", f"k{n}") for n in range(4)), Enqueue("other", "a"))
+    await kernel.commit(P, Enqueue("runs", "later", ready_in=60.0))
+    one, _ = await kernel.claim("runs", "w", limit=2)
+    (three,) = await kernel.claim("runs", "v", limit=1)
+    await kernel.commit(one.partition, one.bury("why"))
+    await kernel.commit(three.partition, three.release())
+    await kernel.claim("other", "w", limit=1)
+    runs: dict[WorkState, int] = {"waiting": 7, "held": 1, "dead": 1}
+    other: dict[WorkState, int] = {"waiting": 1, "held": 1, "dead": 0}
+    equal(await kernel.count_work(["runs"]), WorkCounts({"runs": runs}, {"w": 1}, 2), "the counts of one queue")
+    both = WorkCounts({"runs": runs, "other": other}, {"w": 2}, 2)
+    equal(await kernel.count_work(["runs", "other"]), both, "the counts of two queues")
+    await kernel.retire("w")
+    retired = await kernel.count_work(["runs", "none"])
+    equal((retired.work["runs"]["waiting"], retired.holders), (8, {}), "the counts after a worker retired")
 
 
 @law

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import asdict
-from itertools import product
 from typing import cast
 
 from pydantic_core import to_json
@@ -27,6 +25,23 @@ MAX_PARTITIONS = 1000
 QUEUES = (QUEUE, WEBHOOKS)
 
 
+class Shared:
+    """A value that all callers share for a while, so that making it takes a twentieth of the time at most."""
+
+    def __init__(self, make: Callable[[], Awaitable[bytes]], *, seconds: float = 0.0) -> None:
+        self._make, self._seconds = make, seconds
+        self._making, self._made, self._until = asyncio.Lock(), b"", 0.0
+
+    async def value(self) -> bytes:
+        async with self._making:
+            if self._until <= time.monotonic():
+                started = time.monotonic()
+                self._made = await self._make()
+                ended = time.monotonic()
+                self._until = ended + max(self._seconds, 20 * (ended - started))
+            return self._made
+
+
 class SystemOperations:
     """The handlers of the table that are about the system."""
 
@@ -35,7 +50,8 @@ class SystemOperations:
         self._authenticates = authenticates
         self._engine = health.engine
         self._kernel: Kernel = health.engine.kernel
-        self._counting, self._counted, self._counted_until = asyncio.Lock(), b"", 0.0
+        self._numbers = Shared(self._count_numbers, seconds=WATCH_SECONDS / 2)
+        self._stored = Shared(self._count_stored)
 
     async def whoami(self, call: OpsCall) -> bytes:
         who = call.principal
@@ -51,9 +67,8 @@ class SystemOperations:
         )
 
     async def system(self, _call: OpsCall) -> bytes:
-        """Counts everything, which takes a while on a large store."""
         health = await self._kernel.health()
-        stats = await self._kernel.stats()
+        counts = await self._kernel.count_work(QUEUES)
         runner = self._engine.runner
         return to_json(
             {
@@ -66,20 +81,10 @@ class SystemOperations:
                 "uptimeSeconds": self._health.uptime(),
                 "openStreams": self._health.streams.open,
                 "process": None if runner is None else _process(runner),
-                "storage": {
-                    "partitions": stats.partitions,
-                    "records": stats.records,
-                    "streams": stats.streams,
-                    "entries": stats.entries,
-                    "blobs": stats.blobs,
-                    "blobBytes": stats.blob_bytes,
-                    "bytes": stats.bytes,
-                    "engine": stats.engine,
-                },
                 "retention": self._retention(),
-                "queues": stats.work,
-                "workers": stats.workers,
-                "holders": await self._holders(),
+                "queues": counts.work,
+                "workers": counts.workers,
+                "holders": counts.holders,
             }
         )
 
@@ -88,41 +93,37 @@ class SystemOperations:
         policies = map(asdict, self._engine.retention)
         return {name: limit for policy in policies for name, limit in policy.items()} or None
 
-    async def _holders(self) -> dict[str, int]:
-        """Which processes hold how many tasks and webhooks, of the first thousand that are held."""
-        found: Counter[str] = Counter()
-        left = 1000
-        after = ""
-        while left > 0 and (partitions := await self._kernel.partitions(after=after, limit=100)):
-            for partition, queue in product(partitions, QUEUES):
-                page = await self._kernel.list_work(partition, queue, state="held", limit=min(left, 500) or 1)
-                found.update(item.holder or "" for item in page.items)
-                left -= len(page.items)
-                if left <= 0:
-                    break
-            after = partitions[-1]
-        return dict(found)
+    async def system_storage(self, _call: OpsCall) -> bytes:
+        return await self._stored.value()
+
+    async def _count_stored(self) -> bytes:
+        stats = await self._kernel.stats()
+        return to_json(
+            {
+                "partitions": stats.partitions,
+                "records": stats.records,
+                "streams": stats.streams,
+                "entries": stats.entries,
+                "blobs": stats.blobs,
+                "blobBytes": stats.blob_bytes,
+                "bytes": stats.bytes,
+                "engine": stats.engine,
+            }
+        )
 
     async def watch_system(self, _call: OpsCall) -> AsyncGenerator[tuple[bytes, int | None], None]:
         sent = b""
         while not self._engine.events.closing:
-            counts = await self._counts()
+            counts = await self._numbers.value()
             if counts != sent:
                 yield counts, None
                 sent = counts
             await asyncio.sleep(WATCH_SECONDS)
 
-    async def _counts(self) -> bytes:
-        """Counting takes a while on a large store: all who watch share it, and it takes a twentieth of the time."""
-        async with self._counting:
-            if self._counted_until <= time.monotonic():
-                started = time.monotonic()
-                stats, runner = await self._kernel.stats(), self._engine.runner
-                process = None if runner is None else _process(runner)
-                self._counted = to_json({"queues": stats.work, "workers": stats.workers, "process": process})
-                ended = time.monotonic()
-                self._counted_until = ended + max(WATCH_SECONDS / 2, 20 * (ended - started))
-            return self._counted
+    async def _count_numbers(self) -> bytes:
+        counts, runner = await self._kernel.count_work(QUEUES), self._engine.runner
+        process = None if runner is None else _process(runner)
+        return to_json({"queues": counts.work, "workers": counts.workers, "process": process})
 
     async def list_work(self, call: OpsCall) -> bytes:
         state = call.text("state", "waiting")

@@ -117,7 +117,14 @@ ROUTES: tuple[OpsRoute, ...] = (
         "Give a webhook a new signing secret, and show it: it is shown once",
         _WHOSE,
     ),
-    OpsRoute("system", "GET", "/system", "Engine, health, queues, workers and storage statistics", operator=True),
+    OpsRoute("system", "GET", "/system", "Engine, health, queues and workers", operator=True),
+    OpsRoute(
+        "system_storage",
+        "GET",
+        "/system/storage",
+        "How much is stored; everything is counted, which takes a while on a large store",
+        operator=True,
+    ),
     OpsRoute(
         "watch_system",
         "GET",

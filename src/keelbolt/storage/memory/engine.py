@@ -14,7 +14,7 @@ from keelbolt.errors import CommitRefused, StorageUnavailable
 from keelbolt.storage.blobs import STAGED_SECONDS, Blob
 from keelbolt.storage.clock import Clock
 from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import LEASE_SECONDS, Durability, Problem, Stats, Swept
+from keelbolt.storage.contract import LEASE_SECONDS, Durability, Problem, Stats, Swept, WorkCounts
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.front import Front
 from keelbolt.storage.hints import QueueTopic
@@ -297,6 +297,13 @@ class MemoryKernel(Front):
             if row is not None and key[:2] == (partition, queue) and key[2] > after and row.state == state
         )
         return [work_item(key, row, now=now) for key, row in rows[:limit]]
+
+    async def _count_work(self, queues: Sequence[str]) -> WorkCounts:
+        rows = [(key[1], row) for key, row in self._ledger.work.items() if row is not None and key[1] in queues]
+        items = Counter((queue, row.state) for queue, row in rows)
+        holders = Counter(row.holder for _, row in rows if row.holder is not None)
+        work = work_counts((*place, count) for place, count in items.items())
+        return WorkCounts(work, dict(holders), len(self._queues.leases))
 
     # ------------------------------------------------------------------------------------------------------ blobs
 

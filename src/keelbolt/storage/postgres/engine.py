@@ -11,7 +11,7 @@ from keelbolt.storage.blobs import STAGED_SECONDS, Blob
 from keelbolt.storage.catalog import SLOTS, Catalog
 from keelbolt.storage.clock import Clock
 from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import Durability, Problem, Stats, Swept
+from keelbolt.storage.contract import Durability, Problem, Stats, Swept, WorkCounts
 from keelbolt.storage.declared import Shape, load_fields
 from keelbolt.storage.front import Front
 from keelbolt.storage.hints import QueueTopic
@@ -376,6 +376,12 @@ class PostgresKernel(Front):
         place = (partition, queue, _STATES[state], short(after) if after else "", limit)
         rows = await self._readers.rows("list_work", *place)
         return [work_item((partition, queue, row[1]), work_row(row[2:]), now=row[0]) for row in rows]
+
+    async def _count_work(self, queues: Sequence[str]) -> WorkCounts:
+        items = await self._readers.rows("count_items", queues)
+        holders = await self._readers.rows("count_held", queues)
+        ((workers,),) = await self._readers.rows("count_workers")
+        return WorkCounts(work_counts(items), {name: count for name, count in holders}, workers)  # noqa: C416
 
     # ------------------------------------------------------------------------------------------------------ blobs
 

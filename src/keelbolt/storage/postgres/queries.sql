@@ -409,6 +409,15 @@ WHERE expires_at IS NULL OR expires_at > (extract(epoch FROM clock_timestamp()) 
 -- stats_work
 SELECT queue, state, count(*) FROM {schema}.work GROUP BY queue, state
 
+-- count_items
+SELECT queue, state, count(*) FROM {schema}.work WHERE queue = ANY ($1::text[]) GROUP BY queue, state
+
+-- count_held
+SELECT holder, count(*) FROM {schema}.work WHERE state = 'held' AND queue = ANY ($1::text[]) GROUP BY holder
+
+-- count_workers
+SELECT count(*) FROM {schema}.worker
+
 -- stats_rest
 SELECT (SELECT count(*) FROM {schema}.partition), (SELECT count(*) FROM {schema}.stream),
        (SELECT coalesce(sum(head - floor), 0) FROM {schema}.stream)::bigint,

@@ -13,7 +13,7 @@ from keelbolt.errors import InvalidValue, SchemaMismatch, StorageCorrupt, Storag
 from keelbolt.storage.blobs import Blob
 from keelbolt.storage.clock import Clock
 from keelbolt.storage.commits import Operation, Receipt, relieves
-from keelbolt.storage.contract import Durability, Problem, Stats, Swept
+from keelbolt.storage.contract import Durability, Problem, Stats, Swept, WorkCounts
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.front import Front
 from keelbolt.storage.hints import Topic
@@ -300,6 +300,9 @@ class RedisKernel(Front):
             work_item((partition, queue, key.decode()), _work_row(row), now=now)
             for key, row in zip(rows[::2], rows[1::2], strict=True)
         ]
+
+    async def _count_work(self, queues: Sequence[str]) -> WorkCounts:
+        return await inspect.count_work(self._store, queues)
 
     # ------------------------------------------------------------------------------------------------------ blobs
 

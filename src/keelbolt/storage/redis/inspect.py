@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from keelbolt.storage.contract import Problem, Stats
+from keelbolt.storage.contract import Problem, Stats, WorkCounts
 from keelbolt.storage.ledger import work_counts
 from keelbolt.storage.redis import tokens
 from keelbolt.storage.redis.catalog import Catalog, Entry
@@ -48,6 +48,48 @@ async def stats(store: Store, catalog: Catalog) -> Stats:
         bytes=await store.memory_bytes(),
         engine={"server": store.name},
     )
+
+
+async def count_work(store: Store, queues: Sequence[str]) -> WorkCounts:
+    """Asks each partition for its totals, and each worker for what it holds."""
+    states = ("waiting", "held", "dead")
+    places = [(queue, state) for queue in queues for state in states]
+    counted: Counter[tuple[str, str]] = Counter()
+    async for partitions in _batches(store.every_partition()):
+        asked = [(partition, *place) for partition in partitions for place in places]
+        counts = await asyncio.gather(
+            *(store.command(partition, b"ZCARD", f"keys/{queue}/{state}".encode()) for partition, queue, state in asked)
+        )
+        for (_, *place), count in zip(asked, counts, strict=True):
+            counted[place[0], place[1]] += count
+    holders: Counter[str] = Counter()
+    for worker in await store.read_registry(b"ZRANGE", b"holders", b"0", b"-1"):
+        held = await store.read_registry(b"SMEMBERS", b"holds/" + worker)
+        shares = [(queue, partition) for queue, _, partition in (each.partition(b"/") for each in held)]
+        counts = await asyncio.gather(
+            *(
+                store.command(partition.decode(), b"ZCARD", b"held/%b/%b" % (queue, worker))
+                for queue, partition in shares
+                if queue.decode() in queues
+            )
+        )
+        holders[worker.decode()] += sum(counts)
+    return WorkCounts(
+        work=work_counts((*place, count) for place, count in counted.items() if count),
+        holders={worker: count for worker, count in holders.items() if count},
+        workers=await store.read_registry(b"ZCARD", b"workers"),
+    )
+
+
+async def _batches(names: AsyncIterator[str]) -> AsyncIterator[list[str]]:
+    batch: list[str] = []
+    async for name in names:
+        batch.append(name)
+        if len(batch) >= TOGETHER:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 async def _count(store: Store, catalog: Catalog, counted: _Counted, partition: str, rest: bytes) -> None:

@@ -18,7 +18,7 @@ from keelbolt.storage.blobs import STAGED_SECONDS, Blob
 from keelbolt.storage.catalog import Catalog
 from keelbolt.storage.clock import Clock
 from keelbolt.storage.commits import Operation, Receipt
-from keelbolt.storage.contract import Durability, Problem, Stats, Swept
+from keelbolt.storage.contract import Durability, Problem, Stats, Swept, WorkCounts
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.front import Front
 from keelbolt.storage.judge import MICROSECONDS
@@ -387,6 +387,9 @@ class SQLiteKernel(Front):
         rows = await self._readers.run(lambda c: c.execute(SQL[f"list_{state}"], place).fetchall())
         now = self._now()
         return [work_item(row[:3], work_row(row), now=now) for row in rows]
+
+    async def _count_work(self, queues: Sequence[str]) -> WorkCounts:
+        return await self._readers.run(lambda connection: inspect.count_work(connection, queues))
 
     # ------------------------------------------------------------------------------------------------------ blobs
 

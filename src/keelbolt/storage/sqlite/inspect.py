@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from keelbolt.storage.contract import Problem, Stats
+from keelbolt.storage.contract import Problem, Stats, WorkCounts
 from keelbolt.storage.declared import Shape, load_fields
 from keelbolt.storage.ledger import work_counts
 from keelbolt.storage.sqlite.checksums import body_is_sound, entry_is_sound, head_crc, work_is_sound
@@ -28,14 +28,16 @@ WAL_FRAME_BYTES = 24  # before each page
 
 
 def stats(connection: Connection, path: str, *, now: int) -> Stats:
-    work = work_counts(connection.execute("SELECT queue, state, count(*) FROM work GROUP BY queue, state"))
+    work = work_counts(connection.execute(SQL["count_items"]))
     blobs, blob_bytes = connection.execute(
         "SELECT count(*), ifnull(sum(size), 0) FROM blob WHERE digest IS NOT NULL"
     ).fetchone()
-    live = "SELECT collection, count(*) FROM record WHERE expires_at IS NULL OR expires_at > ? GROUP BY collection"
+    records = Counter(dict(connection.execute(SQL["count_records"]).fetchall()))
+    expired = "SELECT collection, count(*) FROM record WHERE expires_at <= ? GROUP BY collection"
+    records.subtract(dict(connection.execute(expired, (now,)).fetchall()))
     return Stats(
         partitions=only(connection.execute("SELECT count(*) FROM partition").fetchone()),
-        records=dict(connection.execute(live, (now,)).fetchall()),
+        records={name: count for name, count in records.items() if count},
         streams=only(connection.execute("SELECT count(*) FROM stream").fetchone()),
         entries=only(connection.execute("SELECT ifnull(sum(head - floor), 0) FROM stream").fetchone()),
         blobs=blobs,
@@ -49,6 +51,18 @@ def stats(connection: Connection, path: str, *, now: int) -> Stats:
             "free_pages": only(connection.execute("PRAGMA freelist_count").fetchone()),
             "sqlite": connection.execute("SELECT sqlite_version()").fetchone()[0],
         },
+    )
+
+
+def count_work(connection: Connection, queues: Sequence[str]) -> WorkCounts:
+    items = [row for row in connection.execute(SQL["count_items"]) if row[0] in queues]
+    holders: Counter[str] = Counter()
+    for queue, holder, count in connection.execute(SQL["count_held"]):
+        holders[holder] += count if queue in queues else 0
+    return WorkCounts(
+        work=work_counts(items),
+        holders={holder: count for holder, count in holders.items() if count},
+        workers=only(connection.execute("SELECT count(*) FROM worker").fetchone()),
     )
 
 

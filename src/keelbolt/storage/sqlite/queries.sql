@@ -258,6 +258,16 @@ SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_atte
     crc
 FROM work WHERE partition = ? AND queue = ? AND state IN ('ready', 'later') AND key > ? ORDER BY key LIMIT ?
 
+-- count_records
+-- An index has all that this needs: a condition on another column would make it read all bodies.
+SELECT collection, count(*) FROM record GROUP BY collection
+
+-- count_items
+SELECT queue, state, count(*) FROM work GROUP BY queue, state
+
+-- count_held
+SELECT queue, holder, count(*) FROM work WHERE state = 'held' GROUP BY holder, queue
+
 -- begin_blob
 INSERT INTO blob (partition, digest, size, expires_at) VALUES (?, NULL, 0, ?) RETURNING id
 

@@ -122,7 +122,8 @@ async function open({ main, signal, me }) {
   });
 
   async function lists() {
-    const [dead, hooks, held] = await Promise.all([
+    const [stored, dead, hooks, held] = await Promise.all([
+      send(ops("GET", "/system/storage"), { signal }),
       send(ops("GET", "/dead"), { signal }),
       send(ops("GET", "/webhooks", { query: { state: "failed" } }), { signal }),
       send(ops("GET", "/work", { query: { state: "held" } }), { signal }),
@@ -150,13 +151,13 @@ async function open({ main, signal, me }) {
     );
     replace(
       rest,
-      storage(system),
+      storage(system, stored),
       h(
         "div",
         { class: "stack" },
         workersCard(system, held.work),
         retention(system),
-        card("This page", h("p", { class: "dim" }, "All of it is one call and one stream."), copyAs(call)),
+        card("This page", h("p", { class: "dim" }, "Its numbers are this call and a stream."), copyAs(call)),
       ),
     );
   }

@@ -94,7 +94,7 @@ export function deadLetters(list, again) {
   );
 }
 
-export function storage({ engine, durability, storage: stored, version, uptimeSeconds, openStreams, detail }) {
+export function storage({ engine, durability, version, uptimeSeconds, openStreams, detail }, stored) {
   return card(
     "Storage",
     facts([
