@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator
+from typing import Any, cast
 
 from starlette.types import Receive, Send
 
@@ -16,6 +17,7 @@ from keelbolt.server.http import NOSNIFF, Header, until_gone
 from keelbolt.timers import call_later
 
 RETRY_MILLISECONDS = 1000
+GATHERED_BYTES = 64 * 1024  # events that are ready at the same time are written together, up to about this size
 STUCK_SECONDS = 0.1  # a heartbeat that takes longer holds up those after it
 
 Events = AsyncGenerator[tuple[bytes, int | None], None]
@@ -129,20 +131,23 @@ class _Heartbeats:
         self.seconds = seconds
         self._due: deque[_Body] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def due(self, body: _Body) -> None:
         self._due.append(body)
         if self._task is None or self._task.done():
             self._begin()
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(STUCK_SECONDS, self._go_on)
 
     def _begin(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._task = loop.create_task(self._send_due(), name="heartbeats of streams")
-        loop.call_later(STUCK_SECONDS, self._go_on)
+        self._task = asyncio.get_running_loop().create_task(self._send_due(), name="heartbeats of streams")
 
     def _go_on(self) -> None:
+        self._timer = None
         if self._due:
             self._begin()
+            self._timer = asyncio.get_running_loop().call_later(STUCK_SECONDS, self._go_on)
 
     async def _send_due(self) -> None:
         while self._due:
@@ -157,16 +162,72 @@ async def _send(
     frame: Callable[[bytes], bytes],
     failed: Callable[[Exception], bytes],
 ) -> None:
+    """Write the events. Those that are ready at the same time are written together."""
+    gathered: list[bytes] = []
+    size = 0
+
+    async def flush() -> None:
+        nonlocal size
+        if gathered:
+            together = b"".join(gathered)
+            gathered.clear()
+            size = 0
+            await body.write(together)
+
     data, seq = first
     while not gone.done():
-        await body.write(event(frame(data), seq=seq) if data else HEARTBEAT)
+        gathered.append(event(frame(data), seq=seq) if data else HEARTBEAT)
+        size += len(gathered[-1])
+        if size >= GATHERED_BYTES:
+            await flush()
         try:
-            data, seq = await anext(events)
+            data, seq = await _Next(events, flush)
         except StopAsyncIteration:
-            return
+            break
         except Exception as error:  # noqa: BLE001 - the client gets it in the form of its binding
-            await body.write(event(failed(error)))
-            return
+            gathered.append(event(failed(error)))
+            break
+    await flush()
+
+
+class _Next:
+    """Awaits the next event of a stream. If it is not ready, ``flush`` is awaited first."""
+
+    __slots__ = ("_events", "_flush")
+
+    def __init__(self, events: Events, flush: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._events = events
+        self._flush = flush
+
+    def __await__(self) -> Generator[Any, Any, tuple[bytes, int | None]]:
+        step = self._events.__anext__().__await__()
+        try:
+            waited_for = step.send(None)
+        except StopIteration as ready:
+            return cast("tuple[bytes, int | None]", ready.value)
+        try:
+            yield from self._flush().__await__()
+            yield waited_for
+        except BaseException as error:  # noqa: BLE001 - the generator gets it where it waits, and cleans up
+            return (yield from _thrown(step, error))
+        return (yield from step)
+
+
+def _thrown(
+    step: Generator[Any, Any, tuple[bytes, int | None]], error: BaseException
+) -> Generator[Any, Any, tuple[bytes, int | None]]:
+    """Raise the error inside the step, and wait for what the step waits for because of it."""
+    while True:
+        try:
+            waited_for = step.throw(error)
+        except StopIteration as ready:
+            return cast("tuple[bytes, int | None]", ready.value)
+        try:
+            yield waited_for
+        except BaseException as another:  # noqa: BLE001
+            error = another
+        else:
+            return (yield from step)
 
 
 _HEADERS: tuple[Header, ...] = (
@@ -184,22 +245,24 @@ async def respond_event(send: Send, data: bytes) -> None:
 
 
 async def _while_there(gone: asyncio.Future[None], sending: Coroutine[None, None, None]) -> None:
-    """Send until that is done or the client is gone, even while nothing happens: else a stream would stay open until
-    the next beat, and who opens and leaves many would use up the limit.
+    """Send until that is done or the client is gone, also while nothing happens.
+
+    Otherwise a stream would stay open until the next heartbeat, and a client that opens and leaves many streams would
+    use up the limit.
     """
     task = asyncio.current_task()
     assert task is not None
     there = True
 
-    def leave(_gone: asyncio.Future[None]) -> None:
-        if there:
+    def leave(gone: asyncio.Future[None]) -> None:
+        if there and not gone.cancelled():
             task.cancel()
 
     gone.add_done_callback(leave)
     try:
         await sending
     except asyncio.CancelledError:
-        if not gone.done() or task.uncancel() > 0:  # somebody else stops us
+        if not gone.done() or gone.cancelled() or task.uncancel() > 0:  # the process cancels this task
             raise
     finally:
         there = False

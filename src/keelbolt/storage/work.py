@@ -104,8 +104,8 @@ class Enqueue(Struct, frozen=True, gc=False):
     queue: str
     key: str
     ready_in: float = 0.0  # seconds
-    lane: str = ""
-    priority: int = 0  # the larger goes first, within its lane
+    lane: str = ""  # lanes take turns, and then the partitions of a lane
+    priority: int = 0  # the larger goes first, within its lane and partition
     max_attempts: int = 5
     worker: str | None = None
 

@@ -135,5 +135,5 @@ FAMILIES = tuple(FACE.collections())
 
 
 def lane_of(partition: str) -> str:
-    """Tenants take turns in a queue; where there is only one, its owners do."""
+    """Return the tenant: tenants take turns in a queue, and then the owners of a tenant, which are its partitions."""
     return partition.partition("/")[0]

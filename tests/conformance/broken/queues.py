@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any
 
 from msgspec.structs import replace
@@ -34,6 +34,29 @@ class _OneLaneFirst(Queues):
 @caught_by("lanes_are_served_in_turn")
 class LanesAreNotServedInTurn(Queued):
     queues = _OneLaneFirst
+
+
+class _OnePartitionFirst(Queues):
+    """The lanes are served in turn; of each, the oldest item first."""
+
+    def ready(self, queue: str, rows: Rows, *, now: int) -> Iterator[Key]:
+        waiting = [(key, row) for key, row in rows.items() if row is not None and key[1] == queue]
+        lanes: dict[str, list[tuple[int, int, Key]]] = {}
+        for key, row in waiting:
+            if row.state == "waiting" and row.ready_at <= now:
+                lanes.setdefault(row.lane, []).append((-row.priority, row.ready_at, key))
+        turns = zip_longest(*(sorted(lane) for _, lane in sorted(lanes.items())))
+        return iter([found[2] for turn in turns for found in turn if found is not None])
+
+
+@caught_by("partitions_of_a_lane_are_served_in_turn")
+class PartitionsAreNotServedInTurn(Queued):
+    queues = _OnePartitionFirst
+
+
+@caught_by("a_new_partition_does_not_wait_for_the_backlog")
+class NewPartitionsQueueUpBehindTheBacklog(Queued):
+    queues = _OnePartitionFirst
 
 
 class _PriorityOverLanes(Queues):

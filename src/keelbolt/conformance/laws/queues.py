@@ -54,6 +54,44 @@ async def lanes_are_served_in_turn(kernel: Kernel) -> None:
 
 
 @law
+async def partitions_of_a_lane_are_served_in_turn(kernel: Kernel) -> None:
+    """In a lane, no partition is served twice while another with ready items waits; it gives its lane no more turns."""
+    backlogs = {("one", "a"): 30, ("two", "a"): 6, ("three", "a"): 6, ("four", "b"): 42}
+    for limit in (1, 4, 100):
+        for (partition, lane), count in backlogs.items():
+            await kernel.commit(partition, *(Enqueue("runs", f"k{n}", lane=lane) for n in range(count)))
+        claims = await claimed(kernel, 84, limit=limit)
+        lanes = [claim.lane for claim in claims]
+        equal(lanes.count("a"), 42, "how often the first lane was served")
+        for turn in range(18):  # while all partitions have items
+            equal(
+                sorted(lanes[turn * 2 : turn * 2 + 2]), ["a", "b"], f"the lanes of turn {turn} with claims of {limit}"
+            )
+        served = [claim.partition for claim in claims if claim.lane == "a"]
+        for turn in range(6):
+            three = served[turn * 3 : turn * 3 + 3]
+            equal(
+                sorted(three),
+                ["one", "three", "two"],
+                f"the partitions of turn {turn} with claims of {limit}: {served}",
+            )
+        for claim in claims:
+            await kernel.commit(claim.partition, claim.complete())
+
+
+@law
+async def a_new_partition_does_not_wait_for_the_backlog(kernel: Kernel) -> None:
+    """An item of a partition that was empty is served within one turn, though others of its lane have long backlogs."""
+    for partition in ("b", "d"):
+        await kernel.commit(partition, *(Enqueue("runs", f"k{n}", lane="l") for n in range(40)))
+    await claimed(kernel, 5)
+    for new in ("a", "c", "e"):
+        await kernel.commit(new, Enqueue("runs", "new", lane="l"))
+        partitions = [claim.partition for claim in await claimed(kernel, 3)]
+        expect(new in partitions, f"the new partition {new} was not among the next three: {partitions}")
+
+
+@law
 async def a_new_lane_does_not_wait_for_the_backlog(kernel: Kernel) -> None:
     """An item of a lane that was empty is served within one turn, though other lanes have long backlogs."""
     for lane in ("a", "b"):

@@ -6,20 +6,23 @@ Heaps hold promises, not truth: whoever pops an entry compares it with the work 
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from heapq import heappop, heappush
 from itertools import count
+from typing import TypeVar
 
 from keelbolt.storage.ledger import Key, WorkRow
 
 Rows = dict[Key, WorkRow | None]
+Heap = list[tuple[int, int, int, Key]]
+T = TypeVar("T", bound=Sized)
 
 
 class Queues:
     def __init__(self) -> None:
         self.leases: dict[str, int] = {}  # worker: until
         self.held: defaultdict[str, set[Key]] = defaultdict(set)  # worker: items
-        self._lanes: defaultdict[str, OrderedDict[str, list[tuple[int, int, int, Key]]]] = defaultdict(OrderedDict)
+        self._lanes: defaultdict[str, OrderedDict[str, OrderedDict[str, Heap]]] = defaultdict(OrderedDict)
         self._later: defaultdict[str, list[tuple[int, int, Key]]] = defaultdict(list)
         self._number = count()
 
@@ -37,8 +40,8 @@ class Queues:
                 self._ready(key, new)
 
     def _ready(self, key: Key, row: WorkRow) -> None:
-        lane = self._lanes[key[1]].setdefault(row.lane, [])
-        heappush(lane, (-row.priority, row.ready_at, next(self._number), key))
+        lane = self._lanes[key[1]].setdefault(row.lane, OrderedDict())
+        heappush(lane.setdefault(key[0], []), (-row.priority, row.ready_at, next(self._number), key))
 
     def expired(self, queue: str, rows: Rows, *, now: int) -> Iterator[Key]:
         """Items whose holder's lease is over."""
@@ -47,7 +50,7 @@ class Queues:
             yield from sorted((key for key in self.held[worker] if key[1] == queue), key=lambda key: _fence(rows[key]))
 
     def ready(self, queue: str, rows: Rows, *, now: int) -> Iterator[Key]:
-        """Items that wait and are ready, lane by lane in turn."""
+        """Items that wait and are ready: the lanes in turn, and the partitions of each lane in turn."""
         later = self._later[queue]
         while later and later[0][0] <= now:
             _, _, key = heappop(later)
@@ -57,23 +60,32 @@ class Queues:
         lanes = self._lanes[queue]
         while lanes:
             name, lane = next(iter(lanes.items()))
-            found = self._next(name, lane, rows, now)
-            if lane:
-                lanes.move_to_end(name)
-            else:
-                del lanes[name]
+            found = None
+            while lane and found is None:
+                partition, heap = next(iter(lane.items()))
+                found = self._next(name, heap, rows, now)
+                _passed(lane, partition, heap)
+            _passed(lanes, name, lane)
             if found is not None:
                 yield found
 
-    def _next(self, name: str, lane: list[tuple[int, int, int, Key]], rows: Rows, now: int) -> Key | None:
-        while lane:
-            priority, ready_at, _, key = heappop(lane)
+    def _next(self, name: str, heap: Heap, rows: Rows, now: int) -> Key | None:
+        while heap:
+            priority, ready_at, _, key = heappop(heap)
             row = rows.get(key)
             if row is None or row.state != "waiting" or row.ready_at > now:
                 continue
             if (row.lane, -row.priority, row.ready_at) == (name, priority, ready_at):
                 return key
         return None
+
+
+def _passed(turns: OrderedDict[str, T], name: str, left: T) -> None:
+    """Its turn is over: it goes to the end, or away when nothing is left of it."""
+    if left:
+        turns.move_to_end(name)
+    else:
+        del turns[name]
 
 
 def _fence(row: WorkRow | None) -> int:

@@ -47,6 +47,7 @@ from keelbolt.storage.postgres.readers import Readers
 from keelbolt.storage.postgres.schema import prepare_schema
 from keelbolt.storage.postgres.transfer import SchemaTransfer
 from keelbolt.storage.records import Collection, Expire, Record
+from keelbolt.storage.served import Served
 from keelbolt.storage.transfer.ports import Transfer
 from keelbolt.storage.work import Claim, WorkItem, WorkState
 
@@ -83,6 +84,7 @@ class PostgresKernel(Front):
         self._pooled = False
         self._catalog = Catalog()
         self._unsure: dict[tuple[str, str], list[Claim]] = {}
+        self._served = Served()
 
     # -------------------------------------------------------------------------------------------------- lifecycle
 
@@ -342,7 +344,7 @@ class PostgresKernel(Front):
                     return held
                 claims = []
                 claims = await queues.claim(
-                    connection, self._sql, queue, worker, limit=limit, lease_seconds=lease_seconds
+                    connection, self._sql, self._served, queue, worker, limit=limit, lease_seconds=lease_seconds
                 )
             return claims
 

@@ -290,21 +290,27 @@ SELECT value FROM {schema}.meta WHERE name = $1
 -- set_meta
 INSERT INTO {schema}.meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value
 
--- claim_next
--- The first item of the lane whose turn is next: the index has lanes in order, and each lane's items in theirs.
+-- next_lane
+-- The lane whose turn is next; after the last lane the turns begin again.
+SELECT coalesce(
+    (SELECT lane FROM {schema}.work WHERE state = 'ready' AND queue = $1 AND lane > $2 ORDER BY lane LIMIT 1),
+    (SELECT lane FROM {schema}.work WHERE state = 'ready' AND queue = $1 ORDER BY lane LIMIT 1))
+
+-- claim_in_lane
+-- The first item of the partition whose turn is next in this lane: the index has the partitions in order.
 WITH taken AS (
     SELECT partition, queue, name FROM {schema}.work
-    WHERE state = 'ready' AND queue = $1 AND lane > $3 COLLATE "C"
-    ORDER BY lane, priority DESC, ready_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+    WHERE state = 'ready' AND queue = $1 AND lane = $3 AND partition > $4
+    ORDER BY partition, priority DESC, ready_at LIMIT 1 FOR UPDATE SKIP LOCKED)
 UPDATE {schema}.work AS w SET state = 'held', holder = $2, attempt = w.attempt + 1, fence = nextval('{schema}.ids')
 FROM taken WHERE w.partition = taken.partition AND w.queue = taken.queue AND w.name = taken.name
 RETURNING w.partition, w.queue, coalesce(w.key, w.name), w.fence, w.attempt, w.max_attempts, w.lane, w.priority
 
--- claim_first
--- After the last lane the turns begin again.
+-- claim_any
+-- When another process is claiming in the lane whose turn it is.
 WITH taken AS (
     SELECT partition, queue, name FROM {schema}.work WHERE state = 'ready' AND queue = $1
-    ORDER BY lane, priority DESC, ready_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+    ORDER BY lane, partition, priority DESC, ready_at LIMIT 1 FOR UPDATE SKIP LOCKED)
 UPDATE {schema}.work AS w SET state = 'held', holder = $2, attempt = w.attempt + 1, fence = nextval('{schema}.ids')
 FROM taken WHERE w.partition = taken.partition AND w.queue = taken.queue AND w.name = taken.name
 RETURNING w.partition, w.queue, coalesce(w.key, w.name), w.fence, w.attempt, w.max_attempts, w.lane, w.priority

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from keelbolt.storage.judge import MICROSECONDS, RENEWED
 from keelbolt.storage.marks import Mark
 from keelbolt.storage.postgres.connection import Connection, short
+from keelbolt.storage.served import Served
 from keelbolt.storage.work import Claim
 
 PROMOTED = 1000  # items that leave the waiting room in one claim
@@ -25,35 +26,52 @@ def _obey(now: int, text: str | None) -> None:
 
 
 async def claim(
-    connection: Connection, sql: dict[str, str], queue: str, worker: str, *, limit: int, lease_seconds: float
+    connection: Connection,
+    sql: dict[str, str],
+    served: Served,
+    queue: str,
+    worker: str,
+    *,
+    limit: int,
+    lease_seconds: float,
 ) -> list[Claim]:
-    """Expired leases first, then one item of each lane in turn, from the lane after the one that was served last."""
+    """Expired leases first, then the lanes in turn, and the partitions of each lane in turn."""
     lease = int(lease_seconds * MICROSECONDS)
     now, mark, renewed = await connection.fetchrow(sql["renew_claim"], worker, lease, int(lease * RENEWED))
     _obey(now, mark)
     claims = [Claim(*row) for row in await connection.fetch(sql["claim_expired"], queue, worker, limit, now)]
     if len(claims) < limit:
         await connection.execute(sql["promote_later"], queue, now, PROMOTED)
-        claims += await _ready(connection, sql, queue, worker, limit - len(claims))
+        claims += await _ready(connection, sql, served, queue, worker, limit - len(claims))
     if claims and not renewed:  # the first write of this transaction came after the look at the mark
         await obey(connection, sql)
     return claims
 
 
-async def _ready(connection: Connection, sql: dict[str, str], queue: str, worker: str, limit: int) -> list[Claim]:
+async def _ready(
+    connection: Connection, sql: dict[str, str], partitions: Served, queue: str, worker: str, limit: int
+) -> list[Claim]:
+    """One item of each lane in turn, from the lane after the one that was served last; of its partitions likewise."""
     claims: list[Claim] = []
-    served = await connection.fetchval(sql["last_lane"], f"lane/{queue}")
-    lane = served or ""
-    for _ in range(limit):
-        row = await connection.fetchrow(sql["claim_next"], queue, worker, lane)
+    served = await connection.fetchval(sql["last_lane"], f"lane/{queue}") or ""
+    lane = served
+    while len(claims) < limit:
+        lane = await connection.fetchval(sql["next_lane"], queue, lane)
+        if lane is None:
+            break
+        last = partitions.last(queue, lane)
+        row = await connection.fetchrow(sql["claim_in_lane"], queue, worker, lane, last)
+        if row is None and last:
+            row = await connection.fetchrow(sql["claim_in_lane"], queue, worker, lane, "")
         if row is None:
-            row = await connection.fetchrow(sql["claim_first"], queue, worker)
+            row = await connection.fetchrow(sql["claim_any"], queue, worker)
         if row is None:
             break
         claims.append(Claim(*row))
         lane = claims[-1].lane
-    if lane != (served or ""):
-        await connection.execute(sql["set_meta"], f"lane/{queue}", lane)
+        partitions.note(queue, lane, claims[-1].partition)
+    if claims and lane != served:
+        await connection.execute(sql["set_meta"], f"lane/{queue}", claims[-1].lane)
     return claims
 
 

@@ -25,6 +25,7 @@ from keelbolt.storage.judge import MICROSECONDS
 from keelbolt.storage.ledger import work_item
 from keelbolt.storage.logs import LogPage, LogState
 from keelbolt.storage.records import Collection, Record
+from keelbolt.storage.served import Served
 from keelbolt.storage.sqlite import inspect, queues
 from keelbolt.storage.sqlite.backup import restore_file
 from keelbolt.storage.sqlite.book import Book, work_row
@@ -102,6 +103,7 @@ class SQLiteKernel(Front):
         self._wants_reserve = reserve
         self._batch = batch
         self._locks = WorkerLocks(f"{path}-workers") if shared else None
+        self._served = Served()
         self._offset = 0
         self._lost_frames = 0
 
@@ -361,7 +363,9 @@ class SQLiteKernel(Front):
     async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:
         claims: list[Claim]
         dead: Dead
-        claims, dead = await self._writer.run(lambda turn: queues.claim(turn, queue, worker, limit, lease_seconds))
+        claims, dead = await self._writer.run(
+            lambda turn: queues.claim(turn, self._served, queue, worker, limit, lease_seconds)
+        )
         if self._locks is not None and dead.files:
             self._locks.remove(dead.files)
         return claims

@@ -186,8 +186,8 @@ INSERT INTO worker (id, lease_until) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SE
 
 -- renew_claim
 -- A lease that is nearly as long as wanted stays as it is: claims that find nothing write nothing.
-INSERT INTO worker (id, lease_until) VALUES (?1, ?2)
-ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until WHERE abs(lease_until - excluded.lease_until) > ?3
+INSERT INTO worker (id, lease_until) VALUES (?, ?)
+ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until WHERE abs(lease_until - excluded.lease_until) > ?
 
 -- begin_lease
 -- Whoever claims by Enqueue is alive, whether or not it has sent a heartbeat.
@@ -224,16 +224,23 @@ UPDATE work SET state = 'ready' WHERE (partition, queue, key) IN
 SELECT value FROM meta WHERE name = ?
 
 -- next_ready
--- The first item of the lane whose turn is next: the index has lanes in order, and each lane's items in theirs.
+-- The first item of the lane whose turn is next: the index has lanes in order, the partitions of each, and their items.
 SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason,
     crc
-FROM work WHERE state = 'ready' AND queue = ? AND lane > ? ORDER BY lane, priority DESC, ready_at LIMIT 1
+FROM work WHERE state = 'ready' AND queue = ? AND lane > ? ORDER BY lane, partition, priority DESC, ready_at LIMIT 1
 
 -- first_ready
 -- After the last lane the turns begin again.
 SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason,
     crc
-FROM work WHERE state = 'ready' AND queue = ? ORDER BY lane, priority DESC, ready_at LIMIT 1
+FROM work WHERE state = 'ready' AND queue = ? ORDER BY lane, partition, priority DESC, ready_at LIMIT 1
+
+-- next_in_lane
+-- The first item of the partition whose turn is next in this lane.
+SELECT partition, queue, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason,
+    crc
+FROM work WHERE state = 'ready' AND queue = ? AND lane = ? AND partition > ?
+ORDER BY partition, priority DESC, ready_at LIMIT 1
 
 -- delete_worker
 DELETE FROM worker WHERE id = ?

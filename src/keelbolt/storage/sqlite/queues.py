@@ -11,6 +11,7 @@ from keelbolt.storage.contract import Swept
 from keelbolt.storage.hints import QueueTopic
 from keelbolt.storage.judge import MICROSECONDS, RENEWED
 from keelbolt.storage.ledger import claimed
+from keelbolt.storage.served import Served
 from keelbolt.storage.sqlite.book import work_row, work_values
 from keelbolt.storage.sqlite.connection import SQL
 from keelbolt.storage.sqlite.worker_locks import Dead
@@ -27,8 +28,10 @@ def renew(turn: Turn, worker: str, lease_seconds: float) -> None:
     turn.connection.execute(SQL["renew_lease"], (worker, until))
 
 
-def claim(turn: Turn, queue: str, worker: str, limit: int, lease_seconds: float) -> tuple[list[Claim], Dead]:
-    """Expired leases first, so that a backlog never starves an orphan; then the lanes in turn.
+def claim(
+    turn: Turn, served: Served, queue: str, worker: str, limit: int, lease_seconds: float
+) -> tuple[list[Claim], Dead]:
+    """Expired leases first, so that a backlog never starves an orphan; then the lanes in turn, each its partitions.
 
     Also returns the dead workers whose leases this ended; their lock files are to be removed after the commit.
     """
@@ -39,7 +42,7 @@ def claim(turn: Turn, queue: str, worker: str, limit: int, lease_seconds: float)
     turn.connection.execute(SQL["renew_claim"], (worker, turn.now + lease, int(lease * RENEWED)))
     claims = [_hold(turn, row, worker) for row in _expired(turn, queue, limit)]
     if len(claims) < limit:
-        for row in _ready(turn, queue, limit - len(claims)):
+        for row in _ready(turn, served, queue, limit - len(claims)):
             claims.append(_hold(turn, row, worker))  # noqa: PERF401 - each one must be held before the next is looked for
     return claims, dead
 
@@ -65,8 +68,8 @@ def _expired(turn: Turn, queue: str, limit: int) -> list[Any]:
     return rows
 
 
-def _ready(turn: Turn, queue: str, limit: int) -> Iterator[Any]:
-    """One item of each lane in turn, from the lane after the one that was served last."""
+def _ready(turn: Turn, partitions: Served, queue: str, limit: int) -> Iterator[Any]:
+    """One item of each lane in turn, from the lane after the one that was served last; of its partitions likewise."""
     connection = turn.connection
     connection.execute(SQL["promote_later"], (queue, turn.now, PROMOTED))
     served = connection.execute(SQL["last_lane"], (f"lane/{queue}",)).fetchone()
@@ -78,6 +81,10 @@ def _ready(turn: Turn, queue: str, limit: int) -> Iterator[Any]:
         if row is None:
             break
         lane = row[4]
+        last = partitions.last(queue, lane)
+        if last:
+            row = connection.execute(SQL["next_in_lane"], (queue, lane, last)).fetchone() or row
+        partitions.note(queue, lane, row[0])
         yield row
     if not served or lane != served[0]:
         connection.execute(SQL["set_meta"], (f"lane/{queue}", lane))

@@ -1,0 +1,4 @@
+-- The partitions of a lane take turns: the index has them in order, and the items of each in theirs.
+
+DROP INDEX {schema}.work_ready;
+CREATE INDEX work_ready ON {schema}.work (queue, lane, partition, priority DESC, ready_at) WHERE state = 'ready';
