@@ -15,6 +15,7 @@ import asyncpg
 import pytest
 
 from keelbolt.storage import open_storage
+from keelbolt.storage.postgres.book import Book
 from keelbolt.storage.postgres.connection import reader_settings, set_local, statements
 from keelbolt.testing.postgres import OwnPostgres, own_postgres
 
@@ -115,8 +116,8 @@ async def connection(url: str) -> AsyncIterator[Any]:
 
 
 async def whole_scans(connection: Any, name: str) -> list[str]:
-    """The nodes of the generic plan of a statement that read all of a large table."""
-    sql = SQL[name]
+    """The nodes of the generic plan of a statement (or of one by its name) that read all of a large table."""
+    sql = SQL.get(name, name)
     count = max(map(int, re.findall(r"\$(\d+)", sql)), default=0)
     nulls = f"({', '.join(['NULL'] * count)})" if count else ""
     await connection.execute(f"PREPARE tested AS {sql}")
@@ -144,6 +145,16 @@ async def test_statements_need_no_statistics(connection: Any) -> None:
     await connection.execute(set_local(reader_settings()))
     scans = {name: await whole_scans(connection, name) for name in sorted(SQL.keys() - WHOLE)}
     assert not {name: found for name, found in scans.items() if found}
+
+
+async def test_several_statements_as_one_need_no_statistics(connection: Any) -> None:
+    """What a batch saves is one statement, made of others."""
+    names = ("insert_records", "change_records", "insert_streams", "move_heads", "insert_entries", "put_work")
+    names += ("delete_work", "begin_leases", "add_to_counters")
+    counts = {name: range(max(map(int, re.findall(r"\$(\d+)", SQL[name])))) for name in names}
+    sql = Book(connection, dict(SQL), shard=0)._together(names, counts)
+    await connection.execute(set_local(reader_settings()))
+    assert not await whole_scans(connection, sql)
 
 
 async def test_reads_need_no_settings(connection: Any) -> None:

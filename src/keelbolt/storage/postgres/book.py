@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +19,9 @@ from keelbolt.storage.postgres.connection import Connection, long, short
 from keelbolt.storage.postgres.entries import NO_ENTRIES, Totals, entries_of
 from keelbolt.storage.wanted import Wanted, wanted_by
 
+LEASE_MICROSECONDS = int(LEASE_SECONDS * MICROSECONDS)
+
+_PARAMETER = re.compile(r"\$(\d+)")
 _NO_KEYS: Sequence[Sequence[str]] = ((), (), ())
 
 
@@ -50,9 +54,7 @@ class Book:
             await self._load_dedupes(wanted.dedupes(ledger))
         if wanted.blobs:
             ledger.blobs.update(dict.fromkeys(wanted.blobs, False))
-            for partition, digest in await self.connection.fetch(
-                self._sql["load_blobs"], *_columns(tuple(wanted.blobs), 2)
-            ):
+            for partition, digest in await self.connection.fetch(self._sql["load_blobs"], *_columns(wanted.blobs)):
                 ledger.blobs[partition, digest] = True
         return begun
 
@@ -81,7 +83,7 @@ class Book:
 
     async def _load_bodies(self, takes: Iterable[Key]) -> None:
         by_name = {(partition, family, short(key)): (partition, family, key) for partition, family, key in takes}
-        rows = await self.connection.fetch(self._sql["load_bodies"], *_columns(tuple(by_name), 3))
+        rows = await self.connection.fetch(self._sql["load_bodies"], *_columns(by_name))
         for partition, collection, name, body in rows:
             state = self.ledger.records[by_name[partition, collection, name]]
             assert state is not None
@@ -89,8 +91,9 @@ class Book:
 
     async def _load_dedupes(self, wanted: Iterable[tuple[int, str]]) -> None:
         by_name = {(number, short(dedupe)): dedupe for number, dedupe in wanted}
-        columns = _columns(tuple(by_name), 2)
-        for number, name, seq in await self.connection.fetch(self._sql["load_dedupes"], *columns):
+        if not by_name:
+            return
+        for number, name, seq in await self.connection.fetch(self._sql["load_dedupes"], *_columns(by_name)):
             self.ledger.dedupes[number, by_name[number, name]] = seq
 
     # ------------------------------------------------------------------------------------------------------- save
@@ -105,23 +108,21 @@ class Book:
         streams, heads = self._streams()
         entries = [(new.stream, new.seq, new.at, new.kind, new.data) for new in ledger.entries]
         items, gone = self._work(now)
-        counters = totals.columns()
-        if inserted or changed or streams or heads or entries or items or gone or ledger.workers or counters[0]:
-            await self.connection.execute(
-                self._sql["save"],
-                *_columns(inserted, 12),
-                *_columns(changed, 11),
-                *_columns(streams, 7),
-                *_columns(heads, 3),
-                *_columns(entries, 5),
-                *_columns(items, 14),
-                *_columns(gone, 3),
-                list(ledger.workers),
-                now + int(LEASE_SECONDS * MICROSECONDS),
-                now,
-                *counters,
-                self._shard,
-            )
+        parts: dict[str, Sequence[Any]] = {
+            "insert_records": _columns(inserted),
+            "change_records": _columns(changed),
+            "insert_streams": _columns(streams),
+            "move_heads": _columns(heads),
+            "insert_entries": _columns(entries),
+            "put_work": _columns(items),
+            "delete_work": _columns(gone),
+            "begin_leases": (list(ledger.workers), now + LEASE_MICROSECONDS, now) if ledger.workers else (),
+            "add_to_counters": (*counters, self._shard) if (counters := totals.columns()) else (),
+        }
+        names = tuple(name for name, columns in parts.items() if columns)
+        if names:
+            values = [column for name in names for column in parts[name]]
+            await self.connection.execute(self._together(names, parts), *values)
         if entries:
             await self._save_dedupes()
         if ledger.trims or ledger.drops:
@@ -131,6 +132,19 @@ class Book:
         if ledger.holdings:
             await self._save_holdings(now)
         await self._many("insert_partitions", [(name,) for name in sorted(partitions)])
+
+    def _together(self, names: tuple[str, ...], parts: Mapping[str, Sequence[Any]]) -> str:
+        """Several statements as one, which is one round trip. No two of them may change the same row."""
+        if len(names) == 1:
+            return self._sql[names[0]]
+        key = "+".join(names)
+        if key not in self._sql:
+            queries, shift = [], 0
+            for name in names:
+                queries.append(f"{name} AS ({_shifted(self._sql[name], shift)})")
+                shift += len(parts[name])
+            self._sql[key] = f"WITH {', '.join(queries)} SELECT 1"
+        return self._sql[key]
 
     async def _many(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement that takes its rows as one array per column."""
@@ -215,6 +229,11 @@ class Book:
         await self.connection.execute(self._sql["settle_blobs"], partitions, digests, grace)
 
 
+def _shifted(sql: str, by: int) -> str:
+    """A statement whose parameters begin with a higher number."""
+    return _PARAMETER.sub(lambda found: f"${int(found[1]) + by}", sql)
+
+
 def _key_columns(keys: Sequence[Key]) -> Sequence[Sequence[str]]:
     """The partitions, the families and the names of these keys."""
     if not keys:
@@ -223,9 +242,9 @@ def _key_columns(keys: Sequence[Key]) -> Sequence[Sequence[str]]:
     return partitions, families, [short(name) for name in names]
 
 
-def _columns(rows: Sequence[Sequence[Any]], count: int) -> Sequence[Sequence[Any]]:
-    """The rows as one array per column, of which there are so many even when there are no rows."""
-    return list(zip(*rows, strict=True)) or [()] * count
+def _columns(rows: Iterable[Sequence[Any]]) -> Sequence[Sequence[Any]]:
+    """The rows as one array per column; none when there are no rows."""
+    return tuple(zip(*rows, strict=True))
 
 
 def work_row(row: Sequence[Any]) -> WorkRow:

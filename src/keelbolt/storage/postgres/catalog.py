@@ -47,4 +47,5 @@ async def rebuild(connection: Connection, sql: dict[str, str], place: Place) -> 
             totals.add(place, partition, fields, 1)
         await connection.execute(sql["set_entries"], shape.name, *zip(*values, strict=True))
         after = (rows[-1][0], rows[-1][1])
-    await connection.execute(sql["add_to_counters"], *totals.columns(), 0)
+    if columns := totals.columns():
+        await connection.execute(sql["add_to_counters"], *columns, 0)

@@ -65,9 +65,9 @@ class Totals:
                 self._totals[number, group] += by
 
     def columns(self) -> Sequence[Sequence[Any]]:
-        """Counters, groups and sums; in order, so that two processes never wait for each other."""
+        """Counters, groups and sums, or nothing; in order, so that two processes never wait for each other."""
         rows = sorted((number, group, total) for (number, group), total in self._totals.items() if total)
-        return list(zip(*rows, strict=True)) or [()] * 3
+        return tuple(zip(*rows, strict=True))
 
 
 def fit(encoded: bytes, count: int) -> bytes:

@@ -96,7 +96,8 @@ class Loader:
             values.append((*key, row.version, row.fields, expires_at, row.body, *entries))
             totals.add(place, row.partition, fields, 1)
         await self._copy(connection, "record", _RECORD, values)
-        await connection.execute(self._sql["add_to_counters"], *totals.columns(), 0)
+        if columns := totals.columns():
+            await connection.execute(self._sql["add_to_counters"], *columns, 0)
         await connection.execute(self._sql["insert_partitions"], sorted({row.partition for row in rows}))
 
     # ------------------------------------------------------------------------------------------------------- logs
@@ -107,7 +108,7 @@ class Loader:
             (first + at, row.partition, row.log, short(row.stream), long(row.stream), row.head, row.floor)
             for at, row in enumerate(rows)
         ]
-        await self._many(connection, "put_streams", values)
+        await self._many(connection, "insert_streams", values)
         await connection.execute(self._sql["insert_partitions"], sorted({row.partition for row in rows}))
 
     async def _put_entries(self, connection: Connection, rows: Sequence[EntryRow]) -> None:
@@ -139,7 +140,7 @@ class Loader:
         for partition, queue, key, state, lane, priority, ready_in, attempt, most, fence, reason in rows:
             kept = stored_state(state, now + ready_in, now)
             place = (partition, queue, short(key), long(key))
-            values.append((*place, kept, lane, priority, now + ready_in, attempt, most, fence, reason))
+            values.append((*place, kept, lane, priority, now + ready_in, attempt, most, fence, None, None, reason))
         await self._many(connection, "put_work", values)
         await connection.execute(self._sql["insert_partitions"], sorted({row.partition for row in rows}))
 

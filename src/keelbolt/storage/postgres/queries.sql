@@ -86,51 +86,53 @@ INSERT INTO {schema}.counter AS c (index, grp, shard, total)
 SELECT n.index, n.grp, $4, n.total FROM unnest($1::integer[], $2::bytea[], $3::bigint[]) AS n (index, grp, total)
 ON CONFLICT (index, grp, shard) DO UPDATE SET total = c.total + excluded.total
 
--- save
--- What most commits are made of, in one round trip: new records, changed ones (no fields: these and the entries stay, no
--- body: it stays), new streams, heads, entries, work items, those that are gone, leases of workers that claimed, counters.
--- No two parts change the same row. A worker that claims by Enqueue is alive, whether or not it has sent a heartbeat.
-WITH inserted AS (
-    INSERT INTO {schema}.record (partition, collection, name, key, version, fields, expires_at, body, e0, e1, e2, e3)
-    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::bigint[],
-                         $8::bytea[], $9::bytea[], $10::bytea[], $11::bytea[], $12::bytea[])
-), changed AS (
-    UPDATE {schema}.record AS r SET version = n.version, expires_at = n.expires_at, body = coalesce(n.body, r.body),
-        fields = coalesce(n.fields, r.fields),
-        e0 = CASE WHEN n.fields IS NULL THEN r.e0 ELSE n.e0 END, e1 = CASE WHEN n.fields IS NULL THEN r.e1 ELSE n.e1 END,
-        e2 = CASE WHEN n.fields IS NULL THEN r.e2 ELSE n.e2 END, e3 = CASE WHEN n.fields IS NULL THEN r.e3 ELSE n.e3 END
-    FROM unnest($13::text[], $14::text[], $15::text[], $16::bigint[], $17::text[], $18::bigint[], $19::bytea[],
-                $20::bytea[], $21::bytea[], $22::bytea[], $23::bytea[])
-        AS n (partition, collection, name, version, fields, expires_at, body, e0, e1, e2, e3)
-    WHERE r.partition = n.partition AND r.collection = n.collection AND r.name = n.name
-), streams AS (
-    INSERT INTO {schema}.stream (id, partition, log, name, key, head, floor)
-    SELECT * FROM unnest($24::bigint[], $25::text[], $26::text[], $27::text[], $28::text[], $29::bigint[], $30::bigint[])
-), heads AS (
-    UPDATE {schema}.stream AS s SET head = n.head, floor = n.floor
-    FROM unnest($31::bigint[], $32::bigint[], $33::bigint[]) AS n (id, head, floor) WHERE s.id = n.id
-), entries AS (
-    INSERT INTO {schema}.entry (stream, seq, at, kind, data)
-    SELECT * FROM unnest($34::bigint[], $35::bigint[], $36::bigint[], $37::text[], $38::bytea[])
-), items AS (
-    INSERT INTO {schema}.work AS w (partition, queue, name, key, state, lane, priority, ready_at, attempt, max_attempts,
-        fence, holder, again_at, reason)
-    SELECT * FROM unnest($39::text[], $40::text[], $41::text[], $42::text[], $43::text[], $44::text[], $45::bigint[],
-        $46::bigint[], $47::bigint[], $48::bigint[], $49::bigint[], $50::text[], $51::bigint[], $52::text[])
-    ON CONFLICT (partition, queue, name) DO UPDATE SET
-        state = excluded.state, lane = excluded.lane, priority = excluded.priority, ready_at = excluded.ready_at,
-        attempt = excluded.attempt, max_attempts = excluded.max_attempts, fence = excluded.fence,
-        holder = excluded.holder, again_at = excluded.again_at, reason = excluded.reason
-), gone AS (
-    DELETE FROM {schema}.work AS w USING unnest($53::text[], $54::text[], $55::text[]) AS n (partition, queue, name)
-    WHERE w.partition = n.partition AND w.queue = n.queue AND w.name = n.name
-), leases AS (
-    INSERT INTO {schema}.worker AS w (id, lease_until) SELECT id, $57 FROM unnest($56::text[]) AS n (id)
-    WHERE NOT EXISTS (SELECT 1 FROM {schema}.worker AS h WHERE h.id = n.id AND h.lease_until > $58) ORDER BY id
-    ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until WHERE w.lease_until <= $58)
-INSERT INTO {schema}.counter AS c (index, grp, shard, total)
-SELECT n.index, n.grp, $62, n.total FROM unnest($59::integer[], $60::bytea[], $61::bigint[]) AS n (index, grp, total)
-ON CONFLICT (index, grp, shard) DO UPDATE SET total = c.total + excluded.total
+-- insert_records
+INSERT INTO {schema}.record (partition, collection, name, key, version, fields, expires_at, body, e0, e1, e2, e3)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::bigint[],
+                     $8::bytea[], $9::bytea[], $10::bytea[], $11::bytea[], $12::bytea[])
+
+-- change_records
+-- Without fields, these and the entries stay; without a body, it stays.
+UPDATE {schema}.record AS r SET version = n.version, expires_at = n.expires_at, body = coalesce(n.body, r.body),
+    fields = coalesce(n.fields, r.fields),
+    e0 = CASE WHEN n.fields IS NULL THEN r.e0 ELSE n.e0 END, e1 = CASE WHEN n.fields IS NULL THEN r.e1 ELSE n.e1 END,
+    e2 = CASE WHEN n.fields IS NULL THEN r.e2 ELSE n.e2 END, e3 = CASE WHEN n.fields IS NULL THEN r.e3 ELSE n.e3 END
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::bytea[],
+            $8::bytea[], $9::bytea[], $10::bytea[], $11::bytea[])
+    AS n (partition, collection, name, version, fields, expires_at, body, e0, e1, e2, e3)
+WHERE r.partition = n.partition AND r.collection = n.collection AND r.name = n.name
+
+-- insert_streams
+INSERT INTO {schema}.stream (id, partition, log, name, key, head, floor)
+SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[])
+
+-- move_heads
+UPDATE {schema}.stream AS s SET head = n.head, floor = n.floor
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS n (id, head, floor) WHERE s.id = n.id
+
+-- insert_entries
+INSERT INTO {schema}.entry (stream, seq, at, kind, data)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bytea[])
+
+-- put_work
+INSERT INTO {schema}.work AS w
+    (partition, queue, name, key, state, lane, priority, ready_at, attempt, max_attempts, fence, holder, again_at, reason)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[],
+                     $9::bigint[], $10::bigint[], $11::bigint[], $12::text[], $13::bigint[], $14::text[])
+ON CONFLICT (partition, queue, name) DO UPDATE SET
+    state = excluded.state, lane = excluded.lane, priority = excluded.priority, ready_at = excluded.ready_at,
+    attempt = excluded.attempt, max_attempts = excluded.max_attempts, fence = excluded.fence,
+    holder = excluded.holder, again_at = excluded.again_at, reason = excluded.reason
+
+-- delete_work
+DELETE FROM {schema}.work AS w USING unnest($1::text[], $2::text[], $3::text[]) AS n (partition, queue, name)
+WHERE w.partition = n.partition AND w.queue = n.queue AND w.name = n.name
+
+-- begin_leases
+-- A worker that claims by Enqueue is alive, whether or not it has sent a heartbeat. A lease that runs is not touched.
+INSERT INTO {schema}.worker AS w (id, lease_until) SELECT id, $2 FROM unnest($1::text[]) AS n (id)
+WHERE NOT EXISTS (SELECT 1 FROM {schema}.worker AS h WHERE h.id = n.id AND h.lease_until > $3) ORDER BY id
+ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until WHERE w.lease_until <= $3
 
 -- insert_dedupes
 INSERT INTO {schema}.dedupe (stream, name, key, seq)

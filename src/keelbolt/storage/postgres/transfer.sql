@@ -86,10 +86,6 @@ LOCK TABLE {schema}.blob, {schema}.worker IN SHARE MODE
 -- new_ids
 SELECT nextval('{schema}.ids')
 
--- put_streams
-INSERT INTO {schema}.stream (id, partition, log, name, key, head, floor)
-SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[])
-
 -- stream_ids
 SELECT partition, log, name, id FROM {schema}.stream
 WHERE (partition, log, name) IN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))
@@ -108,12 +104,3 @@ JOIN {schema}.blob AS b ON b.partition = n.partition AND b.digest = n.digest
 INSERT INTO {schema}.holding (partition, digest, holder, key)
 SELECT n.* FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS n (partition, digest, holder, key)
 JOIN {schema}.blob AS b ON b.partition = n.partition AND b.digest = n.digest
-
--- put_work
-INSERT INTO {schema}.work (partition, queue, name, key, state, lane, priority, ready_at, attempt, max_attempts, fence, reason)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[],
-                     $9::bigint[], $10::bigint[], $11::bigint[], $12::text[])
-ON CONFLICT (partition, queue, name) DO UPDATE SET
-    state = excluded.state, lane = excluded.lane, priority = excluded.priority, ready_at = excluded.ready_at,
-    attempt = excluded.attempt, max_attempts = excluded.max_attempts, fence = excluded.fence, holder = NULL,
-    again_at = NULL, reason = excluded.reason

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
@@ -13,6 +14,7 @@ from redis.exceptions import AuthenticationError, AuthorizationError, RedisError
 from keelbolt.errors import CannotOpen
 from keelbolt.storage.redis.address import Address
 from keelbolt.storage.redis.failures import Disconnected
+from keelbolt.storage.redis.replies import ReplyParser
 
 Reply = Any
 
@@ -57,6 +59,7 @@ class Wire:
             "socket_connect_timeout": self._seconds,
             "protocol": 2,
             "client_name": "keelbolt",
+            "parser_class": ReplyParser,
         }
         if address.path:
             return UnixDomainSocketConnection(path=address.path, **login)
@@ -126,10 +129,23 @@ def _word(word: bytes | str | int) -> bytes:
     return word if isinstance(word, bytes) else str(word).encode()
 
 
+class _Sizes(dict[int, bytes]):
+    """The line before a word of so many bytes."""
+
+    def __missing__(self, size: int) -> bytes:
+        line = b"$%d" % size
+        if size < 4096:
+            self[size] = line
+        return line
+
+
+_line = _Sizes().__getitem__
+
+
 def _packed(calls: Sequence[Sequence[bytes]]) -> bytes:
     parts: list[bytes] = []
     for words in calls:
-        parts.append(b"*%d\r\n" % len(words))
-        for word in words:
-            parts += (b"$%d\r\n" % len(word), word, b"\r\n")
-    return b"".join(parts)
+        parts.append(b"*%d" % len(words))
+        parts += chain.from_iterable(zip(map(_line, map(len, words)), words, strict=True))
+    parts.append(b"")
+    return b"\r\n".join(parts)

@@ -6,7 +6,7 @@ import math
 import struct
 from collections.abc import Mapping
 
-from keelbolt.storage.keys import LONG_BYTES, encode
+from keelbolt.storage.keys import LONG_BYTES, encode_one, encode_text
 from keelbolt.storage.records import NO_FIELDS, Fields, Scalar
 
 _SIGN = 1 << 63
@@ -15,13 +15,15 @@ _MASK = (1 << 64) - 1
 
 def token(value: Scalar) -> bytes:
     """The encoding; a long string, of which that keeps only a hash, carries its text, and -0.0 its sign."""
-    encoded = encode((value,))
     if isinstance(value, str):
+        encoded = encode_text(value)
+        if len(encoded) <= LONG_BYTES:  # the usual case: it is not longer than its encoding
+            return encoded
         raw = value.encode("utf-8", "surrogatepass")
         return b"L%04d%b%b" % (len(encoded), encoded, raw) if len(raw) > LONG_BYTES else encoded
     if isinstance(value, float) and value == 0 and math.copysign(1, value) < 0:
-        return b"Z" + encoded
-    return encoded
+        return b"Z" + encode_one(value)
+    return encode_one(value)
 
 
 def value(token: bytes) -> Scalar:
