@@ -88,6 +88,7 @@ async def erase(
         if not recorded:
             await kernel.commit(PARTITION, *_recording(key, {"subject": asdict(subject)}))
             recorded = True
+        await eraser.finish()
         await eraser.erase(target)
     if recorded:
         await kernel.commit(PARTITION, *_finished(key))
@@ -146,8 +147,7 @@ async def _resume(kernel: Kernel, partition: str, record: Record, among: Sequenc
             await erase(kernel, Subject(**body["subject"]), among=among)
         return
     of = face(body["face"]) if among is None else next(each for each in among if each.name == body["face"])
-    for kind, ref in body["subjects"]:
-        await _Eraser(kernel, of, partition).erase(Target(partition, kind, ref))
+    await _Eraser(kernel, of, partition).repeat(body["subjects"])
 
 
 def _recording(key: str, body: dict[str, object]) -> tuple[Operation, ...]:
@@ -194,6 +194,25 @@ class _Eraser:
         self._whole = False
 
     # -------------------------------------------------------------------------------------------------------- erase
+
+    async def finish(self) -> None:
+        """Finish what another process left unfinished in this partition. It may still be at it: then both are."""
+        cursor: str | None = None
+        while True:
+            page = await self._scope.list_work(ERASURES, state="waiting", cursor=cursor)
+            for item in page.items:
+                record = await self._scope.get(ERASURES, item.key)
+                body = {} if record is None else from_json(record.body)
+                if body.get("face") == self._face.name:
+                    await self.repeat(body["subjects"])
+                    await self._scope.commit(*_finished(item.key))
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    async def repeat(self, subjects: Iterable[tuple[str, str]]) -> None:
+        for kind, ref in subjects:
+            await self.erase(Target(self._scope.partition, kind, ref))
 
     async def erase(self, target: Target, *, version: int | None = None, also: Sequence[Operation] = ()) -> bool:
         """Erase the target. ``also`` is part of the first commit. False: there was nothing of this version."""

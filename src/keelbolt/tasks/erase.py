@@ -13,6 +13,7 @@ async def erase_task(store: TaskStore, partition: str, task_id: str, *, version:
 
     With ``version`` only if its record is still at this version, which every change of its status changes.
     """
+    await store.take_in(partition, task_id)
     return bool(await erase_target(store.kernel, FACE, Target(partition, "task", task_id), version=version))
 
 

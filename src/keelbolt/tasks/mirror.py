@@ -390,6 +390,9 @@ class MirrorStore(TaskStore):
             found = await super().find(partition, task_id)
         return found
 
+    async def take_in(self, partition: str, task_id: str) -> None:
+        await self.find(partition, task_id)
+
     async def is_run_elsewhere(self, task: StoredTask) -> bool:
         """Whether another process may be writing it."""
         if task.view.state.terminal or task.record.task_id not in self.adopted:

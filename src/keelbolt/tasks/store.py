@@ -66,6 +66,9 @@ class TaskStore:
             return None
         return TaskRecord.of(found) if found is not None else None
 
+    async def take_in(self, partition: str, task_id: str) -> None:
+        """Make the task known to the kernel, where another storage keeps it."""
+
     async def find(self, partition: str, task_id: str) -> StoredTask | None:
         """The task, or None. Whatever is written meanwhile, the answer is a state that was stored at some moment."""
         for _ in range(LOAD_TRIES):

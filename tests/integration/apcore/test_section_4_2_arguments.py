@@ -10,7 +10,7 @@ import pytest
 
 from keelbolt.apcore import CallerApproves, InMemoryTaskStore
 from keelbolt.auth import APIKeyAuthenticator, new_secret
-from keelbolt.tasks import TaskState
+from keelbolt.tasks import RetentionPolicy, TaskState
 from tests.integration.apcore.calling import output, said, send, state, task_of
 from tests.integration.apcore.modules import Anything, Deploy, Echo, Sleeper, registry_of
 from tests.integration.apcore.serving import server_of, serving, until
@@ -172,7 +172,7 @@ async def test_section_4_2_1_who_approves(options: dict[str, Any], ends: str) ->
 async def test_section_4_2_1_without_a_storage_ended_tasks_are_kept_for_an_hour() -> None:
     async with serving(registry_of(echo=Echo())) as app:
         retention = server_of(app)._retention
-    assert retention is not None
+    assert isinstance(retention, RetentionPolicy)
     assert dict(retention.ages()) == dict.fromkeys(
         (TaskState.completed, TaskState.failed, TaskState.canceled, TaskState.rejected), 3600.0
     )

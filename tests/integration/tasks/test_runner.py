@@ -11,13 +11,13 @@ from typing import Any, cast
 
 import pytest
 
+from keelbolt import leases as lease_module
 from keelbolt.auth.principal import Principal
 from keelbolt.errors import StorageUnreachable
 from keelbolt.protocol.types import Task, TaskState
 from keelbolt.storage import Kernel, open_storage
 from keelbolt.tasks import Envelope, LifecycleHooks, TaskContext, TaskEngine, TaskSettings, run_state
 from keelbolt.tasks import ear as ear_module
-from keelbolt.tasks import lease as lease_module
 from keelbolt.tasks.families import QUEUE
 from keelbolt.tasks.run_state import Stop
 from keelbolt.tasks.runner import EXHAUSTED
