@@ -15,7 +15,7 @@ from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
 
 
-class Order(TypedDict, total=False):
+class Order(TypedDict):
     item: str
     approved: bool
     receipt: str
