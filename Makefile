@@ -70,7 +70,7 @@ lock: $(STAMP) ## Choose the versions that the image is built of anew (deploy/*.
 	echo 'hatchling>=1.27' | $(LOCK) - -o deploy/build.lock
 
 bench: $(STAMP) ## Measure everything (ARGS="--quick" for a first look)
-	@for name in compare storage copy tasks server requests grpc client webhooks apcore state turns explorer; do \
+	@for name in compare storage copy tasks server requests grpc client webhooks apcore state turns langgraph explorer; do \
 		$(BIN)/python -m benchmarks $$name $(ARGS) || exit 1; done
 
 clean: ## Remove everything that can be made again

@@ -75,6 +75,22 @@ def compare(json_file: Path | None, **options: Any) -> None:
 
 
 @main.command()
+@click.option("--postgres", metavar="URL", help="Measure on this PostgreSQL, too; its database must be empty.")
+@figures
+def langgraph(json_file: Path | None, **options: Any) -> None:
+    """Measure our LangGraph saver beside langgraph-checkpoint-sqlite and langgraph-checkpoint-postgres.
+
+    Those that are installed are measured: pip install langgraph-checkpoint-sqlite langgraph-checkpoint-postgres
+    'psycopg[binary]'.
+
+    \b
+    Example:
+      python -m benchmarks langgraph --postgres postgresql://localhost/empty --quick
+    """
+    measure("langgraph", json_file, **options)
+
+
+@main.command()
 @url_option("The storage to measure")
 @figures
 def storage(json_file: Path | None, **options: Any) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from typing import Any, TypedDict
 
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
-from langgraph.types import Command, interrupt
+from langgraph.runtime import Runtime
+from langgraph.types import interrupt
 
 from examples.workers import outside
+from keelbolt.langgraph import GraphContext, KeelboltSaver, langgraph_worker
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
-from keelbolt.tasks import TaskContext
 
 
 class Order(TypedDict):
@@ -21,30 +21,30 @@ class Order(TypedDict):
     receipt: str
 
 
-def graph(ctx: TaskContext) -> Any:
-    async def approve(order: Order) -> dict[str, Any]:
-        return {"approved": interrupt(f"Order {order['item']}?") == "yes"}
-
-    async def place(order: Order) -> dict[str, Any]:
-        key = ctx.idempotency_key("order")
-        return {"receipt": await ctx.step("order", outside.order, order["item"], key, idempotent=True)}
-
-    builder: Any = StateGraph(Order)
-    builder.add_node(approve).add_node(place).add_edge(START, "approve")
-    builder.add_conditional_edges("approve", lambda order: "place" if order["approved"] else "__end__")
-    return builder.compile(checkpointer=InMemorySaver())
+async def approve(order: Order) -> dict[str, Any]:
+    return {"approved": interrupt(f"Order {order['item']}?") == "yes"}
 
 
-async def clerk(ctx: TaskContext) -> None:
-    runs, thread = graph(ctx), {"configurable": {"thread_id": ctx.task_id}}
-    given: Any = {"item": ctx.user_text}
-    while "__interrupt__" in (order := await runs.ainvoke(given, thread)):
-        given = Command(resume=(await ctx.ask(order["__interrupt__"][0].value)).text)
-    await ctx.complete(order.get("receipt", "nothing was ordered"))
+async def place(order: Order, runtime: Runtime[GraphContext]) -> dict[str, Any]:
+    key = runtime.context["task"].idempotency_key("order")
+    return {"receipt": await outside.order(order["item"], key)}
+
+
+builder: Any = StateGraph(Order, context_schema=GraphContext)
+builder.add_node("approve", approve)
+builder.add_node("place", place)
+builder.add_edge(START, "approve")
+builder.add_conditional_edges("approve", lambda order: "place" if order["approved"] else "__end__")
 
 
 if __name__ == "__main__":
+    storage, port = sys.argv[1], int(sys.argv[2])
+    clerk = langgraph_worker(
+        builder.compile(checkpointer=KeelboltSaver(storage)),
+        given=lambda ctx: {"item": ctx.user_text},
+        result=lambda order: order.get("receipt", "nothing was ordered"),
+    )
     card = AgentCardConfig(
         name="Clerk", description="Orders what you approve", capabilities=CapabilitiesConfig(streaming=True)
     )
-    A2AServer(worker=clerk, agent_card=card, storage=sys.argv[1]).run(port=int(sys.argv[2]))
+    A2AServer(worker=clerk, agent_card=card, storage=storage).run(port=port)

@@ -9,24 +9,22 @@ from pydantic_ai import Agent, RunContext
 from examples.workers import outside
 from examples.workers.scripted_pydantic_ai import model  # or model = "openai:gpt-5"
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
+from keelbolt.pydantic_ai import KeelboltDurability, pydantic_ai_worker
 from keelbolt.server import A2AServer
 from keelbolt.tasks import TaskContext
 
-agent = Agent(model, deps_type=TaskContext, instructions="Order what the user wants.")
+# The service takes an order with the same key once, so that an order in doubt may be placed again.
+durability = KeelboltDurability(tool_in_doubt="retry")
+agent = Agent(model, name="shop", deps_type=TaskContext, capabilities=[durability])
 
 
 @agent.tool
 async def order(run: RunContext[TaskContext], item: str) -> str:
     """Order an item."""
-    key = run.deps.idempotency_key(item)
-    return await run.deps.step(f"order {item}", outside.order, item, key, idempotent=True)
+    return await outside.order(item, run.deps.idempotency_key(item))
 
 
-async def shop(ctx: TaskContext) -> None:
-    async with agent.run_stream(ctx.user_text, deps=ctx) as answer:
-        await ctx.stream_text(answer.stream_text(delta=True))
-    await ctx.complete()
-
+shop = pydantic_ai_worker(agent)
 
 if __name__ == "__main__":
     card = AgentCardConfig(name="Shop", description="Orders things", capabilities=CapabilitiesConfig(streaming=True))

@@ -111,7 +111,8 @@ async def test_the_shop_orders_once() -> None:
         await agent.until(lambda: agent.artifacts.get("answer", "").count(" ") >= 3)
         await agent.crash()
         assert agent.artifacts["answer"].strip() == outside.ANSWER
-        assert agent.steps == {"order a kettle": "done"}
+        assert set(agent.steps.values()) == {"done"}
+        assert len(outside.LEDGER.read_text().splitlines()) == 1
         assert len(outside.LEDGER.read_text().splitlines()) == 1
 
 

@@ -113,6 +113,16 @@ def test_the_first_example_of_the_readme_runs(dist: Path, tmp_path: Path, file: 
     assert (work / "agent.db").exists()
 
 
+@pytest.mark.parametrize("page", ["langgraph", "openai-agents", "google-adk", "pydantic-ai"])
+def test_the_programs_of_the_framework_pages_run(dist: Path, tmp_path: Path, page: str) -> None:
+    """Installed from the wheel, the whole programs of the page run outside of the checkout."""
+    python = installed(dist / WHEEL, tmp_path)
+    text = (ROOT / f"docs/howto/{page}.md").read_text()
+    programs = "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    (tmp_path / "page.py").write_text("from __future__ import annotations\n" + programs)
+    run(python, "-W", "error::DeprecationWarning:page", "-c", "import page", cwd=tmp_path)
+
+
 def installed(file: Path, folder: Path) -> Path:
     """The Python of a new virtual environment with this file; offline, so its dependencies are those of this one."""
     if file.name.endswith(".tar.gz"):  # as pip does it, with the build backend of this environment

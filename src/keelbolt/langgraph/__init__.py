@@ -16,5 +16,6 @@ if find_spec("langgraph") is None:
 
 from keelbolt.langgraph.saver import KeelboltSaver
 from keelbolt.langgraph.store import KeelboltStore
+from keelbolt.langgraph.worker import GraphContext, langgraph_worker
 
-__all__ = ["KeelboltSaver", "KeelboltStore"]
+__all__ = ["GraphContext", "KeelboltSaver", "KeelboltStore", "langgraph_worker"]

@@ -16,5 +16,6 @@ if find_spec("agents") is None:
     raise MissingExtra("openai-agents", "openai-agents")
 
 from keelbolt.openai_agents.session import KeelboltSession
+from keelbolt.openai_agents.worker import openai_agent_worker
 
-__all__ = ["KeelboltSession"]
+__all__ = ["KeelboltSession", "openai_agent_worker"]

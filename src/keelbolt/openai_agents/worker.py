@@ -1,0 +1,127 @@
+"""A worker that runs an agent of the OpenAI Agents SDK for each message."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from agents import Agent, RunConfig, Runner
+from pydantic_core import to_jsonable_python
+
+from keelbolt.openai_agents.durable import DurableProvider, InDoubt, durable_agent
+from keelbolt.tasks import TaskContext, Worker
+
+ARTIFACT = "answer"
+HISTORY = "openai_agents"  # in the context of the conversation
+YES = ("yes", "y", "ok", "approve", "approved", "true")
+
+
+def openai_agent_worker(
+    agent: Agent[Any],
+    *,
+    conversation: bool = True,
+    tool_in_doubt: InDoubt = "ask",
+    run_config: RunConfig | None = None,
+    max_turns: int = 10,
+) -> OpenAIAgentWorker:
+    """A worker that runs the agent for each message, with the TaskContext as its context.
+
+        server = A2AServer(worker=openai_agent_worker(agent), agent_card=card, storage="sqlite:///agent.db")
+
+    The text of the model is streamed. Model responses and calls of function tools are durable steps: a killed run
+    continues after the last one. A tool call that was under way may have happened: the user is asked; with
+    ``tool_in_doubt="retry"`` it is repeated. A tool that needs approval asks the user. The items of earlier tasks of
+    the same context are the history, unless ``conversation`` is False.
+    """
+    return OpenAIAgentWorker(
+        agent,
+        conversation=conversation,
+        in_doubt=tool_in_doubt,
+        run_config=run_config or RunConfig(),
+        max_turns=max_turns,
+    )
+
+
+class OpenAIAgentWorker(Worker):
+    """Made by `openai_agent_worker`."""
+
+    def __init__(
+        self, agent: Agent[Any], *, conversation: bool, in_doubt: InDoubt, run_config: RunConfig, max_turns: int
+    ) -> None:
+        self._agent = agent
+        self._conversation = conversation
+        self._in_doubt: InDoubt = in_doubt
+        self._run_config = run_config
+        self._max_turns = max_turns
+
+    async def handle(self, ctx: TaskContext) -> None:
+        agent = durable_agent(self._agent, ctx, self._in_doubt)
+        provider = DurableProvider(ctx, self._run_config.model_provider)
+        config = dataclasses.replace(self._run_config, model_provider=provider)
+        history = await ctx.step("history", self._history, ctx, idempotent=True)
+        given: Any = [*history, {"role": "user", "content": ctx.user_text}]
+        while True:
+            result = Runner.run_streamed(agent, given, context=ctx, run_config=config, max_turns=self._max_turns)
+            streamed = await _stream(ctx, result)
+            if not result.interruptions:
+                break
+            given = result.to_state()
+            for item in result.interruptions:
+                approved, text = await _approval(ctx, item)
+                if approved:
+                    given.approve(item)
+                else:
+                    given.reject(item, rejection_message=f"The user said: {text}")
+        if self._conversation:
+            await self._remember(ctx, to_jsonable_python(result.to_input_list(), fallback=str))
+        answer = result.final_output
+        if not isinstance(answer, str):
+            await ctx.complete_json(to_jsonable_python(answer, fallback=str))
+        elif answer == streamed:
+            await ctx.complete()
+        else:  # a recorded response is not streamed again
+            await ctx.complete(answer, artifact_id=ARTIFACT)
+
+    async def _history(self, ctx: TaskContext) -> Any:
+        return (await ctx.load_context() or {}).get(HISTORY, []) if self._conversation else []
+
+    async def _remember(self, ctx: TaskContext, items: Any) -> None:
+        def change(value: Any) -> Any:
+            return {**(value or {}), HISTORY: items}
+
+        await ctx.step("remember", ctx.update_context, change, idempotent=True)
+
+
+async def _stream(ctx: TaskContext, result: Any) -> str:
+    """Emit the text of the model as it comes; return the text of the last response."""
+    text = ""
+    try:
+        async for event in result.stream_events():
+            if event.type != "raw_response_event":
+                continue
+            if event.data.type == "response.output_text.delta":
+                await ctx.emit_text_artifact(event.data.delta, artifact_id=ARTIFACT, append=bool(text))
+                text += event.data.delta
+            elif event.data.type == "response.created":
+                text = ""  # the next text begins the artifact anew
+    except BaseException:
+        result.cancel()
+        raise
+    return text
+
+
+async def _approval(ctx: TaskContext, item: Any) -> tuple[bool, str]:
+    """Whether the user approves a tool call, and what the user said."""
+    raw = item.raw_item
+    call = raw.get("call_id") if isinstance(raw, dict) else getattr(raw, "call_id", None)
+    text = raw.get("arguments") if isinstance(raw, dict) else getattr(raw, "arguments", None)
+    try:
+        arguments = json.loads(text or "{}")
+    except ValueError:
+        arguments = {}
+    words = ", ".join(f"{name}: {json.dumps(value)}" for name, value in arguments.items())
+    asked = {"tool": item.tool_name, "arguments": arguments, "call": call}
+    answer = await ctx.ask(f"May I call {item.tool_name} ({words})?", data=asked)
+    said = answer.text.strip()
+    return said.lower() in YES or any(part.data is True for part in answer.parts), said

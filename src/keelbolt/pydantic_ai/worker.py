@@ -1,0 +1,99 @@
+"""A worker that runs a pydantic-ai agent for each message."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ModelMessage, ModelMessagesTypeAdapter
+from pydantic_ai.tools import ToolDenied
+from pydantic_core import to_jsonable_python
+
+from keelbolt.pydantic_ai.durability import KeelboltDurability, current_task, stream_text
+from keelbolt.tasks import TaskContext, Worker
+
+HISTORY = "pydantic_ai"  # in the context of the conversation
+YES = ("yes", "y", "ok", "approve", "approved", "true")
+
+
+def pydantic_ai_worker(agent: Agent[Any, Any], *, conversation: bool = True) -> PydanticAIWorker:
+    """A worker that runs the agent for each message, with the TaskContext as its deps.
+
+        agent = Agent("openai:gpt-5", name="shop", capabilities=[KeelboltDurability()])
+        server = A2AServer(worker=pydantic_ai_worker(agent), agent_card=card)
+
+    The text of the model is streamed. With the capability KeelboltDurability a killed run continues after its last
+    model request or tool call. A tool that requires approval asks the user; the agent needs ``DeferredToolRequests``
+    among its output types for that. The messages of earlier tasks of the same context are the history, unless
+    ``conversation`` is False.
+    """
+    return PydanticAIWorker(agent, conversation=conversation)
+
+
+class PydanticAIWorker(Worker):
+    """Made by `pydantic_ai_worker`."""
+
+    def __init__(self, agent: Agent[Any, Any], *, conversation: bool) -> None:
+        self._agent = agent
+        self._conversation = conversation
+
+    async def handle(self, ctx: TaskContext) -> None:
+        token = current_task.set(ctx)
+        try:
+            await self._handle(ctx)
+        finally:
+            current_task.reset(token)
+
+    async def _handle(self, ctx: TaskContext) -> None:
+        before = await ctx.step("history", self._history, ctx, idempotent=True)
+        history: list[ModelMessage] = ModelMessagesTypeAdapter.validate_python(before)
+        prompt: str | None = ctx.user_text
+        answers: DeferredToolResults | None = None
+        durable = KeelboltDurability.from_agent(self._agent) is not None  # it has the handler itself then
+        while True:
+            result: Any = await self._agent.run(
+                prompt,
+                deps=ctx,
+                message_history=history,
+                deferred_tool_results=answers,
+                event_stream_handler=None if durable else stream_text,
+            )
+            if not isinstance(result.output, DeferredToolRequests):
+                break
+            answers = await self._approvals(ctx, result.output)
+            history, prompt = result.all_messages(), None
+        if self._conversation:
+            await self._remember(ctx, ModelMessagesTypeAdapter.dump_python(result.all_messages(), mode="json"))
+        if not isinstance(result.output, str):
+            await ctx.complete_json(to_jsonable_python(result.output, fallback=str))
+        else:
+            await ctx.complete()  # its text was streamed
+
+    async def _approvals(self, ctx: TaskContext, requests: DeferredToolRequests) -> DeferredToolResults:
+        """The user's decision on each call that waits for it."""
+        results = DeferredToolResults()
+        for call in requests.approvals:
+            arguments = call.args_as_dict()
+            words = ", ".join(f"{name}: {json.dumps(value)}" for name, value in arguments.items())
+            asked = {"tool": call.tool_name, "arguments": arguments, "call": call.tool_call_id}
+            answer = await ctx.ask(f"May I call {call.tool_name} ({words})?", data=asked)
+            text = answer.text.strip()
+            approved = text.lower() in YES or any(part.data is True for part in answer.parts)
+            results.approvals[call.tool_call_id] = True if approved else ToolDenied(f"The user said: {text}")
+        for call in requests.calls:
+            asked = {"tool": call.tool_name, "arguments": call.args_as_dict(), "call": call.tool_call_id}
+            answer = await ctx.ask(f"What is the result of {call.tool_name}?", data=asked)
+            data = [part.data for part in answer.parts if part.data is not None]
+            results.calls[call.tool_call_id] = data[0] if data else answer.text
+        return results
+
+    async def _history(self, ctx: TaskContext) -> Any:
+        if not self._conversation:
+            return []
+        return (await ctx.load_context() or {}).get(HISTORY, [])
+
+    async def _remember(self, ctx: TaskContext, messages: Any) -> None:
+        def change(value: Any) -> Any:
+            return {**(value or {}), HISTORY: messages}
+
+        await ctx.step("remember", ctx.update_context, change, idempotent=True)

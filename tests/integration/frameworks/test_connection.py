@@ -1,0 +1,129 @@
+"""A storage for callers in any thread and loop: shared by URL, opened late, usable after fork()."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from keelbolt.errors import Forked, InvalidRequest, StorageClosed, StorageMissing, UnknownScheme
+from keelbolt.storage import Collection, Insert, Kernel, open_storage
+from keelbolt.storage.connection import Connection
+
+NOTES = [Collection("note")]
+
+
+async def write(kernel: Kernel, key: str) -> None:
+    await kernel.commit("p", Insert("note", key, b"x"))
+
+
+async def count(kernel: Kernel) -> int:
+    found = await kernel.get_many("p", "note", ["a", "b", "c"])
+    return sum(record is not None for record in found)
+
+
+def threads() -> int:
+    return sum(thread.name == "keelbolt-storage" for thread in threading.enumerate())
+
+
+def test_connections_to_one_url_share_a_kernel(tmp_path: Path) -> None:
+    """One thread for a URL, until the last connection closes; ``memory:`` is shared on purpose alone."""
+    before = threads()
+    url = f"sqlite:///{tmp_path}/a.db"
+    one, other = Connection(url, NOTES), Connection(url, [Collection("other")])
+    one.call_sync(lambda kernel: write(kernel, "a"))
+    other.call_sync(lambda kernel: kernel.commit("p", Insert("other", "x", b"")))
+    assert threads() == before + 1
+    one.close()
+    one.close()
+    assert other.call_sync(count) == 1
+    other.close()
+    assert threads() == before
+    with pytest.raises(StorageClosed):
+        other.call_sync(count)
+
+    memory, apart = Connection("memory:", NOTES), Connection("memory:", NOTES)
+    shared = Connection(memory, NOTES)
+    memory.call_sync(lambda kernel: write(kernel, "a"))
+    memory.close()
+    assert (shared.call_sync(count), apart.call_sync(count)) == (1, 0)
+    shared.close()
+    apart.close()
+    assert threads() == before
+
+
+async def test_calls_come_from_any_loop_and_thread(tmp_path: Path) -> None:
+    connection = Connection(f"sqlite:///{tmp_path}/a.db", NOTES)
+    await connection.call(lambda kernel: write(kernel, "a"))
+    await asyncio.to_thread(lambda: asyncio.run(connection.call(lambda kernel: write(kernel, "b"))))
+    await asyncio.to_thread(connection.call_sync, lambda kernel: write(kernel, "c"))
+    assert await connection.call(count) == 3
+    await connection.aclose()
+
+
+async def test_an_open_kernel_is_used_in_its_loop() -> None:
+    async with open_storage("memory:") as kernel:
+        connection = Connection(kernel, NOTES)
+        await connection.call(lambda kernel: write(kernel, "a"))
+        await asyncio.to_thread(connection.call_sync, lambda kernel: write(kernel, "b"))
+        with pytest.raises(InvalidRequest, match="async method"):
+            connection.call_sync(count)
+        connection.close()  # the owner closes the kernel
+        assert await count(kernel) == 2
+
+
+def test_bad_urls_are_refused_where_they_are_written(tmp_path: Path) -> None:
+    with pytest.raises(UnknownScheme):
+        Connection("mongo://x", NOTES)
+    with pytest.raises(InvalidRequest, match="event loop"):
+        Connection(open_storage("memory:"), NOTES)
+    connection = Connection(f"sqlite:///{tmp_path}/no/such/folder/a.db", NOTES)
+    with pytest.raises(StorageMissing):
+        connection.call_sync(count)
+    (tmp_path / "no/such/folder").mkdir(parents=True)
+    assert connection.call_sync(count) == 0  # opened at the next call
+    connection.close()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # fork() in a process with threads: what servers do
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_a_child_process_opens_its_own(request: pytest.FixtureRequest, tmp_path: Path, engine: str) -> None:
+    """A connection that was made before fork() works in the child. SQLite does not allow it to be open at the fork."""
+    used = engine != "sqlite"
+    url = request.getfixturevalue("postgres_url") if used else f"sqlite:///{tmp_path}/a.db"
+    connection = Connection(url, NOTES)
+    if used:
+        connection.call_sync(lambda kernel: write(kernel, "a"))
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            connection.call_sync(lambda kernel: write(kernel, "b"))
+            connection.close()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    connection.call_sync(lambda kernel: write(kernel, "c"))
+    assert connection.call_sync(count) == 2 + used
+    connection.close()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_sqlite_that_was_open_at_a_fork_is_refused_in_the_child(tmp_path: Path) -> None:
+    connection = Connection(f"sqlite:///{tmp_path}/a.db", NOTES)
+    connection.call_sync(lambda kernel: write(kernel, "a"))
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            connection.call_sync(count)
+        except Forked:
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    connection.close()

@@ -1,0 +1,134 @@
+"""A pydantic-ai agent as a worker: its requests and calls are steps, approvals are questions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import Agent, DeferredToolRequests, ModelMessage, RunContext
+from pydantic_ai.exceptions import ModelRetry
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+
+from keelbolt.pydantic_ai import KeelboltDurability, pydantic_ai_worker
+from keelbolt.tasks import TaskContext
+from keelbolt.testing import WorkerHarness
+
+
+class World:
+    """A model that calls the tool ``pay`` and then says how it went, and a tool that can be held up."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.payments: list[int] = []
+        self.hold = False
+
+    async def stream(self, messages: list[ModelMessage], _info: AgentInfo) -> AsyncIterator[Any]:
+        self.requests += 1
+        last = messages[-1].parts[-1]
+        if last.part_kind != "tool-return":
+            yield {0: DeltaToolCall("pay", '{"amount": 40}', tool_call_id=f"call-{len(messages)}")}
+            return
+        for word in ("It ", "is ", f"{last.content} ", f"after {len(messages)} messages."):
+            yield word
+
+    def agent(self, *, approval: bool = False, **options: Any) -> Agent[TaskContext, Any]:
+        output: Any = [str, DeferredToolRequests] if approval else str
+        agent: Agent[TaskContext, Any] = Agent(
+            FunctionModel(stream_function=self.stream),
+            name="shop",
+            deps_type=TaskContext,
+            output_type=output,
+            capabilities=[KeelboltDurability(**options)],
+        )
+
+        @agent.tool(requires_approval=approval)
+        async def pay(run: RunContext[TaskContext], amount: int) -> str:
+            self.payments.append(amount)
+            if self.hold:
+                await run.deps.cancelled()
+            return f"paid, {amount}"
+
+        return agent
+
+
+async def test_requests_and_calls_are_steps() -> None:
+    """A lost attempt repeats no model request and no tool call that finished."""
+    world = World()
+    async with WorkerHarness(pydantic_ai_worker(world.agent())) as agent:
+        await agent.send("pay")
+        assert agent.artifacts == {"answer": "It is paid, 40 after 3 messages."}
+        assert (world.requests, world.payments) == (2, [40])
+        assert [state for name, state in agent.steps.items() if "pay" in name or "model" in name] == ["done"] * 3
+
+
+@pytest.mark.parametrize("policy", ["ask", "retry"])
+async def test_a_call_in_doubt(policy: Any) -> None:
+    """A tool call whose process died is put to the user, or repeated on request."""
+    world = World()
+    world.hold = True
+    async with WorkerHarness(pydantic_ai_worker(world.agent(tool_in_doubt=policy))) as agent:
+        await agent.send("pay", wait=False)
+        await agent.until(lambda: world.payments)
+        world.hold = False
+        await agent.crash()
+        if policy == "ask":
+            assert agent.state == "input_required"
+            assert world.payments == [40]
+        else:
+            assert agent.artifacts == {"answer": "It is paid, 40 after 3 messages."}
+            assert world.payments == [40, 40]
+        assert world.requests == (1 if policy == "ask" else 2)
+
+
+async def test_approvals_are_questions() -> None:
+    """The tool runs when the user says yes; a refusal goes to the model."""
+    world = World()
+    async with WorkerHarness(pydantic_ai_worker(world.agent(approval=True))) as agent:
+        await agent.send("pay")
+        assert (agent.state, agent.text, world.payments) == ("input_required", "May I call pay (amount: 40)?", [])
+        await agent.answer("yes", wait=False)
+        await agent.crash()
+        assert agent.state == "completed"
+        assert (world.payments, world.requests) == ([40], 2)
+        await agent.send("pay again")
+        await agent.answer("too much")
+        assert agent.artifacts == {"answer": "It is The user said: too much after 3 messages."}
+        assert world.payments == [40]
+
+
+async def test_a_context_is_a_conversation() -> None:
+    for conversation, messages in ((True, 7), (False, 3)):
+        world = World()
+        async with WorkerHarness(pydantic_ai_worker(world.agent(), conversation=conversation)) as agent:
+            await agent.send("one", context_id="c")
+            await agent.send("two", context_id="c")
+            assert agent.artifacts == {"answer": f"It is paid, 40 after {messages} messages."}
+
+
+class Answer(BaseModel):
+    total: int
+
+
+async def test_structured_output_and_retries_without_durability() -> None:
+    """An agent without the capability runs too; its output is JSON."""
+
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
+        tool = "price" if len(messages) < 5 else info.output_tools[0].name
+        yield {0: DeltaToolCall(tool, '{"total": 3}' if tool != "price" else "{}", tool_call_id=f"c{len(messages)}")}
+
+    plain = Agent(FunctionModel(stream_function=stream), output_type=Answer)
+    tries: list[int] = []
+
+    @plain.tool_plain(retries=2)
+    def price() -> int:
+        tries.append(1)
+        if len(tries) == 1:
+            raise ModelRetry("again")
+        return 3
+
+    async with WorkerHarness(pydantic_ai_worker(plain)) as agent:
+        task = await agent.send("how much?")
+        assert agent.state == "completed", agent.text
+        assert task.artifacts[0].parts[0].data == {"total": 3}
