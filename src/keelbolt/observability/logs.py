@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from keelbolt.observability.exceptions import described
+from keelbolt.observability.masking import masked
+
 MAX_CHARACTERS = 1000  # of anything that is put into a message, and of a line of a traceback
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -48,7 +51,7 @@ def message(record: logging.LogRecord) -> str:
         text %= {name: _cut(value) for name, value in given.items()}
     elif given:
         text %= tuple(map(_cut, given))
-    return visible(text.rstrip())
+    return visible(masked(text.rstrip()))
 
 
 def visible(text: str) -> str:
@@ -68,8 +71,13 @@ def _cut(value: Any) -> Any:
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:
     if not record.exc_info:
         return []
-    lines = formatter.formatException(record.exc_info).split("\n")
+    error = record.exc_info[1]
+    lines = masked(formatter.formatException(record.exc_info)).split("\n") if error is None else _lines(error)
     return [visible(_cut(line)) for line in lines]
+
+
+def _lines(error: BaseException) -> list[str]:
+    return described(error)["traceback"].split("\n")
 
 
 def log_to_stderr(*, as_json: bool, level: str = "info") -> None:

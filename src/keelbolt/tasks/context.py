@@ -16,7 +16,7 @@ from keelbolt.protocol.types import Message, Metadata, Part, Task, TaskState
 from keelbolt.tasks.json import bounded, json_bytes
 from keelbolt.tasks.lifecycle import End
 from keelbolt.tasks.listing import list_tasks
-from keelbolt.tasks.notes import Note, OtherNote
+from keelbolt.tasks.notes import Note, OtherNote, error_note
 from keelbolt.tasks.parts import data_part, encoded_part, plain, text_part
 from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.run_state import EnterShield, LeaveShield
@@ -65,9 +65,12 @@ class TaskContext(TurnOutput):
         """Done; who sent the message gets a message back instead of a task (a stream gets the task as always)."""
         await self._end(TaskState.completed, text, direct=True)
 
-    async def fail(self, reason: str, *, data: Any = None) -> None:
-        """It did not work, and this is why; ``data`` says it to programs."""
-        await self._end(TaskState.failed, reason, data=data)
+    async def fail(self, reason: str, *, data: Any = None, error: BaseException | None = None) -> None:
+        """End the task as failed; ``reason`` tells the caller why, and ``data`` is for programs.
+
+        ``error`` is the exception behind it, which the task's log keeps for operators; callers do not get it.
+        """
+        await self._end(TaskState.failed, reason, data=data, before=[] if error is None else [error_note(error)])
 
     async def reject(self, reason: str | None = None, *, data: Any = None) -> None:
         """The agent does not do this; ``data`` says why to programs."""

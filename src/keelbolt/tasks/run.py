@@ -18,7 +18,7 @@ from keelbolt.tasks.ear import Ear
 from keelbolt.tasks.families import INBOX
 from keelbolt.tasks.journal import InboxHasMore, Journal
 from keelbolt.tasks.lifecycle import End, Report
-from keelbolt.tasks.notes import MessageNote, Note, OtherNote
+from keelbolt.tasks.notes import MessageNote, Note, OtherNote, error_note
 from keelbolt.tasks.record import TaskRecord, Turn
 from keelbolt.tasks.run_state import (
     Alarm,
@@ -149,7 +149,7 @@ class Run:
         except Exception as error:
             logger.exception("task %s could not be run", self.journal.claim.key)
             self.on(TurnOver())
-            await self.runner.attempt_failed(self.journal.claim, str(error))
+            await self.runner.attempt_failed(self.journal.claim, error)
         finally:
             self._close()
 
@@ -219,10 +219,11 @@ class Run:
             raise error
         if self.cancel_requested:
             logger.warning("the worker failed in the canceled task %s", self.journal.claim.key, exc_info=error)
-            await self._end_quietly(self._canceled())
+            await self._end_quietly(self._canceled(), [error_note(error)])
             return
         logger.error("the worker failed in task %s", self.journal.claim.key, exc_info=error)
-        await self._end_quietly(self._failed("The agent failed while it worked on this task."))
+        failed = self._failed("The agent failed while it worked on this task.")
+        await self._end_quietly(failed, [error_note(error)])
 
     async def _returned(self) -> None:
         if self.cancel_requested:
@@ -286,7 +287,7 @@ class Run:
 
         claim = self.journal.claim
         if self.journal.task.view.cleanup:  # the task ended before: the worker has cleaned up
-            await self.journal.cleaned(claim.complete())
+            await self.journal.cleaned(claim.complete(), before)
             self._turn_over()
             return
         while True:
@@ -332,9 +333,9 @@ class Run:
             self.on(TurnOver())
             return
 
-    async def _end_quietly(self, command: End) -> None:
+    async def _end_quietly(self, command: End, before: Sequence[Note] = ()) -> None:
         if not self.ended:
-            await self.end(command)
+            await self.end(command, before=before)
 
     async def _next_turn(self, report: Report, before: Sequence[Note], said: bytes | None = None) -> None:
         """Begin the turn of the message that waits longest; one that interrupts does not wait for those before it."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageUnavailable, TaskTerminalStateError
 from keelbolt.leases import Lease, cancelled, give_back
+from keelbolt.observability.masking import masked
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.pulse import Pulse
 from keelbolt.observability.tracing import Tracing
@@ -21,7 +22,7 @@ from keelbolt.tasks.families import QUEUE
 from keelbolt.tasks.hooks import LifecycleHooks
 from keelbolt.tasks.journal import Journal
 from keelbolt.tasks.lifecycle import End, Start
-from keelbolt.tasks.notes import OtherNote
+from keelbolt.tasks.notes import Note, OtherNote, error_note
 from keelbolt.tasks.request_contexts import RequestContexts
 from keelbolt.tasks.run import Run
 from keelbolt.tasks.settings import TaskSettings
@@ -258,7 +259,7 @@ class Runner:
             self.give_back_later(claim)
         except Exception as error:
             logger.exception("task %s could not be begun", claim.key)
-            await self.attempt_failed(claim, str(error))
+            await self.attempt_failed(claim, error)
         finally:
             self.unreserve()
             key = (claim.partition, claim.key)
@@ -308,30 +309,32 @@ class Runner:
         except KeelboltError as error:
             logger.warning("task %s waits for the end of a lease: %s", task_id, error)
 
-    async def attempt_failed(self, claim: Claim, reason: str) -> None:
+    async def attempt_failed(self, claim: Claim, error: Exception) -> None:
         """A task could not be run, and not because the store was away: the attempt counts, and the last one ends it."""
         try:
             if claim.attempt < claim.max_attempts:
-                again = claim.retry(reason[:MAX_REASON], ready_in=AGAIN_SECONDS)
+                again = claim.retry(_reason(error), ready_in=AGAIN_SECONDS)
                 await self.store.kernel.commit(claim.partition, again)
             else:
-                await self._give_up(claim, reason[:MAX_REASON])
+                await self._give_up(claim, error)
         except CommitRefused:
             pass
-        except KeelboltError as error:
-            logger.warning("task %s could not be given back: %s", claim.key, error)
+        except KeelboltError as problem:
+            logger.warning("task %s could not be given back: %s", claim.key, problem)
             self.give_back_later(claim)
 
-    async def _give_up(self, claim: Claim, reason: str) -> None:
+    async def _give_up(self, claim: Claim, error: Exception) -> None:
+        reason = _reason(error)
         try:
             task = await self.store.load(claim.partition, claim.key)
-            await self._dead_letter(Journal(self.store, self.events, task, claim), GIVEN_UP, reason)
+            journal = Journal(self.store, self.events, task, claim)
+            await self._dead_letter(journal, GIVEN_UP, reason, [error_note(error)])
         except (StorageUnavailable, CommitRefused):
             raise
         except KeelboltError:  # not even its end can be written: at least it is among the dead letters
             await self.store.kernel.commit(claim.partition, claim.bury(reason))
 
-    async def _dead_letter(self, journal: Journal, words: str, reason: str) -> None:
+    async def _dead_letter(self, journal: Journal, words: str, reason: str, before: Sequence[Note] = ()) -> None:
         """Fail the task with these words, and keep its work item as a dead letter, for this reason.
 
         A canceled task whose worker could not clean up stays canceled.
@@ -339,9 +342,9 @@ class Runner:
         buried = journal.claim.bury(reason)
         if journal.task.view.cleanup:
             logger.error("task %s was canceled, but its worker could not clean up: %s", journal.claim.key, reason)
-            await journal.cleaned(buried)
+            await journal.cleaned(buried, before)
             return
-        await journal.move(End(TaskState.failed, journal.task.record.message(words)), buried)
+        await journal.move(End(TaskState.failed, journal.task.record.message(words)), buried, before=before)
         self.told(journal.task)
 
     def give_back_later(self, claim: Claim) -> None:
@@ -361,3 +364,7 @@ class Runner:
             logger.error("the lease was lost; %d tasks are left to other processes", len(self.runs))
         for run in list(self.runs.values()):
             run.stop("lost")
+
+
+def _reason(error: Exception) -> str:
+    return masked(str(error))[:MAX_REASON]

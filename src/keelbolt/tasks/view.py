@@ -211,7 +211,7 @@ class TaskView(Struct):
                 self.kept = to_json(body["value"])
             case "cleanup":
                 self.cleanup = body["due"]
-            case "touch":
+            case "error" | "touch":
                 pass
 
     # -------------------------------------------------------------------------------------------------- snapshots
