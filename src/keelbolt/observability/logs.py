@@ -18,6 +18,9 @@ from keelbolt.observability.masking import masked
 
 MAX_CHARACTERS = 1000  # of anything that is put into a message, and of a line of a traceback
 
+FIELDS = ("task", "context", "attempt", "trace")
+"""What a line about a task carries beside its message: ``extra=`` of the log call, members of a JSON line."""
+
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -30,18 +33,24 @@ class HumanLines(logging.Formatter):
 
 
 class JSONLines(logging.Formatter):
-    """One object per line: time, level, logger, message, and the traceback if there is one."""
+    """One object per line: time, level, logger, pid, message, fields of a task, and the traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {
+        line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
+            "pid": record.process,
             "message": message(record),
         }
+        line |= {name: _field(value) for name in FIELDS if (value := getattr(record, name, None)) is not None}
         if traceback := _traceback(self, record):
             line["exception"] = "\n".join(traceback)
         return json.dumps(line)
+
+
+def _field(value: Any) -> Any:
+    return value if isinstance(value, int) else visible(_cut(str(value)))
 
 
 def message(record: logging.LogRecord) -> str:

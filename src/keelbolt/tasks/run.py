@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
@@ -18,6 +18,7 @@ from keelbolt.tasks.ear import Ear
 from keelbolt.tasks.families import INBOX
 from keelbolt.tasks.journal import InboxHasMore, Journal
 from keelbolt.tasks.lifecycle import End, Report
+from keelbolt.tasks.log_fields import log_fields
 from keelbolt.tasks.notes import MessageNote, Note, OtherNote, error_note
 from keelbolt.tasks.record import TaskRecord, Turn
 from keelbolt.tasks.run_state import (
@@ -81,6 +82,10 @@ class Run:
         return self.partition, self.journal.claim.key
 
     @property
+    def _fields(self) -> dict[str, Any]:
+        return log_fields(self.journal.claim, self.journal.task.record)
+
+    @property
     def ended(self) -> bool:
         """Whether the turn ended here, or the task was let go."""
         return self.state.phase == "over"
@@ -139,15 +144,20 @@ class Run:
         try:
             await self._turns(message)
         except LeaseLost:
-            logger.info("task %s is run by another process now", self.journal.claim.key)
+            logger.warning(
+                "task %s: this process lost its lease; another one continues",
+                self.journal.claim.key,
+                extra=self._fields,
+            )
         except TaskTerminalStateError:  # it was ended from outside
             await self._let_go()
         except (StorageUnavailable, asyncio.CancelledError) as error:
             if self.state.stop != "lost":
-                logger.warning("task %s is given back: %s", self.journal.claim.key, str(error) or "the process stops")
+                why = str(error) or "the process stops"
+                logger.warning("task %s is given back: %s", self.journal.claim.key, why, extra=self._fields)
                 await self._let_go(ready_in=AGAIN_SECONDS if isinstance(error, StorageUnavailable) else 0.0)
         except Exception as error:
-            logger.exception("task %s could not be run", self.journal.claim.key)
+            logger.exception("task %s could not be run", self.journal.claim.key, extra=self._fields)
             self.on(TurnOver())
             await self.runner.attempt_failed(self.journal.claim, error)
         finally:
@@ -218,10 +228,11 @@ class Run:
         if isinstance(error, StorageUnavailable):
             raise error
         if self.cancel_requested:
-            logger.warning("the worker failed in the canceled task %s", self.journal.claim.key, exc_info=error)
+            said = "the worker failed in the canceled task %s"
+            logger.warning(said, self.journal.claim.key, exc_info=error, extra=self._fields)
             await self._end_quietly(self._canceled(), [error_note(error)])
             return
-        logger.error("the worker failed in task %s", self.journal.claim.key, exc_info=error)
+        logger.error("the worker failed in task %s", self.journal.claim.key, exc_info=error, extra=self._fields)
         failed = self._failed("The agent failed while it worked on this task.")
         await self._end_quietly(failed, [error_note(error)])
 
@@ -229,7 +240,8 @@ class Run:
         if self.cancel_requested:
             await self._end_quietly(self._canceled())
             return
-        logger.error("the worker returned from task %s without ending its turn", self.journal.claim.key)
+        said = "the worker returned from task %s without ending its turn"
+        logger.error(said, self.journal.claim.key, extra=self._fields)
         await self._end_quietly(self._failed("The agent stopped without an answer: its worker did not end the turn."))
 
     async def _stopped(self) -> None:
@@ -451,7 +463,8 @@ class Run:
 
     def _overrule(self) -> None:
         """The handler was stopped and continues: its end is written without it."""
-        logger.warning("the worker of task %s does not stop; the task goes on without it", self.journal.claim.key)
+        said = "the worker of task %s does not stop; the task goes on without it"
+        logger.warning(said, self.journal.claim.key, extra=self._fields)
         self._overruling = asyncio.create_task(self._end_without_worker())
 
     async def _end_without_worker(self) -> None:
