@@ -204,7 +204,7 @@ class Run:
             await self._raised(error)
         else:
             if not self.ended and self._next is None:
-                await self._returned()
+                await self._end_quietly(self._canceled())  # of another task, the worker's return ended the turn
 
     def _interrupted(self) -> bool:
         """Whether a message waits that does not wait for the end of this turn."""
@@ -235,14 +235,6 @@ class Run:
         logger.error("the worker failed in task %s", self.journal.claim.key, exc_info=error, extra=self._fields)
         failed = self._failed("The agent failed while it worked on this task.")
         await self._end_quietly(failed, [error_note(error)])
-
-    async def _returned(self) -> None:
-        if self.cancel_requested:
-            await self._end_quietly(self._canceled())
-            return
-        said = "the worker returned from task %s without ending its turn"
-        logger.error(said, self.journal.claim.key, extra=self._fields)
-        await self._end_quietly(self._failed("The agent stopped without an answer: its worker did not end the turn."))
 
     async def _stopped(self) -> None:
         """The handler was stopped from outside; do what that was for."""
