@@ -42,6 +42,7 @@ ENV PATH=/opt/keelbolt/bin:$PATH \
 USER 10001
 VOLUME ["/data"]
 EXPOSE 8000
+# An unhealthy container is restarted: so the check does not depend on the storage. Proxies ask /ready.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=10s --retries=3 \
-    CMD ["python", "-c", "import os, urllib.request as web; web.urlopen(f'http://127.0.0.1:{os.environ[\"PORT\"]}/health', timeout=4)"]
+    CMD ["python", "-c", "import os, urllib.request as web; web.urlopen(f'http://127.0.0.1:{os.environ[\"PORT\"]}/live', timeout=4)"]
 CMD ["keelbolt", "serve"]

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from keelbolt.client import A2AClient
     from keelbolt.errors import (
         ConcurrencyError,
         ContentTypeNotSupportedError,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "A2AClient",
     "A2AServer",
     "AgentCardConfig",
     "Artifact",
@@ -107,6 +109,7 @@ __all__ = [
 ]
 
 _NAMES = {
+    "keelbolt.client": ("A2AClient",),
     "keelbolt.errors": (
         "ConcurrencyError",
         "ContentTypeNotSupportedError",

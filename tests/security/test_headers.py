@@ -67,7 +67,7 @@ async def test_answers_of_the_operations_api(path: str) -> None:
         check(await ask(server.app, "GET", f"{PREFIX}{path}"))
 
 
-@pytest.mark.parametrize("path", ["/health", "/ready", "/metrics"])
+@pytest.mark.parametrize("path", ["/live", "/health", "/ready", "/metrics"])
 async def test_answers_about_the_process(path: str) -> None:
     async with agent() as server:
         check(await ask(server.app, "GET", path))

@@ -18,6 +18,7 @@ ROUTES = [
     ("GET", "/tasks"),
     ("GET", "/v1/tasks/1"),
     ("GET", "/.well-known/agent-card.json"),
+    ("GET", "/live"),
     ("GET", "/health"),
     ("GET", "/ready"),
     ("GET", "/metrics"),

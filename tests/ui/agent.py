@@ -132,6 +132,9 @@ class Actor:
     async def fail(self, ctx: TaskContext, rest: str) -> None:
         await ctx.fail("The engine is out of oil.")
 
+    async def crash(self, ctx: TaskContext, rest: str) -> None:
+        raise RuntimeError("the oven exploded, token=s3cr3t-s3cr3t")
+
     async def listen(self, ctx: TaskContext, rest: str) -> None:
         """Says back what it is steered with, until it is told to stop."""
         async for event in ctx.inbox:

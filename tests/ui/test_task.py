@@ -197,3 +197,16 @@ async def test_the_system_is_shown_to_its_operator(agent: Stage, open_page: Open
     await agent.send("say more")
     await expect(ended).to_have_text(str(before + 1))
     assert await page.locator("svg.spark").count() >= 4
+
+
+async def test_the_exception_of_the_worker(agent: Stage, open_page: OpenPage) -> None:
+    """The operator's page shows class, message and traceback, at the head and in the timeline."""
+    task_id = await agent.send("crash")
+    page = await open_page(agent.at(f"tasks/{task_id}"))
+    exception = page.locator("details.notice.bad")
+    await expect(exception.locator("summary")).to_have_text("RuntimeError: the oven exploded, token=•••")
+    await exception.locator("summary").click()
+    await expect(exception.locator("pre")).to_contain_text("in crash")
+    await page.locator(".vrow").filter(has_text="RuntimeError").click()
+    await expect(page.locator(".detail pre.traceback")).to_contain_text("in crash")
+    assert "s3cr3t" not in await page.content()

@@ -9,6 +9,7 @@ import sys
 import keelbolt
 
 EXPORTED = [
+    "A2AClient",
     "A2AServer",
     "AgentCardConfig",
     "Artifact",

@@ -292,7 +292,7 @@ class ApcoreWorker(Worker):
         if isinstance(error, ApprovalDeniedError):
             await ctx.reject(mapped.message, data=mapped.json())
         else:
-            await ctx.fail(mapped.message, data=mapped.json())
+            await ctx.fail(mapped.message, data=mapped.json(), error=error)
 
     async def _refuse(self, ctx: TaskContext, error: ProtocolError) -> None:
         """The message can't be made into a call; mostly that was said before there was a task."""

@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -145,6 +146,7 @@ def send(agent: Agent, text: str, no_wait: bool, json_output: bool, **ids: Any) 
 
     async def ask() -> Any:
         async with agent.opened() as client:
+            await _check_skill(agent, client, ids["skill"])
             return await client.send_message(_text(text), return_immediately=no_wait, **ids)
 
     answer = _run(ask())
@@ -172,12 +174,11 @@ def stream(agent: Agent, text: str, json_output: bool, **ids: Any) -> None:
         teller.note(f"{reconnect.cause}; connecting again in {reconnect.seconds:.1f} s")
 
     async def follow() -> None:
-        async with (
-            agent.opened(on_reconnect=again) as client,
-            aclosing(client.stream_message(_text(text), **ids)) as events,
-        ):
-            async for event in events:
-                teller.show(event)
+        async with agent.opened(on_reconnect=again) as client:
+            await _check_skill(agent, client, ids["skill"])
+            async with aclosing(client.stream_message(_text(text), **ids)) as events:
+                async for event in events:
+                    teller.show(event)
 
     try:
         _run(follow())
@@ -231,6 +232,28 @@ def cancel(agent: Agent, task: str, json_output: bool) -> None:
         print_task_json(found)
     else:
         echo(f"{found.id} is {found.status.state.name}")
+
+
+async def _check_skill(agent: Agent, client: A2AClient, skill: str | None) -> None:
+    """Raise InvalidValue for a skill that the agent does not have, as far as its card says.
+
+    A card without skills allows any. A caller with credentials may see more than the public card lists: without an
+    extended card, the agent decides.
+    """
+    if skill is None:
+        return
+    from keelbolt.errors import A2AClientError, InvalidValue
+
+    cards = [await client.discover()]
+    if agent.options["auth"] or agent.options["headers"]:
+        try:
+            cards.append(await client.get_extended_card())
+        except A2AClientError:
+            return
+    known = [str(each.get("id")) for card in cards for each in card.get("skills") or () if isinstance(each, dict)]
+    if known and skill not in known:
+        close = get_close_matches(skill, known, n=3) or sorted(set(known))[:10]
+        raise InvalidValue(f"the agent has no skill {skill!r}; it has {', '.join(close)}")
 
 
 def _run(work: Awaitable[Any]) -> Any:

@@ -67,6 +67,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title:
     console.print(table)
 
 
+def print_traceback(text: str) -> None:
+    """Print a traceback, indented."""
+    echo("\n".join(f"    {line}" for line in text.split("\n")), dim=True)
+
+
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[str], None]]:
     """Shows on a terminal's stderr that long work goes on; the function that it gives changes the text."""

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import click
 
-from keelbolt.cli.output import echo, echo_json, escaped, print_json, print_table
+from keelbolt.cli.output import echo, echo_json, escaped, print_json, print_table, print_traceback
 from keelbolt.errors import KeelboltError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -148,6 +148,9 @@ def show_task(remote: Remote, task: str, *, json_output: bool) -> None:
     for name, step in found["steps"].items():
         loud = step["state"] == "in doubt"
         echo(f"step     {name}: {step['state']}", fg="red" if loud else None, bold=loud)
+    if error := found.get("exception"):
+        echo(f"error    {error['type']}: {error['message']}", fg="red")
+        print_traceback(error["traceback"])
 
 
 def tail_task(remote: Remote, task: str, *, after: int | None, json_output: bool) -> None:
@@ -157,7 +160,12 @@ def tail_task(remote: Remote, task: str, *, after: int | None, json_output: bool
             if json_output:
                 echo_json(line)
             else:
-                echo(f"{event['seq']:>6}  {event.get('kind', 'snapshot'):<8}  {escaped(line)[:200]}")
+                data = event.get("data") or {}
+                error = data if event.get("kind") == "error" and "type" in data else None
+                about = f"{error['type']}: {error['message']}" if error else escaped(line)
+                echo(f"{event['seq']:>6}  {event.get('kind', 'snapshot'):<8}  {about[:200]}")
+                if error:
+                    print_traceback(error["traceback"])
 
 
 def cancel_task(remote: Remote, task: str, *, reason: str, json_output: bool) -> None:

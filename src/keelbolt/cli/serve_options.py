@@ -300,6 +300,9 @@ def check_together(ctx: click.Context) -> None:
     if not _names_worker(ctx):
         if "card" in typed:
             raise WrongArguments("--card goes with MODULE:WORKER; the card of modules is made from them", ctx)
+    elif (port := os.environ.get("PORT", "")) and not port.isdigit() and "port" not in typed:
+        hint = "the port of a worker is --port or KEELBOLT_PORT"
+        raise click.UsageError(f"PORT is {port!r}, which is no port; {hint}. Unset PORT, or give a port", ctx)
     elif "extensions_dir" in typed:
         raise click.UsageError("give MODULE:WORKER or --extensions-dir, not both", ctx)
     elif wrong := [name for name in OF_MODULES if name in typed]:

@@ -10,7 +10,7 @@ import click
 from msgspec import structs
 
 from keelbolt.cli.engine import engine_at, principal_of, storage_option, whose
-from keelbolt.cli.output import as_json, echo, print_json, print_table
+from keelbolt.cli.output import as_json, echo, print_json, print_table, print_traceback
 from keelbolt.cli.remote import or_server, show_task
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 def show(task: str, url: str, *, owner: str, tenant: str, json_output: bool) -> None:
     """Show a task: where it stands, which process ran which attempt, its steps, what steered it, its artifacts.
 
-    A step that began and never reported is IN DOUBT: nobody knows whether it took effect.
+    A step that began and never reported is IN DOUBT: nobody knows whether it took effect. An exception of the worker is
+    shown with its traceback; the task's caller sees only that the agent failed.
 
     \b
     Example:
@@ -58,7 +59,7 @@ def _json(report: TaskReport, task: dict[str, Any]) -> dict[str, Any]:
         "work": structs.asdict(item) if item is not None else None,
         **{
             name: [asdict(each) for each in getattr(report, name)]
-            for name in ("attempts", "steps", "steering", "artifacts")
+            for name in ("attempts", "steps", "steering", "artifacts", "errors")
         },
         "inDoubt": [step.step for step in report.in_doubt],
     }
@@ -86,6 +87,9 @@ def _print(report: TaskReport) -> None:
     for step in report.in_doubt:
         text = f"IN DOUBT: the step {step.step!r} of turn {step.turn} began and never reported"
         echo(f"\n{text}; nobody knows whether it took effect", fg="red", bold=True)
+    for error in report.errors:
+        echo(f"\nattempt {error.attempt} of turn {error.turn} failed: {error.type}: {error.message}", fg="red")
+        print_traceback(error.traceback)
     echo()
     _table(
         ["turn", "attempt", "process", "began"],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keelbolt.cli.engine import engine_at, principal_of, storage_option, whose
-from keelbolt.cli.output import echo
+from keelbolt.cli.output import echo, print_traceback
 from keelbolt.cli.remote import or_server, tail_task
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ async def _tail(url: str, owner: str, tenant: str, task: str, after: int | None,
                 else:
                     line = {"seq": event.seq, "kind": event.kind, "at": event.at, "data": json.loads(event.data)}
                 echo(json.dumps(line) if json_output else _text(event, line))
+                if not json_output and line.get("kind") == "error":
+                    print_traceback(line["data"]["traceback"])
 
 
 async def _snapshot(store: TaskStore, event: Snapshot) -> dict[str, Any]:
@@ -81,6 +83,8 @@ def _about(kind: str, data: dict[str, Any]) -> str:
             return f"{state}  {_parts(status.get('message', {}))}"
         case "artifact":
             return f"{data['artifact']['artifactId']}  {_parts(data['artifact'])}"
+        case "error":
+            return _short(f"{data['type']}: {data['message']}")
         case _:
             return _short(json.dumps(data, ensure_ascii=False))
 

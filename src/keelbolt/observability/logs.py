@@ -13,7 +13,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from keelbolt.observability.exceptions import described
+from keelbolt.observability.masking import masked
+
 MAX_CHARACTERS = 1000  # of anything that is put into a message, and of a line of a traceback
+
+FIELDS = ("task", "context", "attempt", "trace")
+"""What a line about a task carries beside its message: ``extra=`` of the log call, members of a JSON line."""
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -27,18 +33,24 @@ class HumanLines(logging.Formatter):
 
 
 class JSONLines(logging.Formatter):
-    """One object per line: time, level, logger, message, and the traceback if there is one."""
+    """One object per line: time, level, logger, pid, message, fields of a task, and the traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {
+        line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
+            "pid": record.process,
             "message": message(record),
         }
+        line |= {name: _field(value) for name in FIELDS if (value := getattr(record, name, None)) is not None}
         if traceback := _traceback(self, record):
             line["exception"] = "\n".join(traceback)
         return json.dumps(line)
+
+
+def _field(value: Any) -> Any:
+    return value if isinstance(value, int) else visible(_cut(str(value)))
 
 
 def message(record: logging.LogRecord) -> str:
@@ -48,7 +60,7 @@ def message(record: logging.LogRecord) -> str:
         text %= {name: _cut(value) for name, value in given.items()}
     elif given:
         text %= tuple(map(_cut, given))
-    return visible(text.rstrip())
+    return visible(masked(text.rstrip()))
 
 
 def visible(text: str) -> str:
@@ -68,8 +80,13 @@ def _cut(value: Any) -> Any:
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:
     if not record.exc_info:
         return []
-    lines = formatter.formatException(record.exc_info).split("\n")
+    error = record.exc_info[1]
+    lines = masked(formatter.formatException(record.exc_info)).split("\n") if error is None else _lines(error)
     return [visible(_cut(line)) for line in lines]
+
+
+def _lines(error: BaseException) -> list[str]:
+    return described(error)["traceback"].split("\n")
 
 
 def log_to_stderr(*, as_json: bool, level: str = "info") -> None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
+from keelbolt.environment import read_flag
 from keelbolt.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Tracing:
     def of(cls, enabled: bool | None = None, tracer: Tracer | None = None) -> Tracing | None:  # noqa: FBT001
         """Tracing, if it is wanted: by the argument, or by ``KEELBOLT_TRACING=1``."""
         if enabled is None:
-            enabled = tracer is not None or os.environ.get("KEELBOLT_TRACING", "") in ("1", "true", "on")
+            enabled = tracer is not None or read_flag("KEELBOLT_TRACING", os.environ.get("KEELBOLT_TRACING", ""))
         if not enabled:
             return None
         if find_spec("opentelemetry") is None:

@@ -100,7 +100,7 @@ class A2AServer:
         if exempt_prefixes is not None:
             raise AuthMisconfigured(
                 "there are no exempt_prefixes: a prefix also lets in what nobody thought of, as /explorer lets in "
-                "/explorerfoo/message:send. The card, /health and /ready are public, by their exact paths; with "
+                "/explorerfoo/message:send. The card, /live, /ready and /health are public, by their exact paths; with "
                 "require_auth=False everybody may ask everything"
             )
         self.agent_card = agent_card
@@ -385,6 +385,8 @@ class _Routes:
             await self.jsonrpc(scope, receive, send)
         elif path in PATHS and method in ("GET", "HEAD"):
             await self.cards.serve(scope, receive, send)
+        elif path == "/live" and method in ("GET", "HEAD"):
+            await respond(send, *self.health.live())
         elif path in ("/health", "/ready") and method in ("GET", "HEAD"):
             status, body = await (self.health.health() if path == "/health" else self.health.ready())
             await respond(send, status, body)

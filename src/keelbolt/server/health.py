@@ -1,4 +1,7 @@
-"""Whether the agent lives, whether it should be given work, and what it has done."""
+"""Three probes: /live (restart the process?), /ready (send requests to it?) and /health (for people).
+
+Only /live never asks the storage: an outage of the database must not make an orchestrator restart every process.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ Facts = Callable[[bool, str], Awaitable[tuple[bool, dict[str, Any]]]]
 
 @dataclass(slots=True)
 class Health:
-    """The answers of /health and /ready."""
+    """The responses of /live, /ready and /health."""
 
     engine: TaskEngine
     streams: Streams
@@ -33,6 +36,10 @@ class Health:
 
     def uptime(self) -> float:
         return round(time.monotonic() - self.started, 3)
+
+    def live(self) -> tuple[int, bytes]:
+        """200 while this process serves requests, also while it stops; the storage is not asked."""
+        return 200, to_json({"status": "ok", "uptimeSeconds": self.uptime()})
 
     async def health(self) -> tuple[int, bytes]:
         """200 while reads and writes of the store work, 503 otherwise.
@@ -64,7 +71,7 @@ class Health:
         return (200 if good else 503), to_json(body)
 
     async def ready(self) -> tuple[int, bytes]:
-        """200 while new requests are welcome."""
+        """200 while the storage works and new requests are welcome, 503 otherwise."""
         if self.draining:
             return 503, b'{"status":"stopping"}'
         return await self.health()

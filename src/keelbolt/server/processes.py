@@ -22,6 +22,7 @@ import uvicorn
 
 from keelbolt.errors import KeelboltError
 from keelbolt.grpc.address import reserved
+from keelbolt.observability.logs import log_to_stderr
 from keelbolt.server.connections import connections
 from keelbolt.server.tuning import settle_memory
 
@@ -44,22 +45,26 @@ def serve(
     if processes < 1:
         raise KeelboltError("processes is at least 1")
     server._check_exposure(host)  # noqa: SLF001 - a part of it; gRPC is checked where it listens
+    told = logger.isEnabledFor(logging.INFO)
+    if not logging.getLogger().handlers and not logging.getLogger("keelbolt").handlers:
+        log_to_stderr(as_json=False, level=logging.getLevelName(logger.getEffectiveLevel()))
     with contextlib.closing(_bind(host, port)) as bound, contextlib.ExitStack() as stack:
         shown = "localhost" if host in ("127.0.0.1", "::1", "0.0.0.0", "::") else host  # noqa: S104
         server.address = f"http://{shown}:{bound.getsockname()[1]}"
         if server.grpc_at is not None:
             address = reserved(server.grpc_host or host, server.grpc_at.port, shared=processes > 1)
             server.grpc_at = stack.enter_context(address)
-        tell = functools.partial(ready or functools.partial(_announce, server), server.address)
+        announce = functools.partial(_announce, server, told=told)
+        tell = functools.partial(ready or announce, server.address)
         if processes == 1:
             _serve(server, bound, tell)
         else:
             _Pool(server, bound, processes).run(tell)
 
 
-def _announce(server: A2AServer, address: str) -> None:
-    """For who runs a program and has set up no logging: else it would serve in silence."""
-    if not logger.isEnabledFor(logging.INFO):
+def _announce(server: A2AServer, address: str, *, told: bool) -> None:
+    """Print the address in a program without logging at level INFO, which would report it."""
+    if not told:
         page = "" if server.settings.explorer is False else f", with a page at {server.settings.explorer_prefix}"
         sys.stderr.write(f"The agent listens at {address}{page}; stop it with Ctrl-C\n")
 

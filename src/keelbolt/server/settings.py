@@ -7,19 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self, get_args
 
+from keelbolt.environment import check_names, read_flag
 from keelbolt.errors import InvalidValue
 from keelbolt.explorer import checked_prefix
 from keelbolt.protocol.limits import Limits
 from keelbolt.protocol.versions import ALL, Version
+from keelbolt.server.addresses import check_grpc_url, check_host, check_origin, check_public_url
 
 Operators = Literal["none", "loopback"]
 
 TENANT_OPERATOR = "operator"  # sees everything of its own tenant
 SYSTEM_OPERATOR = "operator:all"  # sees all tenants, and what belongs to none
 OPERATOR_ROLES = (TENANT_OPERATOR, SYSTEM_OPERATOR)
-
-_TRUE = ("1", "true", "yes", "on")
-_FALSE = ("0", "false", "no", "off", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +69,22 @@ class ServerSettings:
             raise InvalidValue(f"operators is one of {', '.join(get_args(Operators))}, not {self.operators!r}")
         if isinstance(self.operator_roles, str) or not set(self.operator_roles) <= set(OPERATOR_ROLES):
             raise InvalidValue(f"operator_roles are some of {', '.join(OPERATOR_ROLES)}, or none")
+        self._check_numbers()
+        check_public_url(self.url)
+        check_grpc_url(self.grpc_url)
+        for origin in self.cors_origins:
+            check_origin(origin)
+        for setting in ("allowed_hosts", "webhook_hosts"):
+            for host in getattr(self, setting):
+                check_host(setting, host)
+
+    def _check_numbers(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if type(each.default) in (int, float):
+                low = 1 if each.name in ("body_bytes", "header_bytes") else 0
+                if isinstance(value, bool) or not isinstance(value, int | float) or not value >= low:
+                    raise InvalidValue(f"{each.name} is a number of at least {low}, not {value!r}")
 
     @property
     def versions(self) -> tuple[Version, ...]:
@@ -84,6 +99,7 @@ class ServerSettings:
     def of(cls, environment: Mapping[str, str] | None = None, **given: Any) -> Self:
         """The settings from arguments (None: not given) and the environment."""
         environment = os.environ if environment is None else environment
+        check_names(environment)
         chosen: dict[str, Any] = {}
         for each in fields(cls):
             name = f"KEELBOLT_{each.name.upper()}"
@@ -100,9 +116,7 @@ class ServerSettings:
 
 def _read(name: str, text: str, default: Any) -> Any:
     if default is None or isinstance(default, bool):
-        if text.lower() in _TRUE + _FALSE:
-            return text.lower() in _TRUE
-        raise InvalidValue(f"{name} must be true or false, not {text!r}")
+        return read_flag(name, text)
     if isinstance(default, tuple):
         return tuple(item.strip() for item in text.split(",") if item.strip())
     try:

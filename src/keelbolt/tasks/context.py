@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, TypeVarTuple, overload
@@ -11,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, TypeVarTuple
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from keelbolt.errors import InvalidValue
+from keelbolt.errors import InvalidAgentResponseError, InvalidValue
 from keelbolt.protocol.types import Message, Metadata, Part, Task, TaskState
 from keelbolt.tasks.json import bounded, json_bytes
 from keelbolt.tasks.lifecycle import End
 from keelbolt.tasks.listing import list_tasks
-from keelbolt.tasks.notes import Note, OtherNote
+from keelbolt.tasks.notes import Note, OtherNote, error_note
 from keelbolt.tasks.parts import data_part, encoded_part, plain, text_part
 from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.run_state import EnterShield, LeaveShield
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
     from keelbolt.client.client import A2AClient
     from keelbolt.client.messages import Said
 
+logger = logging.getLogger("keelbolt.tasks")
+
+NO_ANSWER = (
+    "the worker returned None without an answer. Return a text or a JSON value, emit an artifact before you return, "
+    "or end the turn with ctx.complete(), ctx.respond(), ctx.fail(), ctx.request_input(), …"
+)
 _UNCHANGED: Any = object()
 CONVERSATION_TASKS = 20  # of which `conversation` reads the messages, at most
 QUESTION_CHARACTERS = 16  # of the digest that identifies a question within its turn
@@ -65,9 +72,12 @@ class TaskContext(TurnOutput):
         """Done; who sent the message gets a message back instead of a task (a stream gets the task as always)."""
         await self._end(TaskState.completed, text, direct=True)
 
-    async def fail(self, reason: str, *, data: Any = None) -> None:
-        """It did not work, and this is why; ``data`` says it to programs."""
-        await self._end(TaskState.failed, reason, data=data)
+    async def fail(self, reason: str, *, data: Any = None, error: BaseException | None = None) -> None:
+        """End the task as failed; ``reason`` tells the caller why, and ``data`` is for programs.
+
+        ``error`` is the exception behind it, which the task's log keeps for operators; callers do not get it.
+        """
+        await self._end(TaskState.failed, reason, data=data, before=[] if error is None else [error_note(error)])
 
     async def reject(self, reason: str | None = None, *, data: Any = None) -> None:
         """The agent does not do this; ``data`` says why to programs."""
@@ -97,6 +107,25 @@ class TaskContext(TurnOutput):
         wanted = {"schemes": list(schemes or ()), "credentialsHint": credentials_hint, "authUrl": auth_url}
         data = {name: value for name, value in wanted.items() if value}
         await self._end(TaskState.auth_required, details, data=data or None, keep=state)
+
+    async def _finish(self, result: Any) -> None:
+        """Complete the task with what its worker returned. Called by the engine; does nothing after an end.
+
+        A text becomes a text artifact, another value a JSON artifact. None needs an artifact of this turn.
+        """
+        if self._run.ended or self.is_cancelled:
+            if result is not None:
+                logger.warning("task %s: what the worker returned after the end of its turn is dropped", self.task_id)
+        elif isinstance(result, str):
+            await self.complete(result)
+        elif result is not None:
+            await self.complete_json(result)
+        elif self._touched or self._run.journal.task.view.emitted:
+            await self.complete()
+        else:
+            logger.error("the worker returned from task %s without ending its turn: %s", self.task_id, NO_ANSWER)
+            hint = InvalidAgentResponseError(NO_ANSWER)
+            await self.fail("The agent stopped without an answer: its worker did not end the turn.", error=hint)
 
     async def _end(
         self,

@@ -136,11 +136,11 @@ class Journal:
                 self._limbo = (buffered, self.task.view.head)
                 raise
 
-    async def cleaned(self, done: Complete | Bury) -> None:
+    async def cleaned(self, done: Complete | Bury, before: Sequence[Note] = ()) -> None:
         """Note that the worker needs no further call to clean up, and end its work item."""
         record = self.task.record
         seen = [nudge(self.task.partition, record.task_id, config_id) for config_id in record.push]
-        await self.write([OtherNote("cleanup", {"due": False})], done, *seen)
+        await self.write([*before, OtherNote("cleanup", {"due": False})], done, *seen)
 
     async def move(
         self,

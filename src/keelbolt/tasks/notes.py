@@ -10,6 +10,7 @@
     steer      something came through the inbox
     state      {"value": …}: the state of the task, which the worker committed with the end of its turn
     cleanup    {"due": …}: whether the worker of a canceled task must still be called to clean up
+    error      {"type": …, "message": …, "traceback": …}: an exception of the worker; only operators see it
     touch      nothing but a new version
 
 Status, said and artifact are what a client streams; their bytes go to the wire as they are stored.
@@ -18,21 +19,25 @@ Status, said and artifact are what a client streams; their bytes go to the wire 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 from pydantic_core import from_json, to_json
 
+from keelbolt.observability.exceptions import described
 from keelbolt.protocol.types import TaskState
 from keelbolt.storage import Append, Draft, Entry
 from keelbolt.tasks.families import EVENTS
 
 WIRE_KINDS = frozenset({"status", "said", "artifact"})
-CLEANUP_KINDS = frozenset({"attempt", "step", "steer", "cleanup"})
+CLEANUP_KINDS = frozenset({"attempt", "step", "steer", "cleanup", "error"})
 """What is written after the end of a task, while its worker cleans up: no client sees any of it."""
 
-OtherKind = Literal["metadata", "attempt", "step", "steer", "state", "cleanup", "touch"]
+_FOLDER = str(Path(__file__).parent)
+
+OtherKind = Literal["metadata", "attempt", "step", "steer", "state", "cleanup", "error", "touch"]
 
 
 class MessageNote(Struct, frozen=True, gc=False):
@@ -111,6 +116,11 @@ class OtherNote(Struct, frozen=True, gc=False):
     def __post_init__(self) -> None:
         if not self.data:
             force_setattr(self, "data", to_json(self.body))
+
+
+def error_note(error: BaseException) -> OtherNote:
+    """Note an exception for operators; callers never get it. Its traceback begins with the worker."""
+    return OtherNote("error", described(error, skip=_FOLDER))
 
 
 Note = MessageNote | StatusNote | ArtifactNote | OtherNote

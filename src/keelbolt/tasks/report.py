@@ -56,6 +56,18 @@ class ArtifactSummary:
     sealed: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An exception of the worker, as operators read it."""
+
+    turn: int
+    attempt: int
+    type: str
+    message: str
+    traceback: str
+    at: int
+
+
 @dataclass(slots=True)
 class TaskReport:
     """Everything but the content. Of a trimmed log (``floor`` > 0), attempts and steering before it are not known."""
@@ -67,6 +79,7 @@ class TaskReport:
     steps: list[StepReport] = field(default_factory=list)
     steering: list[Steered] = field(default_factory=list)
     artifacts: list[ArtifactSummary] = field(default_factory=list)
+    errors: list[Failure] = field(default_factory=list)
 
     @property
     def in_doubt(self) -> list[StepReport]:
@@ -97,21 +110,24 @@ Known = dict[tuple[int, str], tuple[str, int, int | None]]  # (turn, step) → s
 
 
 async def _read(store: TaskStore, found: TaskReport) -> Known:
-    """Note attempts and steering; answers the steps of all turns that the log still tells."""
+    """Collect attempts, steering and errors; return the steps of all turns that the log still holds."""
     known: Known = {}
-    turn = run = 0
+    turn = run = attempt = 0
     async for entry in _entries(store, found.task):
-        body = from_json(entry.data) if entry.kind in ("attempt", "step", "steer") else {}
+        body = from_json(entry.data) if entry.kind in ("attempt", "step", "steer", "error") else {}
         match entry.kind:
             case "attempt":
                 run = run + 1 if body["turn"] == turn else 1
-                turn = body["turn"]
+                turn, attempt = body["turn"], body["attempt"]
                 found.attempts.append(Attempt(turn, body["attempt"], body["worker"], entry.at))
             case "step":
                 known[turn, body["step"]] = (body["state"], run, entry.at)
             case "steer":
                 steered = Steered(body["kind"], body.get("source", ""), body.get("reason", ""), entry.at)
                 found.steering.append(steered)
+            case "error":
+                texts = body["type"], body["message"], body["traceback"]
+                found.errors.append(Failure(turn, attempt, *texts, entry.at))
             case _:
                 pass
     return known if not found.floor else {}

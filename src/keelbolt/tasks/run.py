@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
@@ -18,7 +18,8 @@ from keelbolt.tasks.ear import Ear
 from keelbolt.tasks.families import INBOX
 from keelbolt.tasks.journal import InboxHasMore, Journal
 from keelbolt.tasks.lifecycle import End, Report
-from keelbolt.tasks.notes import MessageNote, Note, OtherNote
+from keelbolt.tasks.log_fields import log_fields
+from keelbolt.tasks.notes import MessageNote, Note, OtherNote, error_note
 from keelbolt.tasks.record import TaskRecord, Turn
 from keelbolt.tasks.run_state import (
     Alarm,
@@ -81,6 +82,10 @@ class Run:
         return self.partition, self.journal.claim.key
 
     @property
+    def _fields(self) -> dict[str, Any]:
+        return log_fields(self.journal.claim, self.journal.task.record)
+
+    @property
     def ended(self) -> bool:
         """Whether the turn ended here, or the task was let go."""
         return self.state.phase == "over"
@@ -139,17 +144,22 @@ class Run:
         try:
             await self._turns(message)
         except LeaseLost:
-            logger.info("task %s is run by another process now", self.journal.claim.key)
+            logger.warning(
+                "task %s: this process lost its lease; another one continues",
+                self.journal.claim.key,
+                extra=self._fields,
+            )
         except TaskTerminalStateError:  # it was ended from outside
             await self._let_go()
         except (StorageUnavailable, asyncio.CancelledError) as error:
             if self.state.stop != "lost":
-                logger.warning("task %s is given back: %s", self.journal.claim.key, str(error) or "the process stops")
+                why = str(error) or "the process stops"
+                logger.warning("task %s is given back: %s", self.journal.claim.key, why, extra=self._fields)
                 await self._let_go(ready_in=AGAIN_SECONDS if isinstance(error, StorageUnavailable) else 0.0)
         except Exception as error:
-            logger.exception("task %s could not be run", self.journal.claim.key)
+            logger.exception("task %s could not be run", self.journal.claim.key, extra=self._fields)
             self.on(TurnOver())
-            await self.runner.attempt_failed(self.journal.claim, str(error))
+            await self.runner.attempt_failed(self.journal.claim, error)
         finally:
             self._close()
 
@@ -194,7 +204,7 @@ class Run:
             await self._raised(error)
         else:
             if not self.ended and self._next is None:
-                await self._returned()
+                await self._end_quietly(self._canceled())  # of another task, the worker's return ended the turn
 
     def _interrupted(self) -> bool:
         """Whether a message waits that does not wait for the end of this turn."""
@@ -218,18 +228,13 @@ class Run:
         if isinstance(error, StorageUnavailable):
             raise error
         if self.cancel_requested:
-            logger.warning("the worker failed in the canceled task %s", self.journal.claim.key, exc_info=error)
-            await self._end_quietly(self._canceled())
+            said = "the worker failed in the canceled task %s"
+            logger.warning(said, self.journal.claim.key, exc_info=error, extra=self._fields)
+            await self._end_quietly(self._canceled(), [error_note(error)])
             return
-        logger.error("the worker failed in task %s", self.journal.claim.key, exc_info=error)
-        await self._end_quietly(self._failed("The agent failed while it worked on this task."))
-
-    async def _returned(self) -> None:
-        if self.cancel_requested:
-            await self._end_quietly(self._canceled())
-            return
-        logger.error("the worker returned from task %s without ending its turn", self.journal.claim.key)
-        await self._end_quietly(self._failed("The agent stopped without an answer: its worker did not end the turn."))
+        logger.error("the worker failed in task %s", self.journal.claim.key, exc_info=error, extra=self._fields)
+        failed = self._failed("The agent failed while it worked on this task.")
+        await self._end_quietly(failed, [error_note(error)])
 
     async def _stopped(self) -> None:
         """The handler was stopped from outside; do what that was for."""
@@ -286,7 +291,7 @@ class Run:
 
         claim = self.journal.claim
         if self.journal.task.view.cleanup:  # the task ended before: the worker has cleaned up
-            await self.journal.cleaned(claim.complete())
+            await self.journal.cleaned(claim.complete(), before)
             self._turn_over()
             return
         while True:
@@ -332,9 +337,9 @@ class Run:
             self.on(TurnOver())
             return
 
-    async def _end_quietly(self, command: End) -> None:
+    async def _end_quietly(self, command: End, before: Sequence[Note] = ()) -> None:
         if not self.ended:
-            await self.end(command)
+            await self.end(command, before=before)
 
     async def _next_turn(self, report: Report, before: Sequence[Note], said: bytes | None = None) -> None:
         """Begin the turn of the message that waits longest; one that interrupts does not wait for those before it."""
@@ -450,7 +455,8 @@ class Run:
 
     def _overrule(self) -> None:
         """The handler was stopped and continues: its end is written without it."""
-        logger.warning("the worker of task %s does not stop; the task goes on without it", self.journal.claim.key)
+        said = "the worker of task %s does not stop; the task goes on without it"
+        logger.warning(said, self.journal.claim.key, extra=self._fields)
         self._overruling = asyncio.create_task(self._end_without_worker())
 
     async def _end_without_worker(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from keelbolt.errors import CommitRefused, KeelboltError, LeaseLost, StorageUnavailable, TaskTerminalStateError
 from keelbolt.leases import Lease, cancelled, give_back
+from keelbolt.observability.masking import masked
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.pulse import Pulse
 from keelbolt.observability.tracing import Tracing
@@ -21,7 +22,9 @@ from keelbolt.tasks.families import QUEUE
 from keelbolt.tasks.hooks import LifecycleHooks
 from keelbolt.tasks.journal import Journal
 from keelbolt.tasks.lifecycle import End, Start
-from keelbolt.tasks.notes import OtherNote
+from keelbolt.tasks.log_fields import log_fields
+from keelbolt.tasks.notes import Note, OtherNote, error_note
+from keelbolt.tasks.record import TaskRecord
 from keelbolt.tasks.request_contexts import RequestContexts
 from keelbolt.tasks.run import Run
 from keelbolt.tasks.settings import TaskSettings
@@ -79,6 +82,7 @@ class Runner:
         self._beginning: set[asyncio.Task[None]] = set()
         self._suspect: tuple[str, str] | None = None  # a task with few attempts left, which begins here
         self._cleared = asyncio.Event()
+        self._failing_since: float | None = None  # since when no task can be claimed
 
     # -------------------------------------------------------------------------------------------------- life cycle
 
@@ -212,9 +216,11 @@ class Runner:
         try:
             claims = await self.store.kernel.claim(QUEUE, name, limit=limit, lease_seconds=self.settings.lease_seconds)
         except Exception as error:  # noqa: BLE001 - a process that claims nothing more would look healthy
-            logger.warning("no task could be claimed, trying again soon: %s", error)
+            self._storage_failed(error)
             claims = ()
             await asyncio.sleep(POLL_SECONDS)
+        else:
+            self._storage_answers()
         finally:
             self._reserved -= limit
         if name != self.name:  # the lease was given up meanwhile: nobody would renew it for these
@@ -225,6 +231,18 @@ class Runner:
             self._reserved += 1
             self._spawn(self._begin(claim))
         return len(claims)
+
+    def _storage_failed(self, error: Exception) -> None:
+        """Log the first of several failures in a row."""
+        if self._failing_since is None:
+            self._failing_since = asyncio.get_running_loop().time()
+            logger.warning("storage lost: no task can be claimed until it answers again: %s", error)
+
+    def _storage_answers(self) -> None:
+        if self._failing_since is not None:
+            seconds = asyncio.get_running_loop().time() - self._failing_since
+            self._failing_since = None
+            logger.warning("storage found: it answers again after %.1f s, and tasks are claimed", seconds)
 
     async def _one_suspect(self, claims: Sequence[Claim]) -> Sequence[Claim]:
         """What is begun of these. A task with few attempts left may be what ended the processes before, or may only
@@ -254,11 +272,11 @@ class Runner:
             with contextlib.suppress(KeelboltError):
                 await self.store.kernel.commit(claim.partition, claim.complete())
         except StorageUnavailable as error:
-            logger.warning("task %s could not be begun: %s", claim.key, error)
+            logger.warning("task %s could not be begun: %s", claim.key, error, extra=log_fields(claim))
             self.give_back_later(claim)
         except Exception as error:
-            logger.exception("task %s could not be begun", claim.key)
-            await self.attempt_failed(claim, str(error))
+            logger.exception("task %s could not be begun", claim.key, extra=log_fields(claim))
+            await self.attempt_failed(claim, error)
         finally:
             self.unreserve()
             key = (claim.partition, claim.key)
@@ -278,6 +296,10 @@ class Runner:
         if claim.exhausted:
             await self._dead_letter(journal, EXHAUSTED, UNCLEANED if task.view.cleanup else EXHAUSTED)
             return
+        if claim.attempt > 1:
+            said = "task %s is taken over: attempt %d of %d begins here"
+            fields = log_fields(claim, task.record)
+            logger.warning(said, claim.key, claim.attempt, claim.max_attempts, extra=fields)
         note = self.attempt_note(task.record.turn.number, claim)
         if state is TaskState.submitted:
             await journal.move(Start(), before=[note])
@@ -308,41 +330,52 @@ class Runner:
         except KeelboltError as error:
             logger.warning("task %s waits for the end of a lease: %s", task_id, error)
 
-    async def attempt_failed(self, claim: Claim, reason: str) -> None:
+    async def attempt_failed(self, claim: Claim, error: Exception) -> None:
         """A task could not be run, and not because the store was away: the attempt counts, and the last one ends it."""
         try:
             if claim.attempt < claim.max_attempts:
-                again = claim.retry(reason[:MAX_REASON], ready_in=AGAIN_SECONDS)
+                again = claim.retry(_reason(error), ready_in=AGAIN_SECONDS)
                 await self.store.kernel.commit(claim.partition, again)
             else:
-                await self._give_up(claim, reason[:MAX_REASON])
+                await self._give_up(claim, error)
         except CommitRefused:
             pass
-        except KeelboltError as error:
-            logger.warning("task %s could not be given back: %s", claim.key, error)
+        except KeelboltError as problem:
+            logger.warning("task %s could not be given back: %s", claim.key, problem)
             self.give_back_later(claim)
 
-    async def _give_up(self, claim: Claim, reason: str) -> None:
+    async def _give_up(self, claim: Claim, error: Exception) -> None:
+        reason = _reason(error)
         try:
             task = await self.store.load(claim.partition, claim.key)
-            await self._dead_letter(Journal(self.store, self.events, task, claim), GIVEN_UP, reason)
+            journal = Journal(self.store, self.events, task, claim)
+            await self._dead_letter(journal, GIVEN_UP, reason, [error_note(error)])
         except (StorageUnavailable, CommitRefused):
             raise
         except KeelboltError:  # not even its end can be written: at least it is among the dead letters
             await self.store.kernel.commit(claim.partition, claim.bury(reason))
+            self._log_dead_letter(claim, reason)
 
-    async def _dead_letter(self, journal: Journal, words: str, reason: str) -> None:
+    async def _dead_letter(self, journal: Journal, words: str, reason: str, before: Sequence[Note] = ()) -> None:
         """Fail the task with these words, and keep its work item as a dead letter, for this reason.
 
         A canceled task whose worker could not clean up stays canceled.
         """
         buried = journal.claim.bury(reason)
         if journal.task.view.cleanup:
-            logger.error("task %s was canceled, but its worker could not clean up: %s", journal.claim.key, reason)
-            await journal.cleaned(buried)
+            said = "task %s was canceled, but its worker could not clean up: %s"
+            fields = log_fields(journal.claim, journal.task.record)
+            logger.error(said, journal.claim.key, reason, extra=fields)
+            await journal.cleaned(buried, before)
             return
-        await journal.move(End(TaskState.failed, journal.task.record.message(words)), buried)
+        await journal.move(End(TaskState.failed, journal.task.record.message(words)), buried, before=before)
+        self._log_dead_letter(journal.claim, reason, journal.task.record)
         self.told(journal.task)
+
+    def _log_dead_letter(self, claim: Claim, reason: str, record: TaskRecord | None = None) -> None:
+        attempts = min(claim.attempt, claim.max_attempts)  # the last claim may be made only to end the task
+        said = "task %s is given up after %d attempts; it is a dead letter now: %s"
+        logger.warning(said, claim.key, attempts, reason, extra=log_fields(claim, record))
 
     def give_back_later(self, claim: Claim) -> None:
         """See `give_back`."""
@@ -356,8 +389,11 @@ class Runner:
         return self._lease.name
 
     def _lost(self) -> None:
-        """The lease could not be renewed: others may take over any moment."""
-        if self.runs:
-            logger.error("the lease was lost; %d tasks are left to other processes", len(self.runs))
+        """Stop all runs: the lease could not be renewed, and other processes may take the tasks over."""
+        logger.warning("lease lost: %d tasks are left to other processes", len(self.runs))
         for run in list(self.runs.values()):
             run.stop("lost")
+
+
+def _reason(error: Exception) -> str:
+    return masked(str(error))[:MAX_REASON]

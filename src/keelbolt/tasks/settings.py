@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self, get_args
 
+from keelbolt.environment import check_names
 from keelbolt.errors import InvalidValue
 
 DoubleText = Literal["enqueue", "reject", "interrupt"]
@@ -48,6 +49,7 @@ class TaskSettings:
     def of(cls, environment: Mapping[str, str] | None = None, **given: Any) -> Self:
         """The settings from arguments (None: not given) and the environment."""
         environment = os.environ if environment is None else environment
+        check_names(environment)
         chosen: dict[str, Any] = {}
         for field in fields(cls):
             name = f"KEELBOLT_{field.name.upper()}"

@@ -132,6 +132,11 @@ class TaskView(Struct):
         """Whether the task ended, and its worker need not clean up any more."""
         return self.state.terminal and not self.cleanup
 
+    @property
+    def emitted(self) -> bool:
+        """Whether an artifact was written in this turn."""
+        return any(artifact.turn == self.turn for artifact in self.artifacts.values())
+
     # ------------------------------------------------------------------------------------------------------ notes
 
     def apply(self, notes: Iterable[Note]) -> None:
@@ -211,7 +216,7 @@ class TaskView(Struct):
                 self.kept = to_json(body["value"])
             case "cleanup":
                 self.cleanup = body["due"]
-            case "touch":
+            case "error" | "touch":
                 pass
 
     # -------------------------------------------------------------------------------------------------- snapshots

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from keelbolt.auth.authenticator import acting_as
 from keelbolt.errors import InvalidValue
@@ -19,22 +19,26 @@ class Worker(ABC):
     """Does the work of an agent.
 
     class Echo(Worker):
-        async def handle(self, ctx: TaskContext) -> None:
-            await ctx.complete(f"You said: {ctx.user_text}")
+        async def handle(self, ctx: TaskContext) -> str:
+            return f"You said: {ctx.user_text}"
 
     `handle` is called once per turn: when a task is new, and when its user answers. When the process dies, it is
     called again by another one, from the start; what ran in `ctx.step` is not repeated.
     """
 
     @abstractmethod
-    async def handle(self, ctx: TaskContext) -> None:
-        """Do the work, and end the turn: ctx.complete, respond, fail, reject, request_input, …"""
+    async def handle(self, ctx: TaskContext) -> Any:
+        """Do the work, and end the turn: return the answer, or await ctx.complete, fail, reject, request_input, …
+
+        A text or a JSON value that is returned completes the task with it. None completes a task for which an artifact
+        was emitted in this turn; without one, the task fails.
+        """
 
     def attach(self, tasks: TaskManager) -> None:  # noqa: B027 - most workers need no manager
         """Called once, before the engine starts, with the manager of the worker's tasks."""
 
 
-Handler: TypeAlias = "Callable[[TaskContext], Awaitable[None]]"
+Handler: TypeAlias = "Callable[[TaskContext], Awaitable[Any]]"
 AnyWorker: TypeAlias = "Worker | type[Worker] | Handler"
 
 
@@ -47,13 +51,28 @@ def handler_of(worker: AnyWorker) -> Handler:
     handler: Handler = worker.handle if isinstance(worker, Worker) else worker
     if not any(map(inspect.iscoroutinefunction, (handler, getattr(handler, "__call__", None)))):  # noqa: B004
         raise _not_a_worker(type(worker).__name__)
+    _check_parameter(handler)
 
     async def on_behalf(ctx: TaskContext) -> None:
-        """What the worker calls can ask `auth_identity_var` for whom it works."""
+        """Call the worker as its caller (`auth_identity_var`), and complete the task with what it returns."""
         with acting_as(ctx.principal):
-            await handler(ctx)
+            await ctx._finish(await handler(ctx))  # noqa: SLF001
 
     return on_behalf
+
+
+def _check_parameter(handler: Handler) -> None:
+    """Raise InvalidValue for a worker that can't be called with a context."""
+    signature = inspect.signature(handler)
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        name = getattr(handler, "__name__", "__call__")
+        of_class = "" if inspect.isfunction(handler) else "self, "
+        raise InvalidValue(
+            f"the worker {name}{signature} can't be called with a TaskContext: {error}. "
+            f"Write: async def {name}({of_class}ctx: TaskContext)"
+        ) from None
 
 
 def _not_a_worker(name: str) -> InvalidValue:

@@ -374,7 +374,8 @@ class TurnWorker(Worker, Dependency):
                 return
             cause = cause.__cause__
         words = str(error) if isinstance(error, DispatchNacked) else FAILED  # those are the executor's own
-        await task.fail(words, data={"code": error.code} if isinstance(error, TurnError) else None)
+        data = {"code": error.code} if isinstance(error, TurnError) else None
+        await task.fail(words, data=data, error=error)
 
 
 def _question(gate: StoredGate) -> dict[str, Any]:

@@ -75,7 +75,10 @@ def test_what_is_wrong_is_told_on_the_command_line(tmp_path: Path) -> None:
     """The skill by its name, the fields by their places, and how to name skills."""
     with serving(tmp_path, "--extensions-dir", "extensions", "--approval", "caller", cwd=EXAMPLE) as found:
         ask = CliRunner().invoke
-        assert ask(main, ["send", found.url, "x", "--skill", "nope"]).stderr == "error: Skill not found: nope\n"
+        for command in ("send", "stream"):
+            nope = ask(main, [command, found.url, "x", "--skill", "text.cont"])
+            assert nope.exit_code == 2
+            assert nope.stderr.startswith("error: the agent has no skill 'text.cont'; it has text.count")
         wrong = ask(main, ["send", found.url, '{"order": "A-1", "cents": "many"}', "--skill", "shop.refund"])
         assert wrong.stderr.startswith("error: Invalid params (/cents: ")
         assert "(text.count): " in ask(main, ["card", found.url]).stdout

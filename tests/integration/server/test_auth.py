@@ -149,7 +149,7 @@ async def test_api_keys_and_tokens_at_once() -> None:
 
 # -------------------------------------------------------------------------------------------------- exact exemptions
 
-PUBLIC = ("/.well-known/agent-card.json", "/.well-known/agent.json", "/health", "/ready")
+PUBLIC = ("/.well-known/agent-card.json", "/.well-known/agent.json", "/live", "/health", "/ready")
 
 
 @pytest.mark.parametrize("path", PUBLIC)

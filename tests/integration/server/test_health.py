@@ -1,8 +1,10 @@
-"""/health and /ready: what they say, and how often they look."""
+"""/live, /ready and /health: what they say, and how often they ask the storage."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,3 +42,35 @@ async def test_who_drains_says_so_at_once() -> None:
         assert (await ask(server.app, "GET", "/ready")).status == 200
         server.drain()
         assert (await ask(server.app, "GET", "/ready")).status == 503
+        assert (await ask(server.app, "GET", "/live")).status == 200
+
+
+async def test_live_never_asks_the_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A storage that hangs, or refuses, makes the process unready, and leaves it alive."""
+    async with agent() as server:
+        engine = server.routes.service.engine
+
+        async def unwell() -> Any:
+            return replace(await look(), reads=False, writes=False)
+
+        class Refused:
+            def __getattr__(self, name: str) -> Any:
+                raise AssertionError(f"/live asked the storage: {name}")
+
+        kernel = engine.kernel
+        look = kernel.health
+        monkeypatch.setattr(kernel, "health", unwell)
+        for path, status in (("/live", 200), ("/ready", 503), ("/health", 503)):
+            assert (await ask(server.app, "GET", path)).status == status
+        with monkeypatch.context() as patched:
+            patched.setattr(engine, "kernel", Refused())
+            patched.setattr(server.routes.health, "_known", None)
+            assert (await ask(server.app, "GET", "/live")).json["status"] == "ok"
+            assert (await ask(server.app, "HEAD", "/live")).status == 200
+
+
+def test_the_image_is_checked_for_life() -> None:
+    """A container is restarted by its check, which therefore must not depend on the storage."""
+    dockerfile = (Path(__file__).parents[3] / "Dockerfile").read_text()
+    [check] = [line for line in dockerfile.splitlines() if "urlopen" in line]
+    assert "/live'" in check

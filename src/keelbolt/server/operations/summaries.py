@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from keelbolt.errors import LogTrimmed
+from keelbolt.observability.masking import MASK, SECRET_NAME
 from keelbolt.protocol.types import timestamp
 from keelbolt.tasks.families import EVENTS
 from keelbolt.tasks.listing import RecordPage, list_records, record_json
@@ -22,9 +22,6 @@ SAID_CHARACTERS = 200
 OPENING_ENTRIES = 10  # the user's first message is among the first; a fork may begin with what the agent said
 KNOWN = 4096  # beginnings that are remembered: they never change
 READS = 16  # logs that are read at once: what a task began with may be as large as a request
-SECRET = re.compile(
-    r"(token|secret|passw(or)?d|authorization|credential|api[_-]?key|private[_-]?key|cookie)s?$", re.IGNORECASE
-)
 LOOKS = 20  # pages that one search reads; it is continued like any list
 
 
@@ -132,4 +129,4 @@ def _masked(value: Any, name: str = "") -> Any:
         return {key: _masked(each, key) for key, each in value.items()}
     if isinstance(value, list):
         return [_masked(each, name) for each in value]
-    return "•••" if isinstance(value, str) and SECRET.search(name) else value
+    return MASK if isinstance(value, str) and SECRET_NAME.search(name) else value

@@ -14,6 +14,7 @@ from keelbolt import __version__
 from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
 from keelbolt.server.health import Health
 from keelbolt.server.operations.call import OpsCall, sees
+from keelbolt.server.operations.tasks import reason_shown
 from keelbolt.storage import Kernel
 from keelbolt.storage.work import WorkState
 from keelbolt.tasks.families import QUEUE, WEBHOOKS
@@ -148,7 +149,7 @@ class SystemOperations:
                 "attempt": item.attempt,
                 "priority": item.priority,
                 "readyIn": round(item.ready_in, 3),
-                "reason": item.reason,
+                "reason": reason_shown(call, item.reason) if queue == QUEUE else item.reason,
             }
             for item in page.items
         ]

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from keelbolt.errors import InvalidParamsError, LogTrimmed, TaskNotFoundError
 from keelbolt.protocol.types import TaskState, timestamp
@@ -23,7 +23,11 @@ from keelbolt.tasks.families import EVENTS, INBOX, QUEUE, TASKS
 from keelbolt.tasks.ids import check_context_id
 from keelbolt.tasks.listing import record_json
 from keelbolt.tasks.queries import ListTasksQuery
+from keelbolt.tasks.runner import EXHAUSTED, GIVEN_UP, UNCLEANED
+from keelbolt.tasks.store import StoredTask
 from keelbolt.webhooks.overview import webhooks
+
+LAST_ENTRIES = 16  # of a log, among which the error that ended a turn is looked for
 
 Frames = AsyncGenerator[tuple[bytes, int | None], None]
 
@@ -72,6 +76,7 @@ class TaskOperations:
         item = await self._kernel.work(task.partition, QUEUE, call.task_id)
         page = await self._kernel.read_log(task.partition, EVENTS, call.task_id, limit=1)
         view, record = task.view, task.record
+        error = await self._last_error(task) if call.operator else None
         about = {
             "version": task.version,
             "floor": page.floor,
@@ -93,12 +98,25 @@ class TaskOperations:
                 "maxAttempts": item.max_attempts,
                 "priority": item.priority,
                 "readyIn": round(item.ready_in, 3),
-                "reason": item.reason,
+                "reason": reason_shown(call, item.reason),
             },
+            **({"exception": error} if error is not None else {}),
         }
         brief = call.query.get("brief") == "true"
         json = record_json(record) if brief else await self._store.task_json(task)
         return b'{"task":%b,%b' % (json, to_json(about)[1:])
+
+    async def _last_error(self, task: StoredTask) -> dict[str, Any] | None:
+        """Return the exception that ended the last turn: its entry is among the last ones of the log."""
+        after = max(0, task.version - LAST_ENTRIES)
+        try:
+            page = await self._kernel.read_log(task.partition, EVENTS, task.record.task_id, after=after)
+        except LogTrimmed:
+            return None
+        for entry in reversed(page.entries):
+            if entry.kind == "error":
+                return {"seq": entry.seq, "at": timestamp(entry.at), **from_json(entry.data)}
+        return None
 
     async def read_log(self, call: OpsCall) -> bytes:
         partition = await self._partition(call)
@@ -111,7 +129,7 @@ class TaskOperations:
             gap = True
             page = await self._kernel.read_log(partition, EVENTS, call.task_id, limit=limit)
         return b'{"entries":[%b],"head":%d,"floor":%d,"gap":%b}' % (
-            b",".join(map(entry_json, page.entries)),
+            b",".join([entry_json(entry, operator=call.operator) for entry in page.entries]),
             page.head,
             page.floor,
             b"true" if gap else b"false",
@@ -120,7 +138,8 @@ class TaskOperations:
     async def read_inbox(self, call: OpsCall) -> bytes:
         partition = await self._partition(call)
         page = await self._kernel.read_log(partition, INBOX, call.task_id)
-        return b'{"entries":[%b],"head":%d}' % (b",".join(map(entry_json, page.entries)), page.head)
+        entries = [entry_json(entry, operator=call.operator) for entry in page.entries]
+        return b'{"entries":[%b],"head":%d}' % (b",".join(entries), page.head)
 
     async def _partition(self, call: OpsCall) -> str:
         partition = call.principal.partition
@@ -195,7 +214,8 @@ class TaskOperations:
         cursor = call.query.get("pageToken") or None
         page = await dead_letters(self._store, call.principal.partition, limit=limit, cursor=cursor)
         found = [
-            {"taskId": letter.task_id, "attempts": letter.attempts, "reason": letter.reason} for letter in page.letters
+            {"taskId": letter.task_id, "attempts": letter.attempts, "reason": reason_shown(call, letter.reason)}
+            for letter in page.letters
         ]
         return to_json({"dead": found, "nextPageToken": page.cursor or ""})
 
@@ -219,7 +239,7 @@ class TaskOperations:
                     json = await self._store.task_json(event.task)
                     yield b'{"snapshot":%b,"seq":%d}' % (json, event.seq), event.seq
                 else:
-                    yield entry_json(event), event.seq
+                    yield entry_json(event, operator=call.operator), event.seq
         finally:
             await events.aclose()
 
@@ -233,14 +253,20 @@ class TaskOperations:
                     yield await self._summaries.json(call.principal.partition, record), None
 
 
-def entry_json(entry: Entry) -> bytes:
-    """An entry of a log; its data is JSON as it was stored."""
+def entry_json(entry: Entry, *, operator: bool) -> bytes:
+    """An entry of a log; its data is JSON as it was stored. Only operators get the content of an error."""
+    data = b"{}" if entry.kind == "error" and not operator else entry.data or b"null"
     return b'{"seq":%d,"kind":%b,"at":"%b","data":%b}' % (
         entry.seq,
         to_json(entry.kind),
         timestamp(entry.at).encode(),
-        entry.data or b"null",
+        data,
     )
+
+
+def reason_shown(call: OpsCall, reason: str | None) -> str | None:
+    """Why a task was given up, or its attempt failed; an error's own text is for operators."""
+    return reason if call.operator or reason in (None, "", EXHAUSTED, UNCLEANED) else GIVEN_UP
 
 
 def _step_state(state: str, run: int, current: int) -> str:

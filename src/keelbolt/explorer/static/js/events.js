@@ -17,6 +17,7 @@ export const KINDS = {
   metadata: { label: "Metadata", tone: "still" },
   state: { label: "State", tone: "still" },
   cleanup: { label: "Cleanup", tone: "still" },
+  error: { label: "Error", tone: "bad" },
   touch: { label: "Touch", tone: "still" },
 };
 
@@ -86,6 +87,8 @@ export function summary(entry) {
       return JSON.stringify(masked(data.value));
     case "cleanup":
       return data.due ? "The worker must still clean up" : "The worker's cleanup is over";
+    case "error": // its content is shown to operators only
+      return data.type ? `${data.type}: ${data.message}` : "An exception; operators see it";
     default:
       return shorten(JSON.stringify(masked(data)) ?? "", 200);
   }
@@ -102,6 +105,8 @@ function words(message) {
   );
 }
 
+export const traceback = (data) => h("pre", { class: "traceback", tabindex: "0" }, data.traceback);
+
 export function detail(entry, { href, start, actions }) {
   const { kind, data } = entry;
   const message = kind === "message" ? data : data.status?.message;
@@ -109,7 +114,9 @@ export function detail(entry, { href, start, actions }) {
     ? parts(message.parts)
     : kind === "artifact"
       ? parts(data.artifact.parts)
-      : tree(data, { open: 3 });
+      : kind === "error" && data.type
+        ? traceback(data)
+        : tree(data, { open: 3 });
   return h(
     "div",
     { class: "stack" },

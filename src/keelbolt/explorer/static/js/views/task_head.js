@@ -1,7 +1,7 @@
 // The head of a task: what it is about, how it stands, and what is in doubt.
 
 import { h } from "../dom.js";
-import { processName, stepName } from "../events.js";
+import { processName, stepName, traceback } from "../events.js";
 import { ENDED, duration, plural, shortId, shorten } from "../format.js";
 import { parts, plainText } from "../parts.js";
 import { badge, copyButton, facts, tag, time } from "../pieces.js";
@@ -42,6 +42,7 @@ export function heading({ id, about, log, state, whose }) {
         { class: `notice ${state === "failed" ? "bad" : "still"}` },
         h("div", {}, parts(task.status.message.parts)),
       ),
+    ended && exception(log),
     facts([
       ["Began", time(about.created)],
       [ended ? "Took" : "For", duration(took)],
@@ -87,6 +88,18 @@ export function heading({ id, about, log, state, whose }) {
       !ended &&
       h("p", { class: "notice ask" }, h("span", {}, "A cancel was asked for; the worker was told.")),
   ];
+}
+
+// The exception that ended the task: only operators have it in the log.
+function exception(log) {
+  const error = log.entries.findLast(({ kind, data }) => kind === "error" && data.type)?.data;
+  if (!error) return null;
+  return h(
+    "details",
+    { class: "notice bad" },
+    h("summary", {}, h("strong", {}, error.type), `: ${shorten(error.message, 300)}`),
+    traceback(error),
+  );
 }
 
 export function doubts(about, state) {

@@ -1,0 +1,49 @@
+"""Checks of addresses in the settings: a mistake shows at start, with what was probably meant."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from keelbolt.errors import InvalidValue
+
+
+def check_public_url(url: str) -> None:
+    """Raise InvalidValue unless this is empty, or an address on the web that a card can show to clients."""
+    if not url:
+        return
+    said = f"url is where clients reach the agent, for example https://agent.example.com, not {url!r}"
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        known = False
+        parts = urlsplit("")
+    if not known:
+        bare = "://" not in url and "/" not in url and " " not in url
+        local = url.partition(":")[0] in ("localhost", "127.0.0.1")
+        hint = f"; did you mean {'http' if local else 'https'}://{url}?" if bare else ""
+        raise InvalidValue(said + hint)
+    if parts.query or parts.fragment or parts.username is not None or not url.isprintable() or " " in url:
+        raise InvalidValue(f"{said}; it has no spaces, no ?, no # and no password")
+
+
+def check_grpc_url(address: str) -> None:
+    """Raise InvalidValue unless this is empty, or HOST:PORT."""
+    host, colon, port = address.rpartition(":")
+    if address and not (host and colon and port.isdigit() and 0 < int(port) < 65536 and "/" not in host):
+        raise InvalidValue(f"grpc_url is HOST:PORT, for example agent.example.com:443, not {address!r}")
+
+
+def check_origin(origin: str) -> None:
+    """Raise InvalidValue unless this is * or what browsers send as Origin: scheme, host and port, or null."""
+    scheme, divided, rest = origin.partition("://")
+    if origin not in ("*", "null") and not (scheme and divided and rest and "/" not in rest):
+        whole = origin.rstrip("/") if divided else f"https://{origin}".rstrip("/")
+        raise InvalidValue(f"an origin is a scheme and a host, without a path, not {origin!r}; did you mean {whole}?")
+
+
+def check_host(setting: str, host: str) -> None:
+    """Raise InvalidValue for a URL where the name of a host is meant."""
+    if "/" in host or " " in host or not host:
+        name = (urlsplit(host).hostname if "://" in host else host.partition("/")[0].strip()) or "agent.example.com"
+        raise InvalidValue(f"{setting} are names of hosts, not {host!r}; did you mean {name}?")

@@ -1,0 +1,79 @@
+"""What an operator must read when things break: one line each, with the task's fields in JSON logs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from typing import Any
+
+import pytest
+
+from keelbolt.observability.logs import JSONLines
+from keelbolt.observability.tracing import CARRIER
+from keelbolt.tasks import Envelope, TaskContext, runner
+from tests.integration.tasks.stage import Stage, message, until
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+def lines(caplog: pytest.LogCaptureFixture, words: str) -> list[dict[str, Any]]:
+    """The JSON lines about this."""
+    found = [json.loads(JSONLines().format(record)) for record in caplog.records if record.name.startswith("keelbolt")]
+    return [line for line in found if words in line["message"]]
+
+
+async def test_an_outage_a_lost_lease_and_a_takeover(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "POLL_SECONDS", 0.02)
+    begun: list[int] = []
+
+    async def worker(ctx: TaskContext) -> None:
+        begun.append(ctx.attempt)
+        if len(begun) == 1:
+            await asyncio.sleep(60)
+        await ctx.complete()
+
+    with caplog.at_level(logging.INFO, "keelbolt"):
+        async with Stage("memory:") as stage:
+            engine = await stage.engine(worker, lease_seconds=0.5, heartbeat_seconds=0.1)
+            request = {CARRIER: {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}}
+            sent = await engine.tasks.send(message(), Envelope(stored=request))
+            await until(lambda: begun)
+            stage.lines[engine].cut = True
+            await until(lambda: lines(caplog, "lease lost"))
+            await until(lambda: lines(caplog, "storage lost"))
+            stage.lines[engine].cut = False
+            await until(lambda: lines(caplog, "storage found"))
+            await until(lambda: begun == [1, 2])
+    assert [line["level"] for line in lines(caplog, "storage lost")] == ["warning"]  # one line, not one per poll
+    assert [line["level"] for line in lines(caplog, "lease lost")] == ["warning"]
+    assert [line["level"] for line in lines(caplog, "storage found")] == ["warning"]
+    task, context = sent.task.record.task_id, sent.task.record.context_id
+    fields = {"task": task, "context": context, "trace": TRACE, "pid": os.getpid(), "level": "warning"}
+    [lost], [taken] = lines(caplog, "lost its lease"), lines(caplog, "is taken over")
+    assert lost.items() >= (fields | {"attempt": 1}).items()
+    assert taken.items() >= (fields | {"attempt": 2}).items()
+
+
+async def test_a_dead_letter(caplog: pytest.LogCaptureFixture) -> None:
+    begun: list[int] = []
+
+    async def worker(ctx: TaskContext) -> None:
+        begun.append(ctx.attempt)
+        await asyncio.sleep(60)
+
+    with caplog.at_level(logging.INFO, "keelbolt"):
+        async with Stage("memory:") as stage:
+            for attempt in (1, 2):
+                engine = await stage.engine(worker, max_attempts=2)
+                if attempt == 1:
+                    sent = await engine.tasks.send(message())
+                await until(lambda: len(begun) == attempt)  # noqa: B023 - awaited at once
+                await stage.crash(engine)
+            await stage.engine(worker, max_attempts=2)
+            await until(lambda: lines(caplog, "dead letter"))
+    [line] = lines(caplog, "is given up after 2 attempts; it is a dead letter now")
+    assert (line["task"], line["context"]) == (sent.task.record.task_id, sent.task.record.context_id)
