@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
 from typing import Literal
 
-from pydantic_core import from_json, to_json
+import msgspec
+from msgspec.structs import replace
 
 from keelbolt.storage import Record
 
@@ -16,8 +16,7 @@ LONGEST_SECONDS = 15 * 60.0
 Status = Literal["active", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(msgspec.Struct, frozen=True, gc=False):
     """``seq`` is the last event that arrived. ``since`` is when the row of failures began, ``retry_at`` when the next
     try is due (seconds since 1970). A ``late`` one was made while its task ran: who runs it may not know it yet.
     ``tried_at`` is when the receiver was last told something, and ``code`` the HTTP status that it answered (0: none).
@@ -41,6 +40,8 @@ class Cursor:
         return replace(self, tried_at=now, code=code)
 
     def arrived(self, seq: int, *, counted: bool = True) -> Cursor:
+        if not self.failures:
+            return replace(self, seq=seq, delivered=self.delivered + counted)
         return replace(self.again(seq), status=self.status, delivered=self.delivered + counted)
 
     def failed(self, error: str, now: float, dice: random.Random, *, category: str = "internal") -> Cursor:
@@ -62,8 +63,8 @@ class Cursor:
         return longest * (0.5 + dice.random() / 2)
 
     def json(self) -> bytes:
-        return to_json({name: getattr(self, name) for name in self.__slots__})
+        return msgspec.json.encode(self)
 
     @classmethod
     def of(cls, record: Record) -> Cursor:
-        return cls(**from_json(record.body))
+        return msgspec.json.decode(record.body, type=cls)

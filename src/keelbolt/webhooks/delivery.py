@@ -19,7 +19,7 @@ from keelbolt.leases import Lease, cancelled, give_back
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.tracing import Tracing, carried
 from keelbolt.protocol.signatures import CardKey
-from keelbolt.storage import Claim, Entry, QueueTopic, Version
+from keelbolt.storage import Claim, Entry, Head, QueueTopic, Remove, Version
 from keelbolt.tasks.families import EVENTS, PUSH_CONFIGS, PUSH_CURSORS, WEBHOOKS
 from keelbolt.tasks.pushes import push_ids
 from keelbolt.tasks.record import TaskRecord
@@ -238,6 +238,25 @@ class Deliverer:
             self._held -= 1
 
     async def _tell(self, claim: Claim, config: StoredConfig, record: TaskRecord, progress: Progress) -> None:
+        """Deliver what is in the log, until nothing is left or a delivery fails."""
+        while await self._post_new(claim, config, record, progress):
+            now = await self._store.record(claim.partition, record.task_id) if progress.cursor.late else None
+            if now is not None and not (now.state.terminal or now.state.paused):
+                await progress.end(progress.cursor, claim.release(ready_in=LOOK_AGAIN_SECONDS))
+                return
+            # The commit that appends an event also enqueues this work. So the work is removed only if the log has no
+            # event after the last delivered one; completed, it would come back and find nothing.
+            drained = Head(EVENTS, record.task_id, progress.cursor.seq)
+            try:
+                await progress.end(progress.cursor, claim.fenced(), drained, Remove(WEBHOOKS, claim.key))
+            except CommitRefused as refusal:
+                if refusal.check != drained:
+                    raise
+            else:
+                return
+
+    async def _post_new(self, claim: Claim, config: StoredConfig, record: TaskRecord, progress: Progress) -> bool:
+        """Post the events after the cursor; return False when one did not arrive, and the work is put off."""
         while True:
             entries, head = await self._entries(claim.partition, record, progress.cursor.seq)
             for entry in entries:
@@ -249,18 +268,14 @@ class Deliverer:
                     answer = await self._post(letter)
                 if not answer.ok:
                     await self._failed(claim, progress, answer)
-                    return
+                    return False
                 arrived = progress.cursor.tried(self._now(), answer.code).arrived(entry.seq)
                 if entry.seq < head:
                     await progress.moved(arrived)
                 else:  # the last one for now: its cursor is saved with the end of this work
                     progress.cursor = arrived
             if progress.cursor.seq >= head or not entries:
-                break
-        now = await self._store.record(claim.partition, record.task_id) if progress.cursor.late else None
-        late = now is not None and not (now.state.terminal or now.state.paused)
-        after = claim.release(ready_in=LOOK_AGAIN_SECONDS) if late else claim.complete()
-        await progress.end(progress.cursor, after)
+                return True
 
     def _span(self, record: TaskRecord, entry: Entry) -> AbstractContextManager[object]:
         """A delivery belongs to the trace of the request that its task works on; its receiver may continue it."""

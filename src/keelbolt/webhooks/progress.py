@@ -13,7 +13,7 @@ from keelbolt.storage import Claim, Insert, Kernel, Operation, Record, Replace
 from keelbolt.tasks.families import PUSH_CURSORS
 from keelbolt.webhooks.cursor import Cursor
 
-SAVE_SECONDS = 0.05
+SAVE_SECONDS = 0.25
 
 
 class Progress:
@@ -39,11 +39,11 @@ class Progress:
         self._saving = asyncio.create_task(self._save(self._claim.fenced()), name=f"cursor of {self._claim.key}")
         self._saving.add_done_callback(_looked_at)
 
-    async def end(self, cursor: Cursor, operation: Operation) -> None:
+    async def end(self, cursor: Cursor, *operations: Operation) -> None:
         """Save it, together with what becomes of the work."""
         await self._saved()
         self.cursor = cursor
-        await self._save(operation)
+        await self._save(*operations)
 
     def abandon(self) -> None:
         if self._saving is not None:
@@ -54,10 +54,10 @@ class Progress:
         if saving is not None:
             await saving
 
-    async def _save(self, operation: Operation) -> None:
+    async def _save(self, *operations: Operation) -> None:
         key, body = self._claim.key, self.cursor.json()
         write = Replace(PUSH_CURSORS, key, self._version, body) if self._version else Insert(PUSH_CURSORS, key, body)
-        await self._kernel.commit(self._claim.partition, write, operation)
+        await self._kernel.commit(self._claim.partition, write, *operations)
         self._version += 1
 
 

@@ -39,15 +39,15 @@ class Receivers:
         self._known: dict[str, _Receiver] = {}
 
     async def enter(self, url: str) -> bool:
-        """Wait for a turn. False: the receiver is silent, and somebody else is finding out whether it is back."""
-        receiver = self._known.setdefault(url, _Receiver())
-        while receiver.busy >= (1 if receiver.silent else self._each):
+        """Wait for a turn. False: the receiver is silent, and another delivery finds out whether it is back."""
+        while True:
+            receiver = self._known.setdefault(url, _Receiver())  # another one, if it was forgotten during the wait
+            if receiver.busy < (1 if receiver.silent else self._each):
+                receiver.busy += 1
+                return True
             if receiver.silent:
                 return False
             await self._wait(receiver)
-        receiver.busy += 1
-        self._known[url] = receiver  # it may have been forgotten while we waited
-        return True
 
     async def _wait(self, receiver: _Receiver) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

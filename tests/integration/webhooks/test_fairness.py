@@ -162,3 +162,18 @@ async def test_all_who_wait_for_a_receiver_that_falls_silent_are_put_off_but_one
     assert await receivers.enter("v")
     receivers.leave("u", silent=False)
     assert await receivers.enter("u")
+
+
+async def test_a_receiver_that_is_forgotten_while_a_delivery_waits() -> None:
+    """A delivery that was woken, and not run yet, counts with those that began meanwhile."""
+    receivers = Receivers(lambda: None, each=1)
+    assert await receivers.enter("http://a")
+    waiting = asyncio.create_task(receivers.enter("http://a"))
+    await asyncio.sleep(0)
+    receivers.leave("http://a", silent=False)  # nothing is under way: it is forgotten
+    assert await receivers.enter("http://a")
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    receivers.leave("http://a", silent=False)
+    assert await waiting
+    receivers.leave("http://a", silent=False)
