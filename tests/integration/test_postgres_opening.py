@@ -292,7 +292,7 @@ async def test_polling_by_the_url(url: str, server: OwnPostgres) -> None:
         await other.commit("p", Append("log", "s", (Draft("a", b"x"),)))
         async with asyncio.timeout(10):
             assert (await first).data == b"x"
-        await tail.aclose()
+        await tail.aclose()  # type: ignore[attr-defined]
         asked = server.execute("SELECT query FROM pg_stat_activity WHERE datname = $1", url.rpartition("/")[2])
         assert not [query for (query,) in asked if "LISTEN" in query.upper() or "notify" in query]
     with pytest.raises(InvalidValue):

@@ -149,8 +149,10 @@ async def test_statements_need_no_statistics(connection: Any) -> None:
 
 async def test_several_statements_as_one_need_no_statistics(connection: Any) -> None:
     """What a batch saves is one statement, made of others."""
-    names = ("insert_records", "change_records", "insert_streams", "move_heads", "insert_entries", "put_work")
-    names += ("delete_work", "begin_leases", "add_to_counters")
+    names = (
+        *("insert_records", "change_records", "insert_streams", "move_heads", "insert_entries", "put_work"),
+        *("delete_work", "begin_leases", "add_to_counters"),
+    )
     counts = {name: range(max(map(int, re.findall(r"\$(\d+)", SQL[name])))) for name in names}
     sql = Book(connection, dict(SQL), shard=0)._together(names, counts)
     await connection.execute(set_local(reader_settings()))

@@ -84,6 +84,6 @@ async def test_errors() -> None:
         await parser.read_response()
     with pytest.raises(InvalidResponse):
         await parser.read_response()
-    parser.on_disconnect()
+    parser.on_disconnect()  # type: ignore[no-untyped-call]
     with pytest.raises(LostConnection):
         await parser.read_response()
