@@ -48,6 +48,7 @@ class _Stored(msgspec.Struct, frozen=True):
     app: str
     user: str
     id: str
+    made: str  # tells a session from an earlier one with the same id
     state: dict[str, Any]
 
 
@@ -142,10 +143,10 @@ class KeelboltSessionService(Service, BaseSessionService):
             deltas=_split(event.actions.state_delta),
             at=event.timestamp,
         )
-        version = await self._call(append)
+        marker = await self._call(append)
         self._commit_event_to_session(session, event)
         session.last_update_time = event.timestamp
-        session._storage_update_marker = str(version)  # noqa: SLF001  (ADK's place for it)
+        session._storage_update_marker = marker  # noqa: SLF001  (ADK's place for it)
         return event
 
     # ------------------------------------------------------------------------------------------- in the kernel's loop
@@ -154,7 +155,7 @@ class KeelboltSessionService(Service, BaseSessionService):
         self, scope: Scope, app: str, user: str, session: str, deltas: Mapping[str, dict[str, Any]]
     ) -> Session:
         key, now = joined(app, user, session), time.time()
-        stored = _Stored(FORMAT, app, user, session, deltas["session"])
+        stored = _Stored(FORMAT, app, user, session, new_id(), deltas["session"])
         fields: dict[str, Scalar] = {"app": joined(app), "owner": joined(app, user), "updated": now}
         for _ in range(ATTEMPTS):
             shared, writes = await self._share(scope, app, user, deltas)
@@ -209,8 +210,8 @@ class KeelboltSessionService(Service, BaseSessionService):
         draft: Draft,
         deltas: Mapping[str, dict[str, Any]],
         at: float,
-    ) -> int:
-        """Store the event and the state; return the version of the session."""
+    ) -> str:
+        """Store the event and the state; return the marker of the session's new revision."""
         for _ in range(ATTEMPTS):
             record = await scope.get(SESSIONS, key)
             if record is None:
@@ -218,7 +219,7 @@ class KeelboltSessionService(Service, BaseSessionService):
             if not await self._is_current(scope, key, record, session, last):
                 assert draft.dedupe is not None
                 if await scope.seq_of(EVENTS, key, draft.dedupe) is not None:
-                    return record.version  # a call whose response was lost
+                    return _marker(record, record.version)  # a call whose response was lost
                 raise StaleSessionError(
                     f"The session {session.id} has newer events in the storage than this session object; the event "
                     "was not stored. Get the session again."
@@ -235,14 +236,14 @@ class KeelboltSessionService(Service, BaseSessionService):
                 )
             except CommitRefused:
                 continue  # read again: stale, or only the state of the app or the user has changed
-            return record.version + 1
+            return _marker(record, record.version + 1)
         raise StorageBusy
 
     async def _is_current(self, scope: Scope, key: str, record: Record, session: Session, last: str | None) -> bool:
         """Whether the caller's object has the newest event. Its clock does not matter."""
         marker = session._storage_update_marker  # noqa: SLF001  (ADK's place for it)
         if marker is not None:
-            return marker == str(record.version)
+            return marker == _marker(record, record.version)
         # The object was made from JSON, or by another service: compare the newest event.
         page = await scope.read_log(EVENTS, key, limit=1, backward=True)
         newest = Event.model_validate_json(page.entries[0].data).id if page.entries else None
@@ -285,8 +286,12 @@ def _session(record: Record, shared: list[dict[str, Any]]) -> Session:
         state=state,
         last_update_time=float(record.fields["updated"] or 0.0),
     )
-    session._storage_update_marker = str(record.version)  # noqa: SLF001  (ADK's place for it)
+    session._storage_update_marker = _marker(record, record.version)  # noqa: SLF001  (ADK's place for it)
     return session
+
+
+def _marker(record: Record, version: int) -> str:
+    return f"{_load(record).made}/{version}"
 
 
 def _split(state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

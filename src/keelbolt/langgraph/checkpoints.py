@@ -32,6 +32,7 @@ from keelbolt.langgraph.records import (
 from keelbolt.state.names import name
 from keelbolt.storage import (
     Attach,
+    FieldIn,
     FieldNotIn,
     Insert,
     Operation,
@@ -193,7 +194,7 @@ class Checkpoints:
             fields = {"thread": name(new.lane.thread), "lane": key, "run": new.run, "id": new.id}
             write = Put(CHECKPOINTS, new.lane.checkpoint(new.id), encode(stored), fields)
             try:
-                receipt = await scope.commit(_move(new.lane, head.version, new.id), write, *values.all())
+                receipt = await scope.commit(*_move(new.lane, head, new.id), write, *values.all())
             except CommitRefused as error:
                 refusal = error
                 self._heads.pop(key, None)
@@ -431,12 +432,13 @@ def conflict(new: NewCheckpoint, head: _Head) -> str | None:
     return "another run has written to the thread meanwhile"
 
 
-def _move(lane: Lane, version: int, head: str) -> Insert | Replace:
+def _move(lane: Lane, head: _Head, checkpoint: str) -> list[Operation]:
     body = encode(StoredHead(FORMAT, lane.thread, lane.namespace))
-    fields = {"thread": name(lane.thread), "head": head}
-    if version:
-        return Replace(HEADS, lane.key, version, body, fields)
-    return Insert(HEADS, lane.key, body, fields)
+    fields = {"thread": name(lane.thread), "head": checkpoint}
+    if not head.version:
+        return [Insert(HEADS, lane.key, body, fields)]
+    # The versions of a thread that was deleted and begun anew start at 1 again; its head is another one.
+    return [FieldIn(HEADS, lane.key, "head", (head.id,)), Replace(HEADS, lane.key, head.version, body, fields)]
 
 
 def _ordered(found: Iterable[StoredWrites]) -> list[tuple[str, Write]]:

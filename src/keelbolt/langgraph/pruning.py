@@ -56,12 +56,12 @@ async def prune(scope: Scope, checkpoints: Checkpoints, thread: str) -> None:
         if found is not None:
             needed = await checkpoints.needed_ancestors(scope, decode(StoredCheckpoint, found.body))
             keep.update(stored.id for stored in needed)
-        # Only what is older than the head: a run may be writing newer checkpoints.
         query = Query(CHECKPOINTS, equal={"lane": lane.key}, order="id")
-        older = {str(r.fields["id"]) async for r in _every(scope, query)} - keep
+        doomed = {str(record.fields["id"]) async for record in _every(scope, query)} - keep
+        # A run that has moved the head meanwhile may have saved checkpoints that are among these.
         current = await scope.get(HEADS, lane.key)
         if current is not None and current.version == head.version:
-            await _delete_checkpoints(scope, lane, older)
+            await _delete_checkpoints(scope, lane, doomed)
     await collect(scope, thread)
 
 

@@ -126,6 +126,16 @@ async def test_a_stale_session_is_refused(any_url: str) -> None:
         assert [event.id for event in stored.events] == ["e-50-theirs", "e1-mine"]
 
 
+async def test_a_session_of_the_same_id_is_another_one(any_url: str) -> None:
+    """An object of a deleted session does not write into a new session with its id."""
+    async with KeelboltSessionService(any_url) as service:
+        old = await service.create_session(**WHO, session_id="s")
+        await service.delete_session(**WHO, session_id="s")
+        await service.create_session(**WHO, session_id="s")
+        with pytest.raises(StaleSessionError):
+            await service.append_event(old, said("late", 1))
+
+
 async def test_a_session_that_was_sent_as_json_is_not_stale(any_url: str) -> None:
     """A copy without ADK's marker is compared by its newest event."""
     async with KeelboltSessionService(any_url) as service:

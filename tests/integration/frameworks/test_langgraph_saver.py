@@ -162,6 +162,20 @@ async def race(one: KeelboltSaver, other: KeelboltSaver) -> tuple[Any, Any]:
     return results[0], results[1]
 
 
+async def test_a_run_does_not_go_on_in_a_thread_that_was_deleted_and_begun_anew(kept_url: str) -> None:
+    """The saver remembers the head of the old thread; the new one has the same version, and another head."""
+    async with open_storage(kept_url) as one, open_storage(kept_url) as other:
+        stale, fresh = KeelboltSaver(one), KeelboltSaver(other)
+        old = await put(stale, None, {"n": 1}, 1)
+        await fresh.adelete_thread("t")
+        new = await put(fresh, None, {"n": 2}, 1)
+        with pytest.raises(CheckpointConflict):
+            await put(stale, old, {"n": 3}, 2)
+        found = await stale.aget_tuple(CONFIG)
+        assert found is not None
+        assert found.config == new
+
+
 async def test_a_wrong_checkpoint_id_is_an_error(any_url: str) -> None:
     """A run at a checkpoint that does not exist (or is another tenant's) saves nothing."""
     async with KeelboltSaver(any_url) as saver:
