@@ -9,6 +9,7 @@ COVERAGE ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO := $(VENV)/.demo
 QUICK := tests/unit tests/conformance/test_memory.py tests/conformance/test_sqlite.py --ignore=tests/unit/benchmarks
 # sys.monitoring costs little; Python 3.11 has only the tracer.
 CORE = $(shell $(BIN)/python -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")')
@@ -21,10 +22,10 @@ REPORT = @echo "Line coverage of src/keelbolt: $$($(BIN)/coverage report --forma
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(STAMP) ## Serve the demo on SQLite to this machine, its operator, with a page to explore it (ARGS="--port 8080" for another port)
+run: $(DEMO) ## Serve the demo on SQLite to this machine, its operator, with a page to explore it (ARGS="--port 8080" for another port)
 	@$(BIN)/python -m examples.demo $(ARGS)
 
-demo: $(STAMP) ## Show the kernel at work: processes write and tail one file, one is killed, nothing is lost
+demo: $(DEMO) ## Show the kernel at work: processes write and tail one file, one is killed, nothing is lost
 	@$(BIN)/python examples/kernel_demo.py $(ARGS)
 
 test: $(STAMP) ## Run all tests, the short version of the faults among them (ARGS="-k name" chooses, JOBS=0 in one process, COVERAGE=1)
@@ -77,9 +78,18 @@ clean: ## Remove everything that can be made again
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov bench-*.json
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(STAMP): pyproject.toml
+$(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Keelbolt needs Python 3.11 or newer; try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+
+# The demo needs a few packages, the tests need all: who tries the demo does not wait for the tools of the tests.
+$(DEMO): pyproject.toml | $(VENV)/bin/python
+	@test ! $(STAMP) -nt pyproject.toml || { touch $@; exit 0; }; \
+		test $@ -nt pyproject.toml || { echo "Installing Keelbolt and the packages of the demo into $(VENV) (once) ..."; \
+		$(BIN)/python -m pip install --disable-pip-version-check --editable '.[apcore]' && touch $@; }
+
+$(STAMP): pyproject.toml | $(VENV)/bin/python
+	@echo "Installing Keelbolt and all that its tests need into $(VENV) (once; some minutes) ..."
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@

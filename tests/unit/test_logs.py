@@ -136,3 +136,15 @@ def test_the_level_says_how_much_is_told(capsys: pytest.CaptureFixture[str], lev
         for number in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
             logger.log(number, "told")
     assert len(capsys.readouterr().err.splitlines()) == told
+
+
+def test_levels_are_coloured_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in files, not with NO_COLOR, and never the message, which holds the text of others."""
+    record = logging.LogRecord("keelbolt", logging.WARNING, "", 0, "look", (), None)
+    for terminal, no_color, coloured in ((True, "", True), (True, "1", False), (False, "", False)):
+        monkeypatch.setenv("NO_COLOR", no_color)
+        monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal, raising=False)
+        with fresh() as root:
+            log_to_stderr(as_json=False)
+            line = root.handlers[0].format(record)
+        assert line.endswith("\x1b[33mWARNING\x1b[0m look" if coloured else " WARNING look")

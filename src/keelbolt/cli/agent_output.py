@@ -46,14 +46,14 @@ def _print_files(task: Task, url: str) -> None:
             elif part.kind in ("raw", "url"):
                 # Our agents name a file by its path; the reader of a terminal needs the whole address.
                 what = urljoin(f"{url}/", part.url) if part.url else f"{len(part.raw or b'')} bytes"
-                _note(f"file {part.filename or artifact.artifact_id}: {what}")
+                print_note(f"file {part.filename or artifact.artifact_id}: {what}")
 
 
 def _print_state(task_id: str, state: TaskState, url: str) -> None:
     echo(f"task {task_id} ", err=True, nl=False, dim=True)
     echo(state.name, err=True, fg=_COLOURS.get(state.name))
     if state.paused:
-        _note(f"answer with: keelbolt send {url} --task {task_id} …")
+        print_note(f"answer with: keelbolt send {url} --task {task_id} …")
 
 
 def exit_code(state: TaskState) -> int:
@@ -61,8 +61,19 @@ def exit_code(state: TaskState) -> int:
     return {"completed": 0, "failed": FAILED, "canceled": FAILED, "rejected": REJECTED}.get(state.name, UNFINISHED)
 
 
-def _note(words: str) -> None:
+def print_note(words: str) -> None:
     echo(words, err=True, dim=True)
+
+
+def print_sent(task_id: str) -> None:
+    """Print the id of a task that is waited for."""
+    print_note(f"task {task_id} is sent; waiting for its answer (Ctrl-C leaves, and the task continues)")
+
+
+def print_left(url: str, task_id: str) -> None:
+    """Print how to follow a task that is not waited for any more."""
+    print_note(f"the task continues. Look at it with: keelbolt get {url} {task_id}")
+    print_note(f"cancel it with: keelbolt cancel {url} {task_id}")
 
 
 def _print_line(data: bytes) -> None:
@@ -121,10 +132,11 @@ class Teller:
     def note(self, words: str) -> None:
         if not self._json:
             self._line()
-        _note(words)
+        print_note(words)
 
     def left(self) -> None:
-        self.note(f"the task goes on; look at it with: keelbolt get {self._url} {self._task_id}")
+        self._line()
+        print_left(self._url, self._task_id)
 
     def end(self) -> int:
         """Print the state after the last event and return the exit code."""

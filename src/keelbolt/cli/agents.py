@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import wraps
+from mimetypes import guess_type
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from keelbolt.cli.agent_output import UNFINISHED, Teller, print_answer, print_card, print_task_json
+from keelbolt.cli.agent_output import (
+    UNFINISHED,
+    Teller,
+    print_answer,
+    print_card,
+    print_left,
+    print_note,
+    print_sent,
+    print_task_json,
+)
 from keelbolt.cli.output import as_json, echo, print_json
 
 if TYPE_CHECKING:
-    from keelbolt.client import A2AClient, Reconnect
+    from keelbolt.client import A2AClient, Part, Reconnect, Task
+
+POLL_SECONDS = (0.05, 2.0)  # between two looks at a task: first, and at most
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -89,19 +103,50 @@ def calls_agent(command: F) -> F:
 
 
 _messages = (
+    click.option("--data", multiple=True, metavar="JSON", help="A JSON part (- reads it from stdin); repeatable."),
+    click.option(
+        "--file", "files", multiple=True, type=click.Path(path_type=Path), help="A file to send along; repeatable."
+    ),
     click.option("--task", "task_id", help="Go on with this task."),
     click.option("--context", "context_id", help="Belong to this conversation."),
     click.option("--message-id", help="The message's own id (default: a new one)."),
     click.option("--idempotency-key", metavar="KEY", help="A send that is repeated with this key is one task."),
-    click.option("--skill", metavar="ID", help="Of an agent of modules: which of its skills is meant."),
+    click.option("--skill", metavar="ID", help="Which skill of the agent is meant."),
 )
 
 
 def says_something(command: F) -> F:
-    decorated: Any = command
+    """The argument TEXT and the options that make a message; the command gets it as ``said``."""
+
+    @wraps(command)
+    def run(agent: Agent, text: str | None, data: tuple[str, ...], files: tuple[Path, ...], **given: Any) -> Any:
+        return command(agent, said=_parts(text, data, files), **given)
+
+    decorated: Any = run
     for option in reversed(_messages):
         decorated = option(decorated)
-    return click.argument("text")(decorated)  # type: ignore[no-any-return]
+    return click.argument("text", required=False)(decorated)  # type: ignore[no-any-return]
+
+
+def _parts(text: str | None, data: tuple[str, ...], files: tuple[Path, ...]) -> list[Part]:
+    """The parts of a message: the text, the JSON values, the files. Raises UsageError."""
+    from keelbolt.client import Part
+
+    found = [] if text is None else [Part(text=_text(text))]
+    for value in data:
+        try:
+            found.append(Part(data=json.loads(_text(value)), media_type="application/json"))
+        except ValueError:
+            raise click.BadParameter(f"{value[:100]!r} is no JSON", param_hint="--data") from None
+    for path in files:
+        try:
+            raw = path.read_bytes()
+        except OSError as error:
+            raise click.BadParameter(f"{path}: {error.strerror}", param_hint="--file") from None
+        found.append(Part(raw=raw, filename=path.name, media_type=guess_type(path.name)[0]))
+    if not found:
+        raise click.UsageError("there is nothing to send: give TEXT, --data or --file")
+    return found
 
 
 @click.command()
@@ -131,34 +176,86 @@ def card(agent: Agent, extended: bool, json_output: bool) -> None:
 @click.command()
 @calls_agent
 @says_something
-@click.option("--no-wait", is_flag=True, help="Answer with the task at once, not when its turn is over.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="Wait so long for the end.  [default: as long as it takes]",
+)
+@click.option("--no-wait", is_flag=True, help="Do not wait: print the task as it was made.")
 @as_json
-def send(agent: Agent, text: str, no_wait: bool, json_output: bool, **ids: Any) -> None:
-    """Send TEXT (- reads it from stdin) to an agent, and print its answer.
+def send(agent: Agent, said: list[Part], wait: float | None, no_wait: bool, json_output: bool, **ids: Any) -> None:
+    """Send TEXT (- reads it from stdin) to an agent, wait for its answer, and print it.
 
-    The answer goes to stdout; the task's id and state go to stderr. The exit code is 0 when the task completed, 1 when
-    it failed or was canceled, 3 when it was rejected, 4 when it is unfinished: at work, or waiting for an answer.
+    The answer goes to stdout; the task's id, before the wait, and its state go to stderr. Ctrl-C ends the wait; the
+    task continues. The exit code is 0 when the task completed, 1 when it failed or was canceled, 3 when it was
+    rejected, 4 when it is unfinished: at work, or waiting for an answer.
 
     \b
     Example:
       keelbolt send http://localhost:8000 "Hello"
+      keelbolt send http://localhost:8000 "Describe it" --file photo.png --data '{"language": "en"}' --wait 60
     """
+    sent: list[str] = []  # the task's id, once it is known
 
     async def ask() -> Any:
         async with agent.opened() as client:
             await _check_skill(agent, client, ids["skill"])
-            return await client.send_message(_text(text), return_immediately=no_wait, **ids)
+            answer = await client.send_message(said, return_immediately=True, **ids)
+            if not hasattr(answer, "status") or no_wait or _over(answer):
+                return answer
+            sent.append(answer.id)
+            print_sent(answer.id)
+            return await _wait(client, answer, wait)
 
-    answer = _run(ask())
+    try:
+        answer = _run(ask())
+    except KeyboardInterrupt:
+        if sent:
+            print_left(agent.url, sent[0])
+        sys.exit(UNFINISHED)
     code = print_answer(answer, agent.url, json_output=json_output)
+    if sent and not _over(answer):
+        print_left(agent.url, sent[0])
     sys.exit(0 if no_wait and code == UNFINISHED else code)
+
+
+def _over(task: Task) -> bool:
+    return task.status.state.terminal or task.status.state.paused
+
+
+async def _wait(client: A2AClient, task: Task, seconds: float | None) -> Task:
+    """Return the task when its turn is over, or as it is after so many seconds (None: without a limit).
+
+    An agent that can't be reached meanwhile is asked again: its task survives a restart.
+    """
+    from keelbolt.client import A2AClientError, A2AConnectionError
+
+    loop = asyncio.get_running_loop()
+    ends = None if seconds is None else loop.time() + seconds
+    pause, reached = POLL_SECONDS[0], True
+    while not _over(task) and (ends is None or loop.time() < ends):
+        left = pause if ends is None else ends - loop.time()
+        await asyncio.sleep(max(0.0, min(pause, left)))
+        pause = min(1.5 * pause, POLL_SECONDS[1])
+        try:
+            task = await client.get_task(task.id)
+            reached = True
+        except A2AConnectionError as error:
+            if reached:
+                print_note(f"{error}; trying again")
+            reached = False
+        except A2AClientError as error:
+            print_note(f"the task can't be loaded: {error}")
+            break
+    return task
 
 
 @click.command()
 @calls_agent
 @says_something
 @as_json
-def stream(agent: Agent, text: str, json_output: bool, **ids: Any) -> None:
+def stream(agent: Agent, said: list[Part], json_output: bool, **ids: Any) -> None:
     """Send TEXT (- reads it from stdin) to an agent, and print what it says while it works.
 
     A connection that breaks is opened again, and continues where it was. Ctrl-C leaves; the task goes on. The exit code
@@ -176,7 +273,7 @@ def stream(agent: Agent, text: str, json_output: bool, **ids: Any) -> None:
     async def follow() -> None:
         async with agent.opened(on_reconnect=again) as client:
             await _check_skill(agent, client, ids["skill"])
-            async with aclosing(client.stream_message(_text(text), **ids)) as events:
+            async with aclosing(client.stream_message(said, **ids)) as events:
                 async for event in events:
                     teller.show(event)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -34,7 +35,8 @@ def escaped(text: str) -> str:
 def echo(text: str = "", *, err: bool = False, nl: bool = True, **style: Any) -> None:
     """Print text for people. All text of the commands goes through here, since an agent may have written any of it."""
     words = plain(text)
-    click.echo(click.style(words, **style) if style else words, err=err, nl=nl)
+    colour = False if os.environ.get("NO_COLOR") else None  # None: where a terminal is
+    click.echo(click.style(words, **style) if style else words, err=err, nl=nl, color=colour)
 
 
 def echo_json(text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,11 @@ def serve(ctx: click.Context, /, **given: Any) -> None:
       keelbolt serve --extensions-dir ./extensions --auth-type bearer --auth-key key.pem
     """
     check_together(ctx)
+    if given["reload"]:
+        from keelbolt.cli.reload import serve_and_reload
+
+        arguments = sys.argv[1:]
+        sys.exit(serve_and_reload([each for each in arguments if each != "--reload"]))
     log_to_stderr(as_json=given["json_output"], level=given["log_level"])
     if given["worker"] is None:
         from keelbolt.cli.serve_modules import serve_modules

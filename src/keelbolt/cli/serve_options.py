@@ -259,6 +259,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         help="Calls that require approval are refused, ask their caller, or run without it (modules).",
     ),
     _option("--watch", is_flag=True, help="Load files again when they change (modules)."),
+    _option("--reload", is_flag=True, help="Start again when a Python file below here changes (workers)."),
     _option("--concurrency", type=int, help="How many tasks run at once in a process.  [default: 100]"),
     _option(
         "--operators",
@@ -300,6 +301,8 @@ def check_together(ctx: click.Context) -> None:
     if not _names_worker(ctx):
         if "card" in typed:
             raise WrongArguments("--card goes with MODULE:WORKER; the card of modules is made from them", ctx)
+        if "reload" in typed:
+            raise WrongArguments("--reload goes with MODULE:WORKER; modules are loaded again with --watch", ctx)
     elif (port := os.environ.get("PORT", "")) and not port.isdigit() and "port" not in typed:
         hint = "the port of a worker is --port or KEELBOLT_PORT"
         raise click.UsageError(f"PORT is {port!r}, which is no port; {hint}. Unset PORT, or give a port", ctx)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -27,8 +28,15 @@ LEVELS = ("debug", "info", "warning", "error")
 class HumanLines(logging.Formatter):
     """Time, level and message; a traceback follows, indented, so that no line of it looks like one of ours."""
 
+    def __init__(self, *, colours: bool = False) -> None:
+        super().__init__()
+        self._colours = colours
+
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{self.formatTime(record)} {record.levelname} {message(record)}"
+        level = record.levelname
+        if self._colours and record.levelno >= logging.WARNING:
+            level = f"\x1b[{33 if record.levelno < logging.ERROR else 31}m{level}\x1b[0m"
+        line = f"{self.formatTime(record)} {level} {message(record)}"
         return "\n    ".join([line, *_traceback(self, record)])
 
 
@@ -99,5 +107,6 @@ def log_to_stderr(*, as_json: bool, level: str = "info") -> None:
     if root.handlers and not as_json:
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(JSONLines() if as_json else HumanLines())
+    colours = handler.stream.isatty() and not os.environ.get("NO_COLOR")
+    handler.setFormatter(JSONLines() if as_json else HumanLines(colours=colours))
     root.handlers = [handler]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import signal
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from click.testing import CliRunner, Result
 
 from keelbolt.cli.main import main
-from tests.integration.client.bad_agent import CARD_PATH, bad_agent, events, result, task
+from tests.integration.client.bad_agent import CARD_PATH, Asked, bad_agent, events, result, task
 from tests.integration.client.serving import our_agent
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -110,10 +113,70 @@ async def test_the_exit_code_tells_what_became_of_the_task() -> None:
             assert (await keelbolt("send", agent.url, "Hi")).exit_code == code
             assert (await keelbolt("stream", agent.url, "Hi")).exit_code == code
         agent.calls[:] = [result(task("WORKING"))] + [result(task("WORKING")["task"])] * 20
-        unfinished = await keelbolt("send", agent.url, "Hi", "--timeout", "0.3")
+        unfinished = await keelbolt("send", agent.url, "Hi", "--wait", "0.3")
         assert (unfinished.exit_code, "working" in unfinished.stderr) == (4, True)
         agent.calls[:] = [result(task("WORKING"))]
         assert (await keelbolt("send", agent.url, "Hi", "--no-wait")).exit_code == 0
+
+
+async def test_the_id_comes_before_the_answer_and_ctrl_c_says_how_to_follow(url: str) -> None:
+    """In a process of its own: what is printed while it waits, and after SIGINT."""
+    command = [sys.executable, "-m", "keelbolt", "send", url, "wait"]
+    pipes = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
+    process = await asyncio.create_subprocess_exec(*command, **pipes)
+    assert process.stderr is not None
+    async with asyncio.timeout(60):
+        first = (await process.stderr.readline()).decode()
+        assert "is sent; waiting for its answer" in first
+        task_id = first.split()[1]
+        assert (await keelbolt("get", url, task_id)).exit_code == 0
+        process.send_signal(signal.SIGINT)
+        _, rest = await process.communicate()
+    assert process.returncode == 4
+    assert f"keelbolt get {url} {task_id}" in rest.decode()
+    assert "canceled" in (await keelbolt("cancel", url, task_id)).stdout
+
+
+async def test_wait_is_a_limit(url: str) -> None:
+    left = await keelbolt("send", url, "wait", "--wait", "0.2")
+    assert left.exit_code == 4
+    task_id = left.stderr.split()[1]
+    assert f"keelbolt cancel {url} {task_id}" in left.stderr
+    assert "canceled" in (await keelbolt("cancel", url, task_id)).stdout
+
+
+async def test_an_agent_that_is_away_for_a_moment_is_asked_again() -> None:
+    async with bad_agent() as agent:
+
+        async def completed(asked: Asked, writer: asyncio.StreamWriter) -> None:
+            writer.write(result(task("COMPLETED")["task"], json.loads(asked.body)["id"]))
+
+        agent.calls[:] = [result(task("WORKING")), b"", b"", completed]
+        done = await keelbolt("send", agent.url, "Hi")
+    assert done.exit_code == 0
+
+
+async def test_data_and_files(url: str, tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_bytes(b"plain")
+    words = ("--data", '{"a": 1}', "--data", "-", "--file", str(notes), "--json")
+    for command in ("send", "stream"):
+        done = await keelbolt(command, url, "Hello", *words, stdin="[2]")
+        assert done.exit_code == 0, done.output
+        shown = json.loads(done.stdout.splitlines()[0])["task"]
+        found = json.loads((await keelbolt("get", url, shown["id"], "--json")).stdout)["history"][0]["parts"]
+        assert [part.get("text") for part in found] == ["Hello", None, None, None]
+        assert [part.get("data") for part in found[1:3]] == [{"a": 1}, [2]]
+        assert (found[3]["filename"], found[3]["mediaType"], found[3]["raw"]) == ("notes.txt", "text/plain", "cGxhaW4=")
+    assert (await keelbolt("send", url, "--data", "7")).exit_code == 0  # a text is not needed
+    for wrong, said in (
+        ((), "there is nothing to send"),
+        (("--data", "{"), "is no JSON"),
+        (("--file", str(tmp_path / "none")), "No such file"),
+    ):
+        refused = await keelbolt("send", url, *wrong)
+        assert refused.exit_code == 2
+        assert said in refused.stderr
 
 
 async def test_a_card_that_leads_elsewhere_needs_a_trusted_origin(url: str) -> None:
