@@ -57,7 +57,8 @@ class MetricsPage:
             if self._counted_until <= started:
                 try:
                     async with asyncio.timeout(COUNT_SECONDS):
-                        self._counted = (await self._health.engine.kernel.stats()).work
+                        work = (await self._health.engine.kernel.stats()).work
+                        self._counted = {queue: {str(state): n for state, n in work[queue].items()} for queue in work}
                 except (KeelboltError, TimeoutError):
                     self._counted = {}
                 ended = time.monotonic()
