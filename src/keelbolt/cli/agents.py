@@ -196,13 +196,15 @@ def send(agent: Agent, said: list[Part], wait: float | None, no_wait: bool, json
       keelbolt send http://localhost:8000 "Hello"
       keelbolt send http://localhost:8000 "Describe it" --file photo.png --data '{"language": "en"}' --wait 60
     """
+    from keelbolt.client import Task
+
     sent: list[str] = []  # the task's id, once it is known
 
     async def ask() -> Any:
         async with agent.opened() as client:
             await _check_skill(agent, client, ids["skill"])
             answer = await client.send_message(said, return_immediately=True, **ids)
-            if not hasattr(answer, "status") or no_wait or _over(answer):
+            if not isinstance(answer, Task) or no_wait or _over(answer):
                 return answer
             sent.append(answer.id)
             print_sent(answer.id)

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Mapping
+
 from pydantic_core import to_json
 from starlette.types import Scope, Send
 
+from keelbolt.errors import KeelboltError
 from keelbolt.observability.metrics import Metrics
 from keelbolt.protocol.types import TaskState
 from keelbolt.server.gate import query_of
 from keelbolt.server.health import Health
 from keelbolt.server.http import header, respond
 
+COUNT_SECONDS = 5.0  # a scrape does not wait longer for the store
+
 
 class MetricsPage:
-    """What this process did; nothing of anybody's tasks is in it, so that it needs no authentication."""
+    """What this process did, and the queues of the store. It holds nothing of callers, and needs no authentication."""
 
     def __init__(self, metrics: Metrics, health: Health) -> None:
         self._metrics = metrics
         self._health = health
+        self._counting = asyncio.Lock()
+        self._counted: Mapping[str, Mapping[str, int]] = {}
+        self._counted_until = 0.0
         self.json_first = False  # JSON for who asks for nothing in particular, text for who asks for text
         metrics.gauge("tasks_running", "Tasks that run in this process now", self._running)
         metrics.gauge("streams_open", "Streams that are open in this process now", lambda: health.streams.open)
@@ -34,8 +44,26 @@ class MetricsPage:
         if wants_json or (self.json_first and not wants_text):
             await respond(send, 200, to_json(self.numbers()))
         else:
-            text = self._metrics.text().encode()
+            text = self._metrics.text(await self._queues()).encode()
             await respond(send, 200, text, content_type=b"text/plain; version=0.0.4; charset=utf-8")
+
+    async def _queues(self) -> Mapping[str, Mapping[str, int]]:
+        """Work items by queue and state, as the store has them; none while it does not answer.
+
+        Counting takes a while on a large store: it takes a twentieth of the time at most.
+        """
+        async with self._counting:
+            started = time.monotonic()
+            if self._counted_until <= started:
+                try:
+                    async with asyncio.timeout(COUNT_SECONDS):
+                        work = (await self._health.engine.kernel.stats()).work
+                        self._counted = {queue: {str(state): n for state, n in work[queue].items()} for queue in work}
+                except (KeelboltError, TimeoutError):
+                    self._counted = {}
+                ended = time.monotonic()
+                self._counted_until = ended + max(1.0, 20 * (ended - started))
+            return self._counted
 
     def numbers(self) -> dict[str, float]:
         tasks = self._metrics.tasks

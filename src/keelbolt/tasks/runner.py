@@ -182,10 +182,16 @@ class Runner:
         if state.terminal:
             seconds = (task.record.updated - task.record.created) / 1_000_000
             self.pulse.end(seconds, failed=state is TaskState.failed)
+            if self._metrics is not None:
+                self._metrics.task_ended(state.name, seconds)
         if self._metrics is not None:
             self._metrics.tasks[state.name] += 1
         if self.hooks is not None:
             self._spawn(self.hooks.tell(task.record.task_id, state))
+
+    def _count(self, event: str) -> None:
+        if self._metrics is not None:
+            self._metrics.events[event] += 1
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -236,6 +242,7 @@ class Runner:
         """Log the first of several failures in a row."""
         if self._failing_since is None:
             self._failing_since = asyncio.get_running_loop().time()
+            self._count("storage_outages")
             logger.warning("storage lost: no task can be claimed until it answers again: %s", error)
 
     def _storage_answers(self) -> None:
@@ -297,6 +304,7 @@ class Runner:
             await self._dead_letter(journal, EXHAUSTED, UNCLEANED if task.view.cleanup else EXHAUSTED)
             return
         if claim.attempt > 1:
+            self._count("takeovers")
             said = "task %s is taken over: attempt %d of %d begins here"
             fields = log_fields(claim, task.record)
             logger.warning(said, claim.key, claim.attempt, claim.max_attempts, extra=fields)
@@ -332,6 +340,7 @@ class Runner:
 
     async def attempt_failed(self, claim: Claim, error: Exception) -> None:
         """A task could not be run, and not because the store was away: the attempt counts, and the last one ends it."""
+        self._count("failed_attempts")
         try:
             if claim.attempt < claim.max_attempts:
                 again = claim.retry(_reason(error), ready_in=AGAIN_SECONDS)
@@ -373,6 +382,7 @@ class Runner:
         self.told(journal.task)
 
     def _log_dead_letter(self, claim: Claim, reason: str, record: TaskRecord | None = None) -> None:
+        self._count("dead_letters")
         attempts = min(claim.attempt, claim.max_attempts)  # the last claim may be made only to end the task
         said = "task %s is given up after %d attempts; it is a dead letter now: %s"
         logger.warning(said, claim.key, attempts, reason, extra=log_fields(claim, record))
@@ -390,6 +400,7 @@ class Runner:
 
     def _lost(self) -> None:
         """Stop all runs: the lease could not be renewed, and other processes may take the tasks over."""
+        self._count("lease_losses")
         logger.warning("lease lost: %d tasks are left to other processes", len(self.runs))
         for run in list(self.runs.values()):
             run.stop("lost")

@@ -122,8 +122,8 @@ async def test_the_exit_code_tells_what_became_of_the_task() -> None:
 async def test_the_id_comes_before_the_answer_and_ctrl_c_says_how_to_follow(url: str) -> None:
     """In a process of its own: what is printed while it waits, and after SIGINT."""
     command = [sys.executable, "-m", "keelbolt", "send", url, "wait"]
-    pipes = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
-    process = await asyncio.create_subprocess_exec(*command, **pipes)
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
     assert process.stderr is not None
     async with asyncio.timeout(60):
         first = (await process.stderr.readline()).decode()

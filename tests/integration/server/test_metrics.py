@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -51,7 +56,7 @@ async def some_work(client: httpx2.AsyncClient) -> list[str]:
 def samples(text: str) -> dict[tuple[str, ...], float]:
     """What the parser of Prometheus reads: name and labels to value."""
     return {
-        (sample.name, *(str(value) for _, value in sorted(sample.labels.items()))): sample.value
+        (sample.name, *(str(value) for name, value in sorted(sample.labels.items()) if name != "process")): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
@@ -73,9 +78,9 @@ async def test_prometheus_reads_it() -> None:
     assert found["keelbolt_requests_total", "SendMessage", "ok"] == 3
     assert found["keelbolt_requests_total", "GetTask", "TASK_NOT_FOUND"] == 1
     assert found["keelbolt_requests_total", "SendStreamingMessage", "ok"] == 1
-    assert found["keelbolt_request_seconds_count", "SendMessage"] == 3
-    assert found["keelbolt_request_seconds_bucket", "+Inf", "SendMessage"] == 3
-    assert found["keelbolt_request_seconds_sum", "SendMessage"] > 0
+    assert found["keelbolt_request_duration_seconds_count", "SendMessage"] == 3
+    assert found["keelbolt_request_duration_seconds_bucket", "+Inf", "SendMessage"] == 3
+    assert found["keelbolt_request_duration_seconds_sum", "SendMessage"] > 0
     states = {key[1]: value for key, value in found.items() if key[0] == "keelbolt_tasks_total"}
     assert {state: states[state] for state in ("completed", "failed", "canceled")} == {
         "completed": 2,
@@ -93,7 +98,7 @@ async def test_the_buckets_are_cumulative() -> None:
     by_bound = sorted(
         (float(key[1]), value)
         for key, value in found.items()
-        if key[0] == "keelbolt_request_seconds_bucket" and key[2] == "SendMessage"
+        if key[0] == "keelbolt_request_duration_seconds_bucket" and key[2] == "SendMessage"
     )
     counts = [value for _, value in by_bound]
     assert counts == sorted(counts)
@@ -133,3 +138,59 @@ async def test_nothing_of_anybody_is_in_it() -> None:
         for accept in ("text/plain", "application/json"):
             text = (await client.get("/metrics", headers={"Accept": accept})).text
             assert not [word for word in theirs if word in text]
+
+
+async def test_what_a_process_knows_is_labelled_and_what_the_store_knows_is_not() -> None:
+    """Scrapes of several processes at one port add up: a counter belongs to its process, a queue to all of them."""
+    async with talking(agent(settings=ON)) as client:
+        waiting = await send(client, "id-1", "wait", now=True)
+        text = (await client.get("/metrics")).text
+        await client.post(f"/tasks/{waiting['id']}:cancel")
+    found = list(text_string_to_metric_families(text))
+    for family in found:
+        for sample in family.samples:
+            assert ("process" in sample.labels) == (family.name != "keelbolt_queue_items"), sample
+    queues = {
+        (sample.labels["queue"], sample.labels["state"]): sample.value
+        for family in found
+        if family.name == "keelbolt_queue_items"
+        for sample in family.samples
+    }
+    assert queues["tasks", "held"] == 1
+    names = {family.name for family in found}
+    assert {"keelbolt_takeovers", "keelbolt_dead_letters", "keelbolt_lease_losses", "keelbolt_storage_outages"} <= names
+
+
+async def test_the_durations_of_tasks() -> None:
+    async with talking(agent(settings=ON)) as client:
+        await some_work(client)
+        found = samples((await client.get("/metrics")).text)
+    assert found["keelbolt_task_duration_seconds_count", "completed"] == 2
+    assert found["keelbolt_task_duration_seconds_count", "failed"] == 1
+
+
+def test_scrapes_of_two_processes_add_up(tmp_path: Path) -> None:
+    """Each scrape reaches any of them; the label tells the counters apart, and their sum is what was sent."""
+    (tmp_path / "agent.py").write_text("async def echo(ctx):\n    return ctx.user_text\n")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = ("--port", str(port), "--processes", "2", "--metrics")
+    command = [sys.executable, "-m", "keelbolt", "serve", "agent:echo", *options]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it serves
+        url = f"http://127.0.0.1:{port}"
+        count, found, deadline = 0, dict[str, float](), time.monotonic() + 60
+        while len(found) < 2 or sum(found.values()) < count:
+            assert time.monotonic() < deadline
+            if len(found) < 2:
+                message = {"messageId": str(count), "role": "ROLE_USER", "parts": [{"text": "x"}]}
+                assert httpx2.post(f"{url}/message:send", json={"message": message}).status_code == 200
+                count += 1
+            for family in text_string_to_metric_families(httpx2.get(f"{url}/metrics").text):
+                for sample in family.samples:
+                    if sample.name == "keelbolt_requests_total":
+                        found[sample.labels["process"]] = sample.value
+        process.terminate()
+        assert process.wait(30) == 0
+    assert sum(found.values()) == count

@@ -67,12 +67,13 @@ async def test_a_dead_letter(caplog: pytest.LogCaptureFixture) -> None:
 
     with caplog.at_level(logging.INFO, "keelbolt"):
         async with Stage("memory:") as stage:
-            for attempt in (1, 2):
-                engine = await stage.engine(worker, max_attempts=2)
-                if attempt == 1:
-                    sent = await engine.tasks.send(message())
-                await until(lambda: len(begun) == attempt)  # noqa: B023 - awaited at once
-                await stage.crash(engine)
+            first = await stage.engine(worker, max_attempts=2)
+            sent = await first.tasks.send(message())
+            await until(lambda: len(begun) == 1)
+            await stage.crash(first)
+            second = await stage.engine(worker, max_attempts=2)
+            await until(lambda: len(begun) == 2)
+            await stage.crash(second)
             await stage.engine(worker, max_attempts=2)
             await until(lambda: lines(caplog, "dead letter"))
     [line] = lines(caplog, "is given up after 2 attempts; it is a dead letter now")
