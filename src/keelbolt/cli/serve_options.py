@@ -303,9 +303,9 @@ def check_together(ctx: click.Context) -> None:
             raise WrongArguments("--card goes with MODULE:WORKER; the card of modules is made from them", ctx)
         if "reload" in typed:
             raise WrongArguments("--reload goes with MODULE:WORKER; modules are loaded again with --watch", ctx)
-    elif (port := os.environ.get("PORT", "")) and not port.isdigit() and "port" not in typed:
-        hint = "the port of a worker is --port or KEELBOLT_PORT"
-        raise click.UsageError(f"PORT is {port!r}, which is no port; {hint}. Unset PORT, or give a port", ctx)
+    elif ctx.get_parameter_source("port") is ParameterSource.DEFAULT and not (os.environ.get("PORT") or "0").isdigit():
+        told = f"PORT is {os.environ['PORT']!r}, which is no port"
+        raise click.UsageError(f"{told}; the port of a worker is --port or KEELBOLT_PORT. Unset PORT, or give one", ctx)
     elif "extensions_dir" in typed:
         raise click.UsageError("give MODULE:WORKER or --extensions-dir, not both", ctx)
     elif wrong := [name for name in OF_MODULES if name in typed]:
