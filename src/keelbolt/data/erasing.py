@@ -289,7 +289,8 @@ class _Eraser:
             root = await self._root(subject)
             if version is not None and (root is None or root[1].version != version):
                 return found
-            outcome = await self._delete(self._records(subject, root), version=version, also=also)
+            at = None if root is None else root[1].version  # of several processes, one deletes it
+            outcome = await self._delete(self._records(subject, root), version=at, also=also)
             if outcome == "nothing":
                 return found or self.erased.total > before  # a subject may consist of other subjects alone
             if outcome == "deleted":

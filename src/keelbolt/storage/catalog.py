@@ -47,8 +47,8 @@ class Catalog:
         return base + stored.counters.index(names)
 
 
-Encoded = tuple[list[bytes], list[bytes]]
-"""The entries and groups of one record, in the order of its collection's indexes and counters."""
+Encoded = tuple[Shape, list[bytes], list[bytes]]
+"""The entries and groups of one record, in the order of the indexes and counters of this shape."""
 
 
 @dataclass(slots=True)
@@ -69,10 +69,12 @@ class IndexChanges(Generic[Name]):
     ) -> None:
         """The record is gone, or has other fields now. ``place`` is its collection's in the catalog.
 
-        ``known`` is what `add` returned for these fields.
+        ``known`` is what `add` returned for these fields; it holds as long as the collection is not declared anew.
         """
         shape, base = place
-        entries, groups = known or (self.entries(shape, partition, key, fields), self.groups(shape, partition, fields))
+        if known is None or known[0] is not shape:
+            known = shape, self.entries(shape, partition, key, fields), self.groups(shape, partition, fields)
+        _, entries, groups = known
         self.removed += enumerate(entries, base)
         for counter in enumerate(groups, base):
             self.totals[counter] -= 1
@@ -84,7 +86,7 @@ class IndexChanges(Generic[Name]):
         self.added += [(number, entry, name) for number, entry in enumerate(entries, base)]
         for counter in enumerate(groups, base):
             self.totals[counter] += 1
-        return entries, groups
+        return shape, entries, groups
 
     def counted(self) -> list[tuple[int, bytes, int]]:
         """The counters that change, each with its group and by how much, in their order."""

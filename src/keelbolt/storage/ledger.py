@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from keelbolt.storage.declared import Shape
 from keelbolt.storage.hints import Topic
 from keelbolt.storage.records import Fields
 from keelbolt.storage.work import Claim, WorkItem, WorkState
@@ -30,7 +31,7 @@ class RecordState(Struct):
     body: bytes | None
     id: int = 0
     text: str | None = None  # the fields as they are stored
-    encoded: tuple[list[bytes], list[bytes]] | None = None  # the entries and groups that they have in the indexes
+    encoded: tuple[Shape, list[bytes], list[bytes]] | None = None  # their entries and groups in the indexes
 
 
 class StreamState(Struct, gc=False):
