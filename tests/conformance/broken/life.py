@@ -291,7 +291,8 @@ class CheckSeesGhosts(Broken):
 
 @caught_by("a_collection_can_be_declared_later")
 class DeclaredAgainIsDeclaredEmpty(Broken):
-    async def _declare(self, shape: Shape) -> None:
-        await super()._declare(shape)
-        for key in [key for key in self._ledger.records if key[1] == shape.name]:
+    async def declare(self, *families: Collection) -> None:
+        await super().declare(*families)
+        names = {family.name for family in families}
+        for key in [key for key in self._ledger.records if key[1] in names]:
             del self._ledger.records[key]
