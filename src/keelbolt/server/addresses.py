@@ -28,8 +28,8 @@ def check_public_url(url: str) -> None:
 
 
 def check_grpc_url(address: str) -> None:
-    """Raise InvalidValue unless this is empty, or HOST:PORT."""
-    host, colon, port = address.rpartition(":")
+    """Raise InvalidValue unless this is empty, HOST:PORT, or that after http:// or https://."""
+    host, colon, port = address.removeprefix("https://").removeprefix("http://").rpartition(":")
     if address and not (host and colon and port.isdigit() and 0 < int(port) < 65536 and "/" not in host):
         raise InvalidValue(f"grpc_url is HOST:PORT, for example agent.example.com:443, not {address!r}")
 

@@ -96,4 +96,4 @@ def _context(record: Record | None) -> dict[str, Any] | None:
 
 
 async def _all(scope: Scope, collection: str, session: str) -> list[Record]:
-    return [record async for record in scope.scan(Query(collection, {"session": session}))]
+    return [record async for record in scope.scan(Query(collection, {"session": session}), page=1000)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ async def test_an_agent_sweeps_without_a_policy(kernel: Kernel, monkeypatch: pyt
                 await asyncio.sleep(0.05)
     assert metrics.removed["expired records"] >= 1
     assert metrics.removed["unfinished erasures"] == 1
-    assert 'keelbolt_swept_total{what="unfinished erasures"} 1' in metrics.text()
+    assert f'keelbolt_swept_total{{what="unfinished erasures",process="{os.getpid()}"}} 1' in metrics.text()
 
 
 async def test_two_engines_keep_one_policy(tmp_path: Path) -> None:
