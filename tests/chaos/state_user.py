@@ -10,10 +10,11 @@ from pathlib import Path
 
 from keelbolt.errors import KeelboltError
 from keelbolt.state import StateStore
-from keelbolt.state.types import StoredEvent
+from keelbolt.state.types import ArtifactRetentionConfig, StoredEvent
 from tests.chaos.history import History
 
 MEMORIES = 4
+MANY = ArtifactRetentionConfig(max_session_bytes=1 << 40, max_artifacts_per_session=1_000_000)  # none is evicted
 PAUSE_SECONDS = 0.05
 
 
@@ -92,14 +93,14 @@ class StateUser:
 
     async def artifact(self) -> None:
         """Bytes that are there whole, or not at all."""
-        data = self._dice.randbytes(self._dice.choice((10, 5_000, 300_000)))
+        data = os.urandom(self._dice.choice((10, 5_000, 300_000)))
         asked = self._history.ask("artifact")
         reference = await self._store.artifact_store.put_bytes(data, mime_type="application/octet-stream")
         self._history.answer(asked, "artifact", id=reference.id, digest=hashlib.sha256(data).hexdigest())
 
 
 async def _run(url: str, folder: str, seed: str) -> None:
-    store = StateStore(url, timeout_seconds=10.0)
+    store = StateStore(url, timeout_seconds=10.0, artifact_retention=MANY)
     await StateUser(History(Path(folder), "state"), store, int(seed)).run()
 
 
