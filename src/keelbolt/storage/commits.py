@@ -60,7 +60,7 @@ class Receipt(Struct, frozen=True, gc=False):
             if type(operation) is Append and operation.stream == stream and operation.log == log:
                 assert isinstance(outcome, tuple)
                 return outcome
-        raise KeyError(f"this commit has no Append to {log}/{stream}")
+        raise KeyError(f"this commit has no Append of {log}/{stream}")
 
     def fence(self, queue: str, key: str) -> int:
         """The fence under which this commit's Enqueue claimed the item for its worker (0: it claimed nothing)."""
