@@ -14,7 +14,7 @@ from google.genai import types
 
 from keelbolt.errors import CommitRefused, SchemaTooNew, StorageBusy
 from keelbolt.google_adk.families import ARTIFACT_FAMILIES, ARTIFACTS, FILES
-from keelbolt.google_adk.service import ATTEMPTS, Service, as_json, every
+from keelbolt.google_adk.service import ATTEMPTS, Service, as_json
 from keelbolt.state.names import joined
 from keelbolt.storage import (
     Attach,
@@ -156,7 +156,7 @@ class KeelboltArtifactService(Service, BaseArtifactService):
                 [
                     record.body.decode("utf-8", "surrogatepass")
                     for each in scopes
-                    async for record in every(scope, Query(FILES, equal={"scope": each}))
+                    async for record in scope.scan(Query(FILES, equal={"scope": each}))
                 ]
             )
 
@@ -182,7 +182,7 @@ class KeelboltArtifactService(Service, BaseArtifactService):
         _, file = _Address(app_name, user_id, session_id, filename).keys()
 
         async def versions(scope: Scope) -> list[Record]:
-            return [each async for each in every(scope, Query(ARTIFACTS, equal={"file": file}, order="version"))]
+            return [each async for each in scope.scan(Query(ARTIFACTS, equal={"file": file}, order="version"))]
 
         return [_version(record) for record in await self._call(versions)]
 
@@ -237,7 +237,7 @@ class KeelboltArtifactService(Service, BaseArtifactService):
 
     async def _delete(self, scope: Scope, file: str) -> None:
         doomed: list[Operation] = [Delete(FILES, file)]
-        async for record in every(scope, Query(ARTIFACTS, equal={"file": file}, order="version")):
+        async for record in scope.scan(Query(ARTIFACTS, equal={"file": file}, order="version")):
             doomed.append(Delete(ARTIFACTS, record.key))
             if isinstance(blob := record.fields.get("blob"), str):
                 doomed.append(Detach(blob, f"{ARTIFACTS}/{record.key}"))

@@ -17,7 +17,7 @@ from google.adk.memory.memory_entry import MemoryEntry
 from google.adk.sessions import Session
 
 from keelbolt.google_adk.families import FORGOTTEN, MEMORIES, MEMORY_FAMILIES
-from keelbolt.google_adk.service import Service, every
+from keelbolt.google_adk.service import Service
 from keelbolt.state.names import joined
 from keelbolt.storage import Delete, Kernel, Operation, Put, Query, Scalar, Scope, new_id
 
@@ -74,7 +74,7 @@ class KeelboltMemoryService(Service, BaseMemoryService):
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
         async def read(scope: Scope) -> list[bytes]:
             found = Query(MEMORIES, equal={"owner": joined(app_name, user_id)}, order="at")
-            return [record.body async for record in every(scope, found)]
+            return [record.body async for record in scope.scan(found)]
 
         wanted = _words(query)
         scored: list[tuple[int, dict[str, Any]]] = []
@@ -93,7 +93,7 @@ class KeelboltMemoryService(Service, BaseMemoryService):
         key = joined(app_name, user_id, memory_id)
 
         async def forget(scope: Scope) -> None:
-            found = [record async for record in every(scope, Query(MEMORIES, equal={"event": key}))]
+            found = [record async for record in scope.scan(Query(MEMORIES, equal={"event": key}))]
             if found:
                 await scope.commit(Put(FORGOTTEN, key, b""), *[Delete(MEMORIES, record.key) for record in found])
 
@@ -109,7 +109,7 @@ class KeelboltMemoryService(Service, BaseMemoryService):
     ) -> None:
         app, user, _ = where
         owner, group = joined(app, user), joined(*where)
-        known = {record.key async for record in every(scope, Query(MEMORIES, equal={"session": group}))}
+        known = {record.key async for record in scope.scan(Query(MEMORIES, equal={"session": group}))}
         keys = {joined(*where, str(entry.id)): (at, entry) for at, entry in entries}
         events = [joined(app, user, str(entry.id)) for _, entry in keys.values()]
         forgotten = await scope.get_many(FORGOTTEN, events)

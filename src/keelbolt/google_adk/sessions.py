@@ -20,7 +20,7 @@ from google.adk.sessions.base_session_service import BaseSessionService, GetSess
 
 from keelbolt.errors import CommitRefused, SchemaTooNew, StorageBusy
 from keelbolt.google_adk.families import EVENTS, SESSION_FAMILIES, SESSIONS, STATES
-from keelbolt.google_adk.service import ATTEMPTS, Service, as_json, every
+from keelbolt.google_adk.service import ATTEMPTS, Service, as_json
 from keelbolt.state.names import joined
 from keelbolt.storage import (
     Append,
@@ -193,7 +193,7 @@ class KeelboltSessionService(Service, BaseSessionService):
         equal = {"app": joined(app)} if user is None else {"owner": joined(app, user)}
         found: list[tuple[Record, list[dict[str, Any]]]] = []
         states: dict[str, list[dict[str, Any]]] = {}
-        async for record in every(scope, Query(SESSIONS, equal=equal, order="updated")):
+        async for record in scope.scan(Query(SESSIONS, equal=equal, order="updated")):
             owner = str(record.fields["owner"])
             if owner not in states:
                 stored = _load(record)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import msgspec
 
 from keelbolt.errors import CommitRefused
-from keelbolt.langgraph.checkpoints import ATTEMPTS, PAGE, Checkpoints
+from keelbolt.langgraph.checkpoints import ATTEMPTS, Checkpoints
 from keelbolt.langgraph.families import CHECKPOINTS, HEADS, VALUES, WRITES
 from keelbolt.langgraph.records import (
     FORMAT,
@@ -36,7 +36,7 @@ async def delete_runs(scope: Scope, checkpoints: Checkpoints, runs: Iterable[str
     """Delete the checkpoints of these runs and their writes. The newest checkpoint that is left is the new head."""
     found: dict[Lane, set[str]] = {}
     for run in runs:
-        async for record in _every(scope, Query(CHECKPOINTS, equal={"run": run})):
+        async for record in scope.scan(Query(CHECKPOINTS, equal={"run": run})):
             stored = decode(StoredCheckpoint, record.body)
             found.setdefault(stored.lane, set()).add(stored.id)
     for lane, ids in found.items():
@@ -57,7 +57,7 @@ async def prune(scope: Scope, checkpoints: Checkpoints, thread: str) -> None:
             needed = await checkpoints.needed_ancestors(scope, decode(StoredCheckpoint, found.body))
             keep.update(stored.id for stored in needed)
         query = Query(CHECKPOINTS, equal={"lane": lane.key}, order="id")
-        doomed = {str(record.fields["id"]) async for record in _every(scope, query)} - keep
+        doomed = {str(record.fields["id"]) async for record in scope.scan(query)} - keep
         # A run that has moved the head meanwhile may have saved checkpoints that are among these.
         current = await scope.get(HEADS, lane.key)
         if current is not None and current.version == head.version:
@@ -143,7 +143,7 @@ async def _behead(scope: Scope, checkpoints: Checkpoints, lane: Lane, ids: set[s
             return
         left: str | None = None
         query = Query(CHECKPOINTS, equal={"lane": lane.key}, order="id", newest_first=True)
-        async for record in _every(scope, query):
+        async for record in scope.scan(query):
             if record.fields["id"] not in ids:
                 left = str(record.fields["id"])
                 break
@@ -163,7 +163,7 @@ async def _delete_checkpoints(scope: Scope, lane: Lane, ids: Iterable[str]) -> N
     for checkpoint in ids:
         key = lane.checkpoint(checkpoint)
         doomed.append(Delete(CHECKPOINTS, key))
-        found = _every(scope, Query(WRITES, equal={"checkpoint": key}))
+        found = scope.scan(Query(WRITES, equal={"checkpoint": key}))
         doomed.extend([Delete(WRITES, record.key) async for record in found])
     await _commit(scope, doomed)
 
@@ -184,16 +184,5 @@ async def _commit(scope: Scope, operations: Sequence[Operation]) -> None:
 
 async def _of_thread(scope: Scope, collection: str, thread: str) -> AsyncIterator[Record]:
     order = "id" if collection == CHECKPOINTS else None
-    async for record in _every(scope, Query(collection, equal={"thread": name(thread)}, order=order)):
+    async for record in scope.scan(Query(collection, equal={"thread": name(thread)}, order=order)):
         yield record
-
-
-async def _every(scope: Scope, query: Query) -> AsyncIterator[Record]:
-    cursor: str | None = None
-    while True:
-        page = await scope.find(query, limit=PAGE, cursor=cursor)
-        for record in page.records:
-            yield record
-        cursor = page.cursor
-        if cursor is None:
-            return

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -28,7 +27,7 @@ from keelbolt.langgraph.checkpoints import Checkpoints, History, Loaded, NewChec
 from keelbolt.langgraph.families import SAVER_FAMILIES, partition_of
 from keelbolt.langgraph.records import Lane, StoredCheckpoint, Typed
 from keelbolt.storage import Kernel, Scope
-from keelbolt.storage.connection import Connection
+from keelbolt.storage.connection import Connected, Connection
 
 OnConflict = Literal["raise", "fork"]
 
@@ -48,7 +47,7 @@ class AddressedId(str):
     __slots__ = ()
 
 
-class KeelboltSaver(BaseCheckpointSaver[str]):
+class KeelboltSaver(Connected, BaseCheckpointSaver[str]):
     """Keeps the checkpoints of graphs on SQLite, PostgreSQL, Redis/Valkey or in memory.
 
         saver = KeelboltSaver("sqlite:///agent.db")
@@ -205,30 +204,6 @@ class KeelboltSaver(BaseCheckpointSaver[str]):
     def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002  (unused by LangGraph, too)
         number = 0 if current is None else current if isinstance(current, int) else int(current.split(".")[0])
         return f"{number + 1:032}.{random.random():016}"  # noqa: S311  (tells two writers apart, no secret)
-
-    # ------------------------------------------------------------------------------------------------------- lifecycle
-
-    def close(self) -> None:
-        """Close the connection that a URL opened. A second close does nothing."""
-        self._connection.close()
-
-    async def aclose(self) -> None:
-        """`close`, for asynchronous callers."""
-        await self._connection.aclose()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     # -------------------------------------------------------------------------------------------------- to our storage
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from math import sqrt
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 from langgraph.store.base import (
@@ -36,7 +35,7 @@ from keelbolt.langgraph.families import ITEMS, STORE_FAMILIES, partition_of
 from keelbolt.state import codec
 from keelbolt.state.names import joined
 from keelbolt.storage import Delete, Kernel, Operation, Put, Query, Record, Replace, Scope
-from keelbolt.storage.connection import Connection
+from keelbolt.storage.connection import Connected, Connection
 
 FORMAT = 1
 PAGE = 200
@@ -69,7 +68,7 @@ class _Found:
     candidates: dict[int, list[_Stored]] = field(default_factory=dict)
 
 
-class KeelboltStore(BaseStore):
+class KeelboltStore(Connected, BaseStore):
     """Keeps items by namespace and key on SQLite, PostgreSQL, Redis/Valkey or in memory.
 
         store = KeelboltStore("sqlite:///agent.db", index={"dims": 1536, "embed": embed, "fields": ["text"]})
@@ -119,28 +118,6 @@ class KeelboltStore(BaseStore):
             asked = dict(zip(queries, found, strict=True))
         run = partial(self._run, ops=ops, vectors=_by_operation(texts, vectors), asked=asked)
         return _ranked(ops, await self._connection.call(run), asked)
-
-    def close(self) -> None:
-        """Close the connection that a URL opened. A second close does nothing."""
-        self._connection.close()
-
-    async def aclose(self) -> None:
-        """`close`, for asynchronous callers."""
-        await self._connection.aclose()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     # ------------------------------------------------------------------------------------------- in the kernel's loop
 

@@ -8,8 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from agents import SessionSettings, TResponseInputItem
 from agents.memory.session_settings import resolve_session_limit
@@ -18,7 +17,7 @@ from keelbolt.errors import CommitRefused, InvalidValue, SecretKeyMissing, Stora
 from keelbolt.openai_agents.families import FAMILIES, ITEMS, SESSIONS, partition_of
 from keelbolt.state.names import joined, name
 from keelbolt.storage import Delete, Insert, Kernel, Operation, Put, Query, Record, Replace, Scalar, Scope, Take
-from keelbolt.storage.connection import Connection
+from keelbolt.storage.connection import AsyncConnected, Connection
 from keelbolt.webhooks.sealing import Sealer, opened
 
 ATTEMPTS = 100  # of a change that meets another one of the same session
@@ -28,7 +27,7 @@ _PLAIN, _SEALED = b"j", b"s"  # the first byte of an item
 T = TypeVar("T")
 
 
-class KeelboltSession:
+class KeelboltSession(AsyncConnected):
     """The items of one conversation, on SQLite, PostgreSQL, Redis/Valkey or in memory.
 
         session = KeelboltSession("user-123", "sqlite:///agent.db")
@@ -104,18 +103,6 @@ class KeelboltSession:
         everything = [self._load(record) for record in reversed(await self._call(partial(self._read, limit=None)))]
         await target.add_items(everything)
         return target
-
-    async def close(self) -> None:
-        """Close the connection that a URL opened. A second close does nothing."""
-        await self._connection.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # ------------------------------------------------------------------------------------------- in the kernel's loop
 

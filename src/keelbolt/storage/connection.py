@@ -14,7 +14,8 @@ import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 from keelbolt.errors import InvalidRequest, StorageBroken, StorageClosed
 from keelbolt.storage.contract import Kernel
@@ -86,6 +87,52 @@ class Connection:
         except StorageBroken:
             await self._shared.drop()
             raise
+
+
+class Connected:
+    """An object with a connection of its own: closed by ``with``, ``async with``, `close` or `aclose`."""
+
+    _connection: Connection
+
+    def close(self) -> None:
+        """Close the connection that a URL opened. A second close does nothing."""
+        self._connection.close()
+
+    async def aclose(self) -> None:
+        """`close`, for asynchronous callers."""
+        await self._connection.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class AsyncConnected:
+    """An object with a connection of its own, for asynchronous callers alone."""
+
+    _connection: Connection
+
+    async def close(self) -> None:
+        """Close the connection that a URL opened. A second close does nothing."""
+        await self._connection.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
 
 
 class _Loop:
