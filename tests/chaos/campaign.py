@@ -150,14 +150,15 @@ class Nemesis:
         finally:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
-        await self._fill()
+        await self.fill()
 
     async def _keep(self) -> None:
         while True:
-            await self._fill()
+            await self.fill()
             await asyncio.sleep(0.05)
 
-    async def _fill(self) -> None:
+    async def fill(self) -> None:
+        """Start the processes that are dead."""
         for name in self._processes.slots:
             if not self._processes.alive(name):
                 crash = self._engine.crash(self._dice) if name.startswith("agent") and self._dice.random() < 0.3 else ""
@@ -255,20 +256,31 @@ async def run_campaign(engine: str, *, seconds: float, seed: int, folder: Path, 
 
 
 async def wait_until_quiet(store: Engine, processes: Processes, nemesis: Nemesis) -> float | None:
-    """How long it takes until no task and no webhook is left to do; None: too long."""
+    """How long it takes until no task and no webhook is left to do; None: too long.
+
+    An agent may still read the request of a client that is dead. So the agents are killed, and nothing may be left then.
+    """
     began = time.monotonic()
     while time.monotonic() - began < QUIET_SECONDS:
-        await nemesis._fill()
-        try:
-            async with open_storage(store.direct) as kernel:
-                work = (await kernel.stats()).work
-        except KeelboltError:  # the server starts again
-            work = {QUEUE: {"waiting": 1, "held": 0, "dead": 0}}
-        left = sum(states["waiting"] + states["held"] for name, states in work.items() if name in (QUEUE, WEBHOOKS))
-        if not left:
-            return time.monotonic() - began
+        await nemesis.fill()
         await asyncio.sleep(0.5)
+        if await _left(store):
+            continue
+        for name in processes.named("agent"):
+            processes.kill(name)
+        if not await _left(store):
+            return time.monotonic() - began
     return None
+
+
+async def _left(store: Engine) -> int:
+    """How many work items of tasks and webhooks are not done."""
+    try:
+        async with open_storage(store.direct) as kernel:
+            work = (await kernel.stats()).work
+    except KeelboltError:  # the server starts again
+        return 1
+    return sum(states["waiting"] + states["held"] for name, states in work.items() if name in (QUEUE, WEBHOOKS))
 
 
 def takeovers(read: Histories) -> list[float]:
