@@ -258,7 +258,7 @@ async def run_campaign(engine: str, *, seconds: float, seed: int, folder: Path, 
 async def wait_until_quiet(store: Engine, processes: Processes, nemesis: Nemesis) -> float | None:
     """How long it takes until no task and no webhook is left to do; None: too long.
 
-    An agent may still read the request of a client that is dead. So the agents are killed, and nothing may be left then.
+    An agent may still read the request of a dead client. So the agents are killed, and nothing may be left then.
     """
     began = time.monotonic()
     while time.monotonic() - began < QUIET_SECONDS:
