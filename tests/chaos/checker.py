@@ -58,7 +58,7 @@ async def read_store(kernel: Kernel, url: str) -> Store:
 
 
 async def _read_task(store: Store, principal: Principal, task: Any) -> None:
-    task_id = task["id"] if isinstance(task, dict) else _json(task)["id"]
+    task_id = task["id"] if isinstance(task, dict) else json.loads(task)["id"]
     entries: list[Entry] = []
     while True:
         page = await store.kernel.read_log(
@@ -70,11 +70,7 @@ async def _read_task(store: Store, principal: Principal, task: Any) -> None:
     store.logs[task_id] = entries
     store.owners[task_id] = principal.owner
     first = next(entry for entry in entries if entry.kind == "message")
-    store.messages[_json(first.data)["messageId"]].append(task_id)
-
-
-def _json(data: bytes) -> Any:
-    return json.loads(data)
+    store.messages[json.loads(first.data)["messageId"]].append(task_id)
 
 
 def acknowledged_is_present(histories: Histories, store: Store) -> Iterator[Violation]:
@@ -115,7 +111,7 @@ def logs_are_dense_with_one_end(_histories: Histories, store: Store) -> Iterator
     for task, entries in store.logs.items():
         if [entry.seq for entry in entries] != list(range(1, len(entries) + 1)):
             yield f"the log of task {task} is not dense", [entry.seq for entry in entries]
-        states = [_json(entry.data)["status"]["state"] for entry in entries if entry.kind in ("status", "said")]
+        states = [json.loads(entry.data)["status"]["state"] for entry in entries if entry.kind in ("status", "said")]
         ends = [state for state in states if TaskState(state).terminal]
         if len(ends) > 1:
             yield f"task {task} ended {len(ends)} times", states
@@ -143,7 +139,7 @@ def streams_show_what_is_stored(histories: Histories, store: Store) -> Iterator[
         for seq, shown in asked.answer["events"]:
             entry = entries[seq]
             kind = "artifactUpdate" if entry.kind == "artifact" else "statusUpdate"
-            if digest({kind: _json(entry.data)}) != shown:
+            if digest({kind: json.loads(entry.data)}) != shown:
                 yield f"event {seq} of task {asked.answer['task']} was shown otherwise than it is stored", _both(asked)
 
 
@@ -166,7 +162,7 @@ def one_holder_per_fence(histories: Histories, _store: Store) -> Iterator[Violat
 def a_worker_that_lost_its_task_writes_no_more(_histories: Histories, store: Store) -> Iterator[Violation]:
     """One writer per task: after a chunk of one fence comes none of a lower fence."""
     for task, entries in store.logs.items():
-        chunks = [_json(entry.data)["artifact"]["parts"] for entry in entries if entry.kind == "artifact"]
+        chunks = [json.loads(entry.data)["artifact"]["parts"] for entry in entries if entry.kind == "artifact"]
         texts = [part["text"] for parts in chunks for part in parts if ":" in part["text"]]
         fences = [int(text.partition(":")[0]) for text in texts]
         if fences != sorted(fences):
@@ -340,7 +336,7 @@ async def check(histories: Histories, store: Store) -> dict[str, list[Violation]
 
 
 def _last_state(entries: list[Entry]) -> str:
-    states = [_json(entry.data)["status"]["state"] for entry in entries if entry.kind in ("status", "said")]
+    states = [json.loads(entry.data)["status"]["state"] for entry in entries if entry.kind in ("status", "said")]
     return str(states[-1])
 
 

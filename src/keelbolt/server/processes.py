@@ -45,7 +45,7 @@ def serve(
     if processes < 1:
         raise KeelboltError("processes is at least 1")
     server._check_exposure(host)  # noqa: SLF001 - a part of it; gRPC is checked where it listens
-    told = logger.isEnabledFor(logging.INFO)
+    logged = logger.isEnabledFor(logging.INFO)
     if not logging.getLogger().handlers and not logging.getLogger("keelbolt").handlers:
         log_to_stderr(as_json=False, level=logging.getLevelName(logger.getEffectiveLevel()))
     with contextlib.closing(_bind(host, port)) as bound, contextlib.ExitStack() as stack:
@@ -54,7 +54,7 @@ def serve(
         if server.grpc_at is not None:
             address = reserved(server.grpc_host or host, server.grpc_at.port, shared=processes > 1)
             server.grpc_at = stack.enter_context(address)
-        announce = functools.partial(_announce, server, told=told)
+        announce = functools.partial(_announce, server, logged=logged)
         tell = functools.partial(ready or announce, server.address)
         if processes == 1:
             _serve(server, bound, tell)
@@ -62,9 +62,9 @@ def serve(
             _Pool(server, bound, processes).run(tell)
 
 
-def _announce(server: A2AServer, address: str, *, told: bool) -> None:
+def _announce(server: A2AServer, address: str, *, logged: bool) -> None:
     """Print the address in a program without logging at level INFO, which would report it."""
-    if not told:
+    if not logged:
         page = "" if server.settings.explorer is False else f", with a page at {server.settings.explorer_prefix}"
         sys.stderr.write(f"The agent listens at {address}{page}; stop it with Ctrl-C\n")
 

@@ -427,7 +427,9 @@ class Run:
             match action:
                 case Alarm():
                     self._drop_alarm()
-                    self._alarm = asyncio.get_running_loop().call_later(action.seconds, self._ring, action.event)
+                    self._alarm = asyncio.get_running_loop().call_later(
+                        action.seconds, self._on_while_alive, action.event
+                    )
                 case "cancel worker":
                     assert self._task is not None
                     self._task.cancel(self.state.stop)
@@ -442,10 +444,10 @@ class Run:
 
     def stop(self, why: Stop) -> None:
         """Stop the handler."""
-        if self._task is not None and not self._task.done():
-            self.on(StopRun(why))
+        self._on_while_alive(StopRun(why))
 
-    def _ring(self, event: Event) -> None:
+    def _on_while_alive(self, event: Event) -> None:
+        """`on`, unless the handler is gone."""
         if self._task is not None and not self._task.done():
             self.on(event)
 
@@ -488,9 +490,7 @@ class Run:
 
     def take(self, note: OtherNote, *, late: float = 0.0) -> None:
         """Something came through the inbox so many seconds ago, and is noted."""
-        if self._task is None or self._task.done():
-            return
         if note.body["kind"] == "cancel":
-            self.on(Cancel(late))
+            self._on_while_alive(Cancel(late))
         elif note.body.get("policy") == "interrupt":
-            self.on(Interrupt())
+            self._on_while_alive(Interrupt())
