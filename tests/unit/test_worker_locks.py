@@ -21,9 +21,12 @@ locks = WorkerLocks(sys.argv[1])
 locks.hold(sys.argv[2])
 pid = 0
 if "fork" in sys.argv:
+    reader, writer = os.pipe()
     pid = os.fork()
     if not pid:
+        os.write(writer, b".")
         time.sleep(60)
+    os.read(reader, 1)  # the child ran its fork hooks
 print(pid, flush=True)
 if "close" in sys.argv:
     locks.close()
