@@ -17,11 +17,11 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from keelbolt.auth import ClaimMapping
 from keelbolt.auth.principal import ANONYMOUS
+from keelbolt.operations import watching
+from keelbolt.operations.table import PREFIX, ROUTES
 from keelbolt.protocol.card import AgentCardConfig
 from keelbolt.protocol.types import TaskState
 from keelbolt.server import A2AServer
-from keelbolt.server.operations import watching
-from keelbolt.server.operations.table import PREFIX, ROUTES
 from keelbolt.server.settings import ServerSettings
 from keelbolt.storage import open_storage
 from keelbolt.tasks import Message, Part, Role, TaskContext, TaskEngine
@@ -668,7 +668,7 @@ async def test_lists_tell_how_a_task_began_and_are_searched() -> None:
 
 async def test_a_search_goes_on_like_any_list(monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks at so many at once; what it finds then is on exactly one of its pages."""
-    monkeypatch.setattr("keelbolt.server.operations.summaries.LOOKS", 2)
+    monkeypatch.setattr("keelbolt.operations.summaries.LOOKS", 2)
     async with talking(agent()) as client:
         for number in range(12):
             await send(client, f"say {'even' if number % 2 == 0 else 'odd'} {number}")

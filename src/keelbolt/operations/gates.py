@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic_core import to_json
 
 from keelbolt.errors import InvalidParamsError, InvalidTurnGateResolution, MethodNotFoundError, TurnStorageNotFound
-from keelbolt.server.operations.call import OpsCall
+from keelbolt.operations.call import OpsCall
 from keelbolt.server.service import AgentService
 
 if TYPE_CHECKING:

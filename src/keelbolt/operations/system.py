@@ -12,9 +12,9 @@ from pydantic_core import to_json
 
 from keelbolt import __version__
 from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
+from keelbolt.operations.call import OpsCall, sees
+from keelbolt.operations.tasks import reason_shown
 from keelbolt.server.health import Health
-from keelbolt.server.operations.call import OpsCall, sees
-from keelbolt.server.operations.tasks import reason_shown
 from keelbolt.storage import Kernel
 from keelbolt.storage.work import WorkState
 from keelbolt.tasks.families import QUEUE, WEBHOOKS

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from keelbolt.server.operations.kept_routes import KEPT_ROUTES
-from keelbolt.server.operations.route import PAGE, PREFIX, OpsRoute
+from keelbolt.operations.kept_routes import KEPT_ROUTES
+from keelbolt.operations.route import PAGE, PREFIX, OpsRoute
 
 __all__ = ["PREFIX", "ROUTES", "OpsRoute"]
 

@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
-from keelbolt.server.operations.call import OpsCall
+from keelbolt.operations.call import OpsCall
 from keelbolt.server.service import AgentService
 from keelbolt.storage import BlobReader
 from keelbolt.tasks.files import TaskFile

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from keelbolt.server.operations.api import OperationsApi
+from keelbolt.operations.api import OperationsApi
 
 __all__ = ["OperationsApi"]

@@ -10,6 +10,15 @@ from starlette.types import Receive, Scope, Send
 
 from keelbolt.auth import Principal
 from keelbolt.errors import BadCursor, InvalidRequestError, InvalidTaskRequest, MethodNotFoundError
+from keelbolt.operations.call import OpsCall, Reach, acting, reach_of
+from keelbolt.operations.files import FileOperations, send_file
+from keelbolt.operations.gates import GateOperations
+from keelbolt.operations.openapi import document
+from keelbolt.operations.state import StateOperations
+from keelbolt.operations.system import SystemOperations
+from keelbolt.operations.table import PREFIX, ROUTES, OpsRoute
+from keelbolt.operations.tasks import TaskOperations
+from keelbolt.operations.turns import TurnOperations
 from keelbolt.protocol import strict_json
 from keelbolt.protocol.errors import rest_v1
 from keelbolt.server.cards import Cards
@@ -18,15 +27,6 @@ from keelbolt.server.gate import Gate, query_of
 from keelbolt.server.health import Health
 from keelbolt.server.http import ClientGone, check_content_type, parsed, read_body, respond
 from keelbolt.server.local import at_this_machine
-from keelbolt.server.operations.call import OpsCall, Reach, acting, reach_of
-from keelbolt.server.operations.files import FileOperations, send_file
-from keelbolt.server.operations.gates import GateOperations
-from keelbolt.server.operations.openapi import document
-from keelbolt.server.operations.state import StateOperations
-from keelbolt.server.operations.system import SystemOperations
-from keelbolt.server.operations.table import PREFIX, ROUTES, OpsRoute
-from keelbolt.server.operations.tasks import TaskOperations
-from keelbolt.server.operations.turns import TurnOperations
 from keelbolt.server.service import AgentService
 from keelbolt.server.sse import Streams
 

@@ -10,8 +10,8 @@ from urllib.parse import quote
 from starlette.types import Receive, Scope, Send
 
 from keelbolt.errors import MethodNotFoundError
+from keelbolt.operations.call import OpsCall
 from keelbolt.server.http import Header, header, respond, until_gone
-from keelbolt.server.operations.call import OpsCall
 from keelbolt.server.service import AgentService
 from keelbolt.storage import BlobReader
 from keelbolt.tasks.files import TaskFile, open_file

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
-from keelbolt.server.operations.call import OpsCall
+from keelbolt.operations.call import OpsCall
 from keelbolt.server.service import AgentService
 from keelbolt.state.artifacts.record import Kept
 from keelbolt.state.families import FAMILIES, partition_of

@@ -10,10 +10,10 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from keelbolt.errors import InvalidParamsError, LogTrimmed, TaskNotFoundError
+from keelbolt.operations.call import OpsCall
+from keelbolt.operations.summaries import Summaries, Wanted
+from keelbolt.operations.watching import WATCH_SECONDS, Watching
 from keelbolt.protocol.types import TaskState, timestamp
-from keelbolt.server.operations.call import OpsCall
-from keelbolt.server.operations.summaries import Summaries, Wanted
-from keelbolt.server.operations.watching import WATCH_SECONDS, Watching
 from keelbolt.server.service import AgentService
 from keelbolt.storage import Entry, Query
 from keelbolt.tasks.dead import dead_letters, drop
