@@ -1,7 +1,4 @@
-"""The operations API under /keelbolt/v1/: what A2A has no word for, as JSON, for the explorer, the CLI and people."""
+"""The operations API: what A2A has no word for, as JSON, for the explorer, the command line and people.
 
-from __future__ import annotations
-
-from keelbolt.operations.api import OperationsApi
-
-__all__ = ["OperationsApi"]
+`table.ROUTES` lists its routes; each names a handler here. `keelbolt.server.operations` serves them over HTTP.
+"""

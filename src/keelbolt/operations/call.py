@@ -8,8 +8,10 @@ from typing import Any, Literal
 
 from keelbolt.auth import ANONYMOUS, Principal
 from keelbolt.errors import InvalidParamsError, MethodNotFoundError, TaskNotFoundError
-from keelbolt.server.settings import SYSTEM_OPERATOR, TENANT_OPERATOR
 from keelbolt.tasks.ids import is_task_id
+
+TENANT_OPERATOR = "operator"  # sees everything of its own tenant
+SYSTEM_OPERATOR = "operator:all"  # sees all tenants, and what belongs to none
 
 Reach = Literal["own", "tenant", "all"]
 """What a caller may see: what it owns, everything of its tenant, or everything."""

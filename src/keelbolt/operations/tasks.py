@@ -14,9 +14,9 @@ from keelbolt.operations.call import OpsCall
 from keelbolt.operations.summaries import Summaries, Wanted
 from keelbolt.operations.watching import WATCH_SECONDS, Watching
 from keelbolt.protocol.types import TaskState, timestamp
-from keelbolt.server.service import AgentService
 from keelbolt.storage import Entry, Query
 from keelbolt.tasks.dead import dead_letters, drop
+from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.erase import erase_context, erase_task
 from keelbolt.tasks.events import Snapshot
 from keelbolt.tasks.families import EVENTS, INBOX, QUEUE, TASKS
@@ -25,6 +25,7 @@ from keelbolt.tasks.listing import record_json
 from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.runner import EXHAUSTED, GIVEN_UP, UNCLEANED
 from keelbolt.tasks.store import StoredTask
+from keelbolt.webhooks.configs import PushConfigs
 from keelbolt.webhooks.overview import webhooks
 
 LAST_ENTRIES = 16  # of a log, among which the error that ended a turn is looked for
@@ -35,13 +36,14 @@ Frames = AsyncGenerator[tuple[bytes, int | None], None]
 class TaskOperations:
     """The handlers of the table that are about tasks. Each answers JSON, as bytes."""
 
-    def __init__(self, service: AgentService) -> None:
-        self._service = service
-        self._tasks = service.tasks
-        self._store = service.engine.store
-        self._kernel = service.engine.kernel
-        self._watching = Watching(service.engine.store)
-        self._summaries = Summaries(service.engine.store)
+    def __init__(self, engine: TaskEngine, push: PushConfigs) -> None:
+        self._engine = engine
+        self._push = push
+        self._tasks = engine.tasks
+        self._store = engine.store
+        self._kernel = engine.kernel
+        self._watching = Watching(engine.store)
+        self._summaries = Summaries(engine.store)
 
     # -------------------------------------------------------------------------------------------------------- look
 
@@ -183,12 +185,12 @@ class TaskOperations:
     async def replay_push(self, call: OpsCall) -> bytes:
         partition = await self._partition(call)
         after = call.number("after", 0, low=0, high=2**53) if "after" in {*call.body, *call.query} else None
-        await self._service.push.replay(partition, call.task_id, call.names["config_id"], after=after)
+        await self._push.replay(partition, call.task_id, call.names["config_id"], after=after)
         return b"{}"
 
     async def renew_secret(self, call: OpsCall) -> bytes:
         partition = await self._partition(call)
-        secret = await self._service.push.renew_secret(partition, call.task_id, call.names["config_id"])
+        secret = await self._push.renew_secret(partition, call.task_id, call.names["config_id"])
         return to_json({"secret": secret})
 
     async def requeue_task(self, call: OpsCall) -> bytes:
@@ -232,7 +234,7 @@ class TaskOperations:
             after = call.number("after", 0, low=0, high=2**53)
         await self._partition(call)  # what is not there is told before the stream begins
         yield b"", None
-        events = self._service.engine.events.follow(call.principal.partition, call.task_id, after=after)
+        events = self._engine.events.follow(call.principal.partition, call.task_id, after=after)
         try:
             async for event in events:
                 if isinstance(event, Snapshot):
@@ -247,7 +249,7 @@ class TaskOperations:
         """A reader that can't keep up is let go, and comes back."""
         async with self._watching.reader(call.principal.partition) as reader:
             yield b"", None
-            while not self._service.engine.events.closing and not (reader.lost and reader.news.empty()):
+            while not self._engine.events.closing and not (reader.lost and reader.news.empty()):
                 record = await reader.next(WATCH_SECONDS)
                 if record is not None:
                     yield await self._summaries.json(call.principal.partition, record), None

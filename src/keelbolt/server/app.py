@@ -19,7 +19,6 @@ from keelbolt.explorer import Explorer
 from keelbolt.grpc.address import Address
 from keelbolt.observability.metrics import Metrics
 from keelbolt.observability.tracing import Tracing
-from keelbolt.operations import OperationsApi
 from keelbolt.protocol.card import AgentCardConfig
 from keelbolt.protocol.protobuf.extra import require
 from keelbolt.protocol.signatures import CardKey
@@ -35,6 +34,7 @@ from keelbolt.server.jsonrpc import JsonRpc
 from keelbolt.server.local import at_this_machine
 from keelbolt.server.metrics import MetricsPage
 from keelbolt.server.middleware import Middleware
+from keelbolt.server.operations import OperationsApi
 from keelbolt.server.rates import Logins, Rates
 from keelbolt.server.rest import OLDER_CARD, Rest, route
 from keelbolt.server.service import AgentService

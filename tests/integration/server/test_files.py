@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 from starlette.types import Message, Scope
 
-from keelbolt.operations.files import send_file
 from keelbolt.server import A2AServer
+from keelbolt.server.files import send_file
 from keelbolt.storage import BlobReader, open_storage
 from keelbolt.storage.blobs import CHUNK_BYTES
 from keelbolt.tasks import TaskContext

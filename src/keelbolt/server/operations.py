@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from keelbolt.auth import Principal
 from keelbolt.errors import BadCursor, InvalidRequestError, InvalidTaskRequest, MethodNotFoundError
 from keelbolt.operations.call import OpsCall, Reach, acting, reach_of
-from keelbolt.operations.files import FileOperations, send_file
+from keelbolt.operations.files import FileOperations
 from keelbolt.operations.gates import GateOperations
 from keelbolt.operations.openapi import document
 from keelbolt.operations.state import StateOperations
@@ -23,6 +23,7 @@ from keelbolt.protocol import strict_json
 from keelbolt.protocol.errors import rest_v1
 from keelbolt.server.cards import Cards
 from keelbolt.server.failures import explain, failure_headers
+from keelbolt.server.files import send_file
 from keelbolt.server.gate import Gate, query_of
 from keelbolt.server.health import Health
 from keelbolt.server.http import ClientGone, check_content_type, parsed, read_body, respond
@@ -45,12 +46,12 @@ class OperationsApi:
         self._local = local  # clients on this machine are operators
         self._routes = [(route, route.pattern) for route in ROUTES]
         self._handlers = (
-            TaskOperations(service),
-            FileOperations(service),
-            SystemOperations(health, authenticates=gate.authenticates),
-            StateOperations(service),
-            GateOperations(service),
-            TurnOperations(service),
+            TaskOperations(service.engine, service.push),
+            FileOperations(service.engine),
+            SystemOperations(service.engine, health.about, authenticates=gate.authenticates),
+            StateOperations(service.engine),
+            GateOperations(service.engine),
+            TurnOperations(service.engine),
         )
 
     def takes(self, path: str) -> bool:
