@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from keelbolt.auth import Principal
 from keelbolt.errors import BadCursor, InvalidRequestError, InvalidTaskRequest, MethodNotFoundError
 from keelbolt.operations.call import OpsCall, Reach, acting, reach_of
+from keelbolt.operations.dead import DeadOperations
 from keelbolt.operations.files import FileOperations
 from keelbolt.operations.gates import GateOperations
 from keelbolt.operations.openapi import document
@@ -19,6 +20,7 @@ from keelbolt.operations.system import SystemOperations
 from keelbolt.operations.table import PREFIX, ROUTES, OpsRoute
 from keelbolt.operations.tasks import TaskOperations
 from keelbolt.operations.turns import TurnOperations
+from keelbolt.operations.webhooks import WebhookOperations
 from keelbolt.protocol import strict_json
 from keelbolt.protocol.errors import rest_v1
 from keelbolt.server.cards import Cards
@@ -46,7 +48,9 @@ class OperationsApi:
         self._local = local  # clients on this machine are operators
         self._routes = [(route, route.pattern) for route in ROUTES]
         self._handlers = (
-            TaskOperations(service.engine, service.push),
+            TaskOperations(service.engine, service.send_as),
+            DeadOperations(service.engine),
+            WebhookOperations(service.engine, service.push),
             FileOperations(service.engine),
             SystemOperations(service.engine, health.about, authenticates=gate.authenticates),
             StateOperations(service.engine),
@@ -111,7 +115,18 @@ class OperationsApi:
         reach: Reach = "all" if local else reach_of(principal, self._operator_roles)
         whose = acting(principal, query, reach=reach, needs_all=route.operator)
         after = self._gate.caller(principal, scope, query).after
-        return OpsCall(whose, names, query, body, after, self._cards.base(scope), principal.owner, reach, principal)
+        return OpsCall(
+            whose,
+            names,
+            query,
+            body,
+            after,
+            self._cards.base(scope),
+            principal.owner,
+            reach,
+            principal,
+            everywhere=query.get("all") == "true",
+        )
 
     def _handler(self, route: OpsRoute) -> Callable[[OpsCall], Any]:
         for handlers in self._handlers:
