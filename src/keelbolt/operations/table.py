@@ -110,8 +110,8 @@ ROUTES: tuple[OpsRoute, ...] = (
     ),
     OpsRoute("list_dead", "GET", "/dead", "Tasks that were given up after their last attempt", (_ALL, *PAGE, *_WHOSE)),
     OpsRoute("requeue_dead", "POST", "/dead/requeue", "Try a page of dead letters anew", (_ALL, *PAGE, *_WHOSE)),
-    OpsRoute("drop_all_dead", "DELETE", "/dead", "Forget a page of dead letters", (_ALL, *PAGE, *_WHOSE)),
     OpsRoute("drop_dead", "DELETE", "/dead/{task_id}", "Forget a dead letter; its task stays failed", _WHOSE),
+    OpsRoute("drop_all_dead", "DELETE", "/dead", "Forget a page of dead letters", (_ALL, *PAGE, *_WHOSE)),
     OpsRoute(
         "list_webhooks",
         "GET",
