@@ -22,7 +22,7 @@ from keelbolt.storage.contract import Durability, Problem, Stats, Swept, WorkCou
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.front import Front
 from keelbolt.storage.judge import MICROSECONDS
-from keelbolt.storage.ledger import work_item
+from keelbolt.storage.ledger import Key, WorkRow, claimed, work_item
 from keelbolt.storage.logs import LogPage, LogState
 from keelbolt.storage.records import Collection, Record
 from keelbolt.storage.served import Served
@@ -361,14 +361,14 @@ class SQLiteKernel(Front):
     # ------------------------------------------------------------------------------------------------------- work
 
     async def _claim(self, queue: str, worker: str, limit: int, lease_seconds: float) -> Sequence[Claim]:
-        claims: list[Claim]
+        held: list[tuple[Key, WorkRow]]
         dead: Dead
-        claims, dead = await self._writer.run(
+        held, dead = await self._writer.run(
             lambda turn: queues.claim(turn, self._served, queue, worker, limit, lease_seconds)
         )
         if self._locks is not None and dead.files:
             self._locks.remove(dead.files)
-        return claims
+        return [claimed(self.scoped(key[0]), key, row) for key, row in held]
 
     async def _heartbeat(self, worker: str, lease_seconds: float) -> None:
         await self._writer.run(lambda turn: queues.renew(turn, worker, lease_seconds), relief=True)
