@@ -289,7 +289,7 @@ class SQLiteKernel(Front):
 
     async def _get_many(self, partition: str, collection: str, keys: Sequence[str]) -> Sequence[Record | None]:
         now = self._now()
-        return await self._readers.run(
+        return await self._readers.get(
             lambda connection: read_records(connection, partition, collection, keys, now=now)
         )
 
@@ -320,7 +320,7 @@ class SQLiteKernel(Front):
             name = self._known(connection).counter(shape, counter)
             return only(connection.execute(SQL["get_counter"], (name, group)).fetchone())
 
-        return await self._readers.run(read)
+        return await self._readers.get(read)
 
     def _known(self, connection: Connection) -> Catalog:
         """The catalog at the moment of this read; another process may have changed it."""
@@ -342,7 +342,7 @@ class SQLiteKernel(Front):
         backward: bool,
     ) -> LogPage:
         place = (partition, log, stream)
-        return await self._readers.run(
+        return await self._readers.get(
             lambda connection: read_log(
                 connection, place, after, before, limit=limit, max_bytes=max_bytes, backward=backward
             )
@@ -350,12 +350,12 @@ class SQLiteKernel(Front):
 
     async def _log_state(self, partition: str, log: str, stream: str) -> LogState:
         place = (partition, log, stream)
-        row = await self._readers.run(lambda c: c.execute(SQL["get_stream"], place).fetchone())
+        row = await self._readers.get(lambda c: c.execute(SQL["get_stream"], place).fetchone())
         return LogState(row[1], row[2]) if row else LogState(0, 0)
 
     async def _seq_of(self, partition: str, log: str, stream: str, dedupe: str) -> int | None:
         place = (partition, log, stream, dedupe)
-        row = await self._readers.run(lambda c: c.execute(SQL["get_seq"], place).fetchone())
+        row = await self._readers.get(lambda c: c.execute(SQL["get_seq"], place).fetchone())
         return row[0] if row else None
 
     # ------------------------------------------------------------------------------------------------------- work
@@ -381,7 +381,7 @@ class SQLiteKernel(Front):
 
     async def _work(self, partition: str, queue: str, key: str) -> WorkItem | None:
         place = (partition, queue, key)
-        row = await self._readers.run(lambda c: c.execute(SQL["get_work"], place).fetchone())
+        row = await self._readers.get(lambda c: c.execute(SQL["get_work"], place).fetchone())
         return work_item(place, work_row(row), now=self._now()) if row else None
 
     async def _list_work(
@@ -435,7 +435,7 @@ class SQLiteKernel(Front):
                 raise StorageCorrupt.of("a blob")
             return row
 
-        return await self._readers.run(read)
+        return await self._readers.get(read)
 
     async def _blob_chunk(self, partition: str, upload: int, number: int) -> tuple[bytes, bytes] | None:
         row: tuple[bytes, bytes] | None = await self._readers.run(
