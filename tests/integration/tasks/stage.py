@@ -142,8 +142,8 @@ async def answer(engine: TaskEngine, sent: Sent, *, seconds: float = 20.0) -> Ta
 async def look(engine: TaskEngine, task: StoredTask | str, **more: Any) -> Task:
     """The task as its client sees it, read from the store."""
     task_id = task if isinstance(task, str) else task.record.task_id
-    partition = ANONYMOUS.partition if isinstance(task, str) else task.partition
-    return await engine.store.task(await engine.store.load(partition, task_id), **more)
+    scope = engine.tasks.scope(ANONYMOUS) if isinstance(task, str) else task.scope
+    return await engine.store.task(await engine.store.load(scope, task_id), **more)
 
 
 async def log(engine: TaskEngine, task_id: str, partition: str = ANONYMOUS.partition) -> list[Entry]:
@@ -173,7 +173,7 @@ async def one_end(engine: TaskEngine, task_id: str, partition: str = ANONYMOUS.p
 
     The log is dense and has one terminal event, which is the last; record, log and list agree; no work is left.
     """
-    task = await engine.store.load(partition, task_id)
+    task = await engine.store.load(engine.kernel.scoped(partition), task_id)
     way = await states(engine, task_id, partition)
     ends = [name for name in way if TaskState(name).terminal]
     assert len(ends) == 1, way

@@ -39,7 +39,8 @@ class Office:
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self._stage)
         self.engine = await self._stage.engine(self._worker)
-        self.configs = PushConfigs(self.engine.kernel, loopback=True)
+        self.configs = PushConfigs(loopback=True)
+        self.scope = self.engine.kernel.scoped(PARTITION)
         return self
 
     async def __aexit__(
@@ -125,7 +126,7 @@ class Office:
         ]
 
     async def cursor(self, task_id: str, config_id: str) -> Cursor:
-        [found] = await self.configs.cursors(PARTITION, task_id, [config_id])
+        [found] = await self.configs.cursors(self.scope, task_id, [config_id])
         return found
 
     async def work(self, task_id: str, config_id: str) -> str | None:
