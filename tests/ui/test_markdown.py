@@ -62,8 +62,7 @@ RENDER = """async (text) => {
   };
 }"""
 ALLOWED = set(
-    "a blockquote br button code del div em figcaption figure hr img li ol p pre span strong table tbody td th thead tr"
-    " ul".split()
+    ["a", "blockquote", "br", "button", "code", "del", "div", "em", "figcaption", "figure", "hr", "img", "li", "ol", "p", "pre", "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul"]
 )
 
 

@@ -16,11 +16,12 @@ from keelbolt.tasks.families import WEBHOOKS
 from keelbolt.tasks.notes import WIRE_KINDS
 from keelbolt.tasks.pushes import push_key
 from keelbolt.tasks.store import TaskStore
+from keelbolt.testing.link import KernelLink
 from keelbolt.webhooks.configs import PushConfigs
 from keelbolt.webhooks.cursor import Cursor
 from keelbolt.webhooks.delivery import Deliverer, DeliverySettings
 from keelbolt.webhooks.post import Poster
-from tests.integration.tasks.stage import Line, Stage, log, message, until
+from tests.integration.tasks.stage import Stage, log, message, until
 from tests.integration.webhooks.receiver import Receiver
 
 PARTITION = ANONYMOUS.partition
@@ -33,7 +34,7 @@ class Office:
         self._stage = Stage(url)
         self._stack = AsyncExitStack()
         self._steps: dict[str, asyncio.Semaphore] = {}
-        self.lines: dict[Deliverer, Line] = {}
+        self.lines: dict[Deliverer, KernelLink] = {}
         self.engine: TaskEngine
 
     async def __aenter__(self) -> Self:
@@ -91,7 +92,7 @@ class Office:
         seconds = given.pop("seconds", 5.0)
         more = {name: given.pop(name) for name in ("key", "metrics") if name in given}
         given.setdefault("heartbeat_seconds", 1.0)
-        line = Line(await self._stage.kernel())
+        line = KernelLink(await self._stage.kernel())
         poster = Poster(loopback=True, seconds=seconds)
         store = TaskStore(cast("Kernel", line))
         deliverer = Deliverer(store, poster, settings=DeliverySettings(**given), **more)
