@@ -15,7 +15,7 @@ from keelbolt.tasks import Envelope, Sent, TaskContext
 from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.families import TASKS
 from keelbolt.tasks.files import TaskFile, keep_file, open_file
-from tests.integration.tasks.stage import Stage, message
+from tests.integration.tasks.stage import Stage, message, seen_by
 
 LARGE = bytes(range(256)) * 3000
 ADA, BOB = Principal("ada"), Principal("bob")
@@ -94,7 +94,7 @@ async def test_who_lost_the_task_keeps_no_file(stage: Stage) -> None:
     fences = held[0]._run.fence()
     await stage.crash(first)
     second = await stage.engine(worker)
-    await second.tasks.settled(Sent(sent.task))
+    await second.tasks.settled(seen_by(second, Sent(sent.task)))
     with pytest.raises(CommitRefused):
         await keep_file(second.kernel.scoped(ADA.partition), sent.task.record.task_id, b"late", *fences)
 
