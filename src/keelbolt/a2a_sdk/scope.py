@@ -6,16 +6,12 @@ from collections.abc import Callable
 
 from a2a.server.context import ServerCallContext
 
+from keelbolt.a2a_sdk.families import DIRECTORY, PARTITION
 from keelbolt.auth import Principal
 from keelbolt.errors import CommitRefused
-from keelbolt.storage import Collection, Delete, Insert, Kernel
-
-DIRECTORY = "sdk_directory"
-PARTITION = "~a2a-sdk"
+from keelbolt.storage import Delete, Insert, Kernel
 
 Whose = Callable[[ServerCallContext], str]
-
-FAMILY = Collection(DIRECTORY)
 
 
 def whose(context: ServerCallContext) -> str:
@@ -32,7 +28,7 @@ class Directory:
     async def put(self, task_id: str, partition: str) -> bool:
         """Note whose a new task is; False: it is another's."""
         try:
-            await self._kernel.commit(PARTITION, Insert(DIRECTORY, task_id, partition.encode()))
+            await self._kernel.commit(PARTITION, Insert(DIRECTORY, task_id, partition.encode(), {"whose": partition}))
         except CommitRefused:
             return await self.find(task_id) == partition
         return True
