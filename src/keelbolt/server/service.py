@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic_core import from_json, to_json
 
+from keelbolt.auth import Principal
 from keelbolt.errors import (
     ContentTypeNotSupportedError,
     InvalidTaskRequest,
@@ -33,7 +34,7 @@ from keelbolt.protocol.requests import (
     SubscribeToTaskRequest,
     TaskPage,
 )
-from keelbolt.protocol.types import PAUSED, Part, TaskState
+from keelbolt.protocol.types import PAUSED, Message, Part, TaskState
 from keelbolt.protocol.versions import Version
 from keelbolt.server import generation
 from keelbolt.server.admission import Admission, Admitted
@@ -123,6 +124,11 @@ class AgentService:
         length = configuration.history_length if configuration is not None else None
         numbered = generation.in_use(caller)
         return Answer(await self.engine.store.task_json(task, history_length=length, generation=numbered))
+
+    async def send_as(self, message: Message, principal: Principal) -> bytes:
+        """Send a message as this principal, for an operator, and return its task without its history."""
+        sent = await self._send(SendMessageRequest(message=message), Caller(principal))
+        return await self.engine.store.task_json(sent.task, history_length=0)
 
     async def _send(self, request: SendMessageRequest, caller: Caller, *, streamed: bool = False) -> Sent:
         configuration = request.configuration

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from pydantic_core import from_json
 
+from keelbolt.data.families import all_partitions
 from keelbolt.errors import CommitRefused, KeelboltError, StorageCorrupt, StorageUnavailable
 from keelbolt.storage import Delete, FieldIn, Head, Put, Query, Record, Trim
 from keelbolt.tasks.erase import erase_task
 from keelbolt.tasks.families import CONTEXTS, EVENTS, PUSH_CURSORS, SWEEPS, TASKS
-from keelbolt.tasks.partitions import all_partitions
 from keelbolt.tasks.pushes import push_key
 from keelbolt.tasks.record import ENDED
 from keelbolt.tasks.retention import RetentionPolicy
@@ -50,7 +50,7 @@ async def sweep(
 ) -> Removed:
     """Go through everything once. ``dry``: only count what would be removed."""
     removed = Removed()
-    async for partition in all_partitions(store):
+    async for partition in all_partitions(store.kernel):
         await _Sweep(store, policy, partition, removed, dry=dry).run()
         if progress is not None:
             progress(removed)

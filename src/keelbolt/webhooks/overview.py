@@ -11,7 +11,6 @@ from keelbolt.protocol.types import timestamp
 from keelbolt.protocol.versions import Version
 from keelbolt.storage import Query, Record
 from keelbolt.tasks.families import PUSH_CONFIGS, PUSH_CURSORS
-from keelbolt.tasks.partitions import all_partitions
 from keelbolt.tasks.pushes import push_ids
 from keelbolt.tasks.store import TaskStore
 from keelbolt.webhooks.configs import StoredConfig
@@ -60,24 +59,25 @@ def _moment(seconds: float) -> str | None:
 
 async def webhooks(store: TaskStore, partition: str, task_id: str | None = None) -> AsyncGenerator[Webhook, None]:
     """Those of a task, or of a whole partition, by task."""
-    query = Query(PUSH_CONFIGS, {"task": task_id}) if task_id is not None else Query(PUSH_CONFIGS)
     cursor = None
     while True:
-        page = await store.kernel.find(partition, query, cursor=cursor)
-        keys = [record.key for record in page.records]
-        stood = await store.kernel.get_many(partition, PUSH_CURSORS, keys) if keys else ()
-        for record, cursors in zip(page.records, stood, strict=True):
-            yield _webhook(partition, record, cursors)
-        cursor = page.cursor
+        found, cursor = await webhook_page(store, partition, task_id, cursor=cursor)
+        for webhook in found:
+            yield webhook
         if cursor is None:
             return
 
 
-async def webhooks_everywhere(store: TaskStore) -> AsyncGenerator[Webhook, None]:
-    """Those of all partitions."""
-    async for partition in all_partitions(store):
-        async for webhook in webhooks(store, partition):
-            yield webhook
+async def webhook_page(
+    store: TaskStore, partition: str, task_id: str | None = None, *, limit: int = 100, cursor: str | None = None
+) -> tuple[list[Webhook], str | None]:
+    """A page of them, and the cursor of the next page (None: this was the last)."""
+    query = Query(PUSH_CONFIGS, {"task": task_id}) if task_id is not None else Query(PUSH_CONFIGS)
+    page = await store.kernel.find(partition, query, limit=limit, cursor=cursor)
+    keys = [record.key for record in page.records]
+    stood = await store.kernel.get_many(partition, PUSH_CURSORS, keys) if keys else ()
+    found = [_webhook(partition, record, cursors) for record, cursors in zip(page.records, stood, strict=True)]
+    return found, page.cursor
 
 
 def _webhook(partition: str, record: Record, stood: Record | None) -> Webhook:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pydantic_core import to_json
 
 from keelbolt.errors import InvalidParamsError, InvalidTurnGateResolution, MethodNotFoundError, TurnStorageNotFound
-from keelbolt.server.operations.call import OpsCall
-from keelbolt.server.service import AgentService
+from keelbolt.operations.call import OpsCall
+from keelbolt.tasks.engine import TaskEngine
 
 if TYPE_CHECKING:
     from keelbolt.turns.durable.gates import DurableGates
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class GateOperations:
     """The handlers of the table that are about gates. Each answers JSON, as bytes."""
 
-    def __init__(self, service: AgentService) -> None:
-        self._kernel = service.engine.kernel
-        self._tasks = service.engine.tasks
+    def __init__(self, engine: TaskEngine) -> None:
+        self._kernel = engine.kernel
+        self._tasks = engine.tasks
         self._found: DurableGates | None = None
 
     async def list_gates(self, call: OpsCall) -> bytes:

@@ -8,8 +8,10 @@ from typing import Any, Literal
 
 from keelbolt.auth import ANONYMOUS, Principal
 from keelbolt.errors import InvalidParamsError, MethodNotFoundError, TaskNotFoundError
-from keelbolt.server.settings import SYSTEM_OPERATOR, TENANT_OPERATOR
 from keelbolt.tasks.ids import is_task_id
+
+TENANT_OPERATOR = "operator"  # sees everything of its own tenant
+SYSTEM_OPERATOR = "operator:all"  # sees all tenants, and what belongs to none
 
 Reach = Literal["own", "tenant", "all"]
 """What a caller may see: what it owns, everything of its tenant, or everything."""
@@ -20,7 +22,8 @@ class OpsCall:
     """``principal`` is whose tasks are meant: the caller's own, or those an operator asks for.
 
     ``by`` is the caller's name, which the log keeps: what an operator does is not noted as the owner's own doing.
-    ``reach`` is how far the caller sees, and ``caller`` the caller itself.
+    ``reach`` is how far the caller sees, and ``caller`` the caller itself. ``everywhere``: a list shows everything
+    that the caller may see, whoever owns it.
     """
 
     principal: Principal
@@ -32,6 +35,7 @@ class OpsCall:
     by: str = ""
     reach: Reach = "own"
     caller: Principal = ANONYMOUS
+    everywhere: bool = False
 
     @property
     def operator(self) -> bool:
@@ -75,6 +79,12 @@ def acting(caller: Principal, query: Mapping[str, str], *, reach: Reach, needs_a
     if needs_all and reach != "all":
         raise MethodNotFoundError("there is nothing at this path")
     tenant, owner, asked = query.get("tenant"), query.get("owner"), query.get("askedTenant")
+    if query.get("all") == "true":
+        if reach == "own":
+            raise MethodNotFoundError("there is nothing at this path")
+        if tenant or owner or asked:
+            raise InvalidParamsError("all means every owner; name no tenant and no owner with it")
+        return caller
     if asked and tenant:
         raise InvalidParamsError("tenant is the one that is vouched for, askedTenant the other; name one of them")
     if tenant is None and owner is None:

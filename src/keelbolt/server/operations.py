@@ -10,23 +10,26 @@ from starlette.types import Receive, Scope, Send
 
 from keelbolt.auth import Principal
 from keelbolt.errors import BadCursor, InvalidRequestError, InvalidTaskRequest, MethodNotFoundError
+from keelbolt.operations.call import OpsCall, Reach, acting, reach_of
+from keelbolt.operations.dead import DeadOperations
+from keelbolt.operations.files import FileOperations
+from keelbolt.operations.gates import GateOperations
+from keelbolt.operations.openapi import document
+from keelbolt.operations.state import StateOperations
+from keelbolt.operations.system import SystemOperations
+from keelbolt.operations.table import PREFIX, ROUTES, OpsRoute
+from keelbolt.operations.tasks import TaskOperations
+from keelbolt.operations.turns import TurnOperations
+from keelbolt.operations.webhooks import WebhookOperations
 from keelbolt.protocol import strict_json
 from keelbolt.protocol.errors import rest_v1
 from keelbolt.server.cards import Cards
 from keelbolt.server.failures import explain, failure_headers
+from keelbolt.server.files import send_file
 from keelbolt.server.gate import Gate, query_of
 from keelbolt.server.health import Health
 from keelbolt.server.http import ClientGone, check_content_type, parsed, read_body, respond
 from keelbolt.server.local import at_this_machine
-from keelbolt.server.operations.call import OpsCall, Reach, acting, reach_of
-from keelbolt.server.operations.files import FileOperations, send_file
-from keelbolt.server.operations.gates import GateOperations
-from keelbolt.server.operations.openapi import document
-from keelbolt.server.operations.state import StateOperations
-from keelbolt.server.operations.system import SystemOperations
-from keelbolt.server.operations.table import PREFIX, ROUTES, OpsRoute
-from keelbolt.server.operations.tasks import TaskOperations
-from keelbolt.server.operations.turns import TurnOperations
 from keelbolt.server.service import AgentService
 from keelbolt.server.sse import Streams
 
@@ -45,12 +48,14 @@ class OperationsApi:
         self._local = local  # clients on this machine are operators
         self._routes = [(route, route.pattern) for route in ROUTES]
         self._handlers = (
-            TaskOperations(service),
-            FileOperations(service),
-            SystemOperations(health, authenticates=gate.authenticates),
-            StateOperations(service),
-            GateOperations(service),
-            TurnOperations(service),
+            TaskOperations(service.engine, service.send_as),
+            DeadOperations(service.engine),
+            WebhookOperations(service.engine, service.push),
+            FileOperations(service.engine),
+            SystemOperations(service.engine, health.about, authenticates=gate.authenticates),
+            StateOperations(service.engine),
+            GateOperations(service.engine),
+            TurnOperations(service.engine),
         )
 
     def takes(self, path: str) -> bool:
@@ -110,7 +115,18 @@ class OperationsApi:
         reach: Reach = "all" if local else reach_of(principal, self._operator_roles)
         whose = acting(principal, query, reach=reach, needs_all=route.operator)
         after = self._gate.caller(principal, scope, query).after
-        return OpsCall(whose, names, query, body, after, self._cards.base(scope), principal.owner, reach, principal)
+        return OpsCall(
+            whose,
+            names,
+            query,
+            body,
+            after,
+            self._cards.base(scope),
+            principal.owner,
+            reach,
+            principal,
+            everywhere=query.get("all") == "true",
+        )
 
     def _handler(self, route: OpsRoute) -> Callable[[OpsCall], Any]:
         for handlers in self._handlers:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from keelbolt.server.operations.kept_routes import KEPT_ROUTES
-from keelbolt.server.operations.route import PAGE, PREFIX, OpsRoute
+from keelbolt.operations.kept_routes import KEPT_ROUTES
+from keelbolt.operations.route import PAGE, PREFIX, OpsRoute
 
 __all__ = ["PREFIX", "ROUTES", "OpsRoute"]
 
@@ -12,6 +12,8 @@ _WHOSE = (
     ("owner", "act for this owner (operators)"),
     ("askedTenant", "what was sent under this tenant, for which nobody vouches"),
 )
+
+_ALL = ("all", "true: of every owner that the caller may see (operators)")
 
 ROUTES: tuple[OpsRoute, ...] = (
     OpsRoute("openapi", "GET", "/openapi.json", "This API, described by OpenAPI 3.1"),
@@ -28,9 +30,19 @@ ROUTES: tuple[OpsRoute, ...] = (
             ("text", "words in how it began, in its last status, or in an id"),
             ("since", "a timestamp"),
             ("until", "a timestamp"),
+            _ALL,
             *PAGE,
             *_WHOSE,
         ),
+    ),
+    OpsRoute(
+        "send_task",
+        "POST",
+        "/tasks",
+        "Send a text message as an owner, which makes a task or continues one",
+        _WHOSE,
+        (("text", "what to say"), ("task", "the task to continue"), ("context", "the context of a new task")),
+        operator=True,
     ),
     OpsRoute("watch_tasks", "GET", "/events", "Each task whose status changes, as it changes", _WHOSE, stream=True),
     OpsRoute(
@@ -38,7 +50,11 @@ ROUTES: tuple[OpsRoute, ...] = (
         "GET",
         "/tasks/{task_id}",
         "A task with its turns, attempts, steps and work item",
-        (("brief", "true: without history and artifacts"), *_WHOSE),
+        (
+            ("brief", "true: without history and artifacts"),
+            ("report", "true: also what the whole log tells of attempts, steps, steering and errors"),
+            *_WHOSE,
+        ),
     ),
     OpsRoute(
         "read_log",
@@ -52,7 +68,7 @@ ROUTES: tuple[OpsRoute, ...] = (
         "GET",
         "/tasks/{task_id}/events",
         "The log, and then each new entry; Last-Event-ID continues",
-        (("after", "the last seq known"), *_WHOSE),
+        (("after", "the last seq known; without it, the task as it is now comes first"), *_WHOSE),
         stream=True,
     ),
     OpsRoute("read_inbox", "GET", "/tasks/{task_id}/inbox", "What others sent to the task while it ran", _WHOSE),
@@ -92,14 +108,23 @@ ROUTES: tuple[OpsRoute, ...] = (
         "Erase every task of a context, and what the worker kept about it",
         (("context", "a context id"), *_WHOSE),
     ),
-    OpsRoute("list_dead", "GET", "/dead", "Tasks that were given up after their last attempt", (*PAGE, *_WHOSE)),
+    OpsRoute("list_dead", "GET", "/dead", "Tasks that were given up after their last attempt", (_ALL, *PAGE, *_WHOSE)),
+    OpsRoute("requeue_dead", "POST", "/dead/requeue", "Try a page of dead letters anew", (_ALL, *PAGE, *_WHOSE)),
     OpsRoute("drop_dead", "DELETE", "/dead/{task_id}", "Forget a dead letter; its task stays failed", _WHOSE),
+    OpsRoute("drop_all_dead", "DELETE", "/dead", "Forget a page of dead letters", (_ALL, *PAGE, *_WHOSE)),
     OpsRoute(
         "list_webhooks",
         "GET",
         "/webhooks",
         "The webhooks of all tasks, and how each stands",
-        (("state", "active or failed; without it, all"), ("limit", "1 to 500 (default 100)"), *_WHOSE),
+        (("state", "active or failed; without it, all"), _ALL, *PAGE, *_WHOSE),
+    ),
+    OpsRoute(
+        "replay_failed",
+        "POST",
+        "/webhooks/replay",
+        "Deliver again to a page of the webhooks that were given up",
+        (_ALL, *PAGE, *_WHOSE),
     ),
     OpsRoute("list_push", "GET", "/tasks/{task_id}/webhooks", "The webhooks of a task, and how each stands", _WHOSE),
     OpsRoute(

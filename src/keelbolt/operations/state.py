@@ -10,8 +10,7 @@ from typing import Any
 
 from keelbolt.data.shown import plain
 from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
-from keelbolt.server.operations.call import OpsCall
-from keelbolt.server.service import AgentService
+from keelbolt.operations.call import OpsCall
 from keelbolt.state.artifacts.record import Kept
 from keelbolt.state.families import FAMILIES, partition_of
 from keelbolt.state.inspection import ArtifactInspection, Lists, SessionInspection, TraceInspection, tenants
@@ -19,14 +18,15 @@ from keelbolt.state.inspection.shown import original
 from keelbolt.state.names import name
 from keelbolt.state.pauses import WaitingPause, cancel_pause, waiting_pause, waiting_pauses
 from keelbolt.storage import BlobReader, Scope
+from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.files import TaskFile
 
 
 class StateOperations:
     """The handlers of the table that are about state. Each answers JSON, as bytes."""
 
-    def __init__(self, service: AgentService) -> None:
-        self._kernel = service.engine.kernel
+    def __init__(self, engine: TaskEngine) -> None:
+        self._kernel = engine.kernel
         self._declared = False
 
     # ------------------------------------------------------------------------------------------------------- lists

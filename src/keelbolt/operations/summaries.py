@@ -51,6 +51,7 @@ class Summaries:
 
     async def json(self, partition: str, record: TaskRecord) -> bytes:
         about: dict[str, Any] = {
+            "partition": partition,
             "created": timestamp(record.created),
             "turn": record.turn.number,
             "said": await self._said(partition, record.task_id),

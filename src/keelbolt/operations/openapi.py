@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from keelbolt.server.operations.table import PREFIX, ROUTES, OpsRoute
+from keelbolt.operations.table import PREFIX, ROUTES, OpsRoute
 
 _PROBLEM = {
     "description": "What went wrong",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keelbolt.server.operations.route import PAGE, OpsRoute
+from keelbolt.operations.route import PAGE, OpsRoute
 
 _STATE = (("tenant", "the tenant of the state store (default: default)"),)
 _TURNS = (("tenant", "the tenant of the turns; without it, all"),)

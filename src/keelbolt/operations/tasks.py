@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from keelbolt.auth import Principal
 from keelbolt.errors import InvalidParamsError, LogTrimmed, TaskNotFoundError
-from keelbolt.protocol.types import TaskState, timestamp
-from keelbolt.server.operations.call import OpsCall
-from keelbolt.server.operations.summaries import Summaries, Wanted
-from keelbolt.server.operations.watching import WATCH_SECONDS, Watching
-from keelbolt.server.service import AgentService
-from keelbolt.storage import Entry, Query
-from keelbolt.tasks.dead import dead_letters, drop
+from keelbolt.operations.call import OpsCall
+from keelbolt.operations.paging import page_of
+from keelbolt.operations.summaries import Summaries, Wanted
+from keelbolt.operations.watching import WATCH_SECONDS, Watching
+from keelbolt.protocol.types import Message, Part, Role, TaskState, timestamp
+from keelbolt.storage import Entry, Query, new_id
+from keelbolt.tasks.dead import owner_of
+from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.erase import erase_context, erase_task
 from keelbolt.tasks.events import Snapshot
 from keelbolt.tasks.families import EVENTS, INBOX, QUEUE, TASKS
 from keelbolt.tasks.ids import check_context_id
 from keelbolt.tasks.listing import record_json
 from keelbolt.tasks.queries import ListTasksQuery
+from keelbolt.tasks.record import TaskRecord
+from keelbolt.tasks.report import Attempt, Failure, Steered, StepReport, report
 from keelbolt.tasks.runner import EXHAUSTED, GIVEN_UP, UNCLEANED
 from keelbolt.tasks.store import StoredTask
-from keelbolt.webhooks.overview import webhooks
 
 LAST_ENTRIES = 16  # of a log, among which the error that ended a turn is looked for
+
+Send = Callable[[Message, Principal], Awaitable[bytes]]
+"""Sends a message as this principal and returns the task, as it is when the message is taken."""
 
 Frames = AsyncGenerator[tuple[bytes, int | None], None]
 
@@ -35,13 +41,14 @@ Frames = AsyncGenerator[tuple[bytes, int | None], None]
 class TaskOperations:
     """The handlers of the table that are about tasks. Each answers JSON, as bytes."""
 
-    def __init__(self, service: AgentService) -> None:
-        self._service = service
-        self._tasks = service.tasks
-        self._store = service.engine.store
-        self._kernel = service.engine.kernel
-        self._watching = Watching(service.engine.store)
-        self._summaries = Summaries(service.engine.store)
+    def __init__(self, engine: TaskEngine, send: Send) -> None:
+        self._engine = engine
+        self._send = send
+        self._tasks = engine.tasks
+        self._store = engine.store
+        self._kernel = engine.kernel
+        self._watching = Watching(engine.store)
+        self._summaries = Summaries(engine.store)
 
     # -------------------------------------------------------------------------------------------------------- look
 
@@ -51,20 +58,20 @@ class TaskOperations:
             context_id=call.query.get("context"),
             status=_state(state) if state else None,
             status_timestamp_after=call.query.get("since"),
-            page_size=call.number("pageSize", 50, low=1, high=100),
-            page_token=call.query.get("pageToken"),
         )
-        partition = call.principal.partition
         wanted = Wanted(call.query.get("text", ""), call.query.get("skill", ""), call.query.get("until"))
-        page, counts = await asyncio.gather(self._summaries.search(partition, query, wanted), self._counts(partition))
-        tasks = await asyncio.gather(*(self._summaries.json(partition, record) for record in page.records))
-        return b'{"tasks":[%b],"nextPageToken":%b,"total":%d,"exact":%b,"states":%b}' % (
-            b",".join(tasks),
-            to_json(page.next_page_token),
-            page.total.value,
-            b"true" if page.total.exact else b"false",
-            to_json(counts),
-        )
+        totals: dict[str, Any] = {}
+
+        async def read(partition: str, limit: int, cursor: str | None) -> tuple[list[tuple[str, TaskRecord]], str]:
+            asked = query.model_copy(update={"page_size": limit, "page_token": cursor})
+            page = await self._summaries.search(partition, asked, wanted)
+            if not call.everywhere:
+                totals.update(total=page.total.value, exact=page.total.exact, states=await self._counts(partition))
+            return [(partition, record) for record in page.records], page.next_page_token
+
+        found, token = await page_of(self._kernel, call, read)
+        tasks = await asyncio.gather(*(self._summaries.json(partition, record) for partition, record in found))
+        return b'{"tasks":[%b],%b' % (b",".join(tasks), to_json({"nextPageToken": token, **totals})[1:])
 
     async def _counts(self, partition: str) -> dict[str, int]:
         queries = [Query(TASKS, {"state": state.name}, order="updated") for state in TaskState]
@@ -78,6 +85,7 @@ class TaskOperations:
         view, record = task.view, task.record
         error = await self._last_error(task) if call.operator else None
         about = {
+            "partition": task.partition,
             "version": task.version,
             "floor": page.floor,
             "created": timestamp(record.created),
@@ -104,7 +112,29 @@ class TaskOperations:
         }
         brief = call.query.get("brief") == "true"
         json = record_json(record) if brief else await self._store.task_json(task)
+        if call.query.get("report") == "true":
+            about["report"] = await self._report(call)
         return b'{"task":%b,%b' % (json, to_json(about)[1:])
+
+    async def _report(self, call: OpsCall) -> dict[str, Any]:
+        """What the whole log tells of the task's past. Exceptions are for operators."""
+        found = await report(self._store, call.principal.partition, call.task_id)
+        return {
+            "attempts": [_dated(each) for each in found.attempts],
+            "steps": [_dated(each) for each in found.steps],
+            "steering": [_dated(each) for each in found.steering],
+            "artifacts": [
+                {
+                    "artifactId": each.artifact_id,
+                    "name": each.name,
+                    "chunks": each.chunks,
+                    "turn": each.turn,
+                    "sealed": each.sealed,
+                }
+                for each in found.artifacts
+            ],
+            "errors": [_dated(each) for each in found.errors] if call.operator else [],
+        }
 
     async def _last_error(self, task: StoredTask) -> dict[str, Any] | None:
         """Return the exception that ended the last turn: its entry is among the last ones of the log."""
@@ -147,24 +177,20 @@ class TaskOperations:
             raise TaskNotFoundError(call.task_id)
         return partition
 
-    async def list_push(self, call: OpsCall) -> bytes:
-        found = webhooks(self._store, await self._partition(call), call.task_id)
-        return to_json({"webhooks": [webhook.json(operator=call.operator) async for webhook in found]})
-
-    async def list_webhooks(self, call: OpsCall) -> bytes:
-        state, limit = call.query.get("state"), call.number("limit", 100, low=1, high=500)
-        if state not in (None, "active", "failed"):
-            raise InvalidParamsError("state is active or failed")
-        found: list[Any] = []
-        async with contextlib.aclosing(webhooks(self._store, call.principal.partition)) as listed:
-            async for webhook in listed:
-                if state is None or webhook.cursor.status == state:
-                    found.append(webhook.json(operator=call.operator))
-                if len(found) > limit:
-                    break
-        return to_json({"webhooks": found[:limit], "more": len(found) > limit})
-
     # ---------------------------------------------------------------------------------------------------------- do
+
+    async def send_task(self, call: OpsCall) -> bytes:
+        """Send a text as the owner that the call names, by the same way as a client's message."""
+        if not (text := call.text("text")):
+            raise InvalidParamsError("text is what to say")
+        message = Message(
+            message_id=new_id(),
+            role=Role.user,
+            parts=[Part(text=text)],
+            task_id=call.text("task") or None,
+            context_id=call.text("context") or None,
+        )
+        return await self._send(message, call.principal)
 
     async def cancel_task(self, call: OpsCall) -> bytes:
         reason = call.text("reason")
@@ -178,21 +204,13 @@ class TaskOperations:
         kind: Any = call.text("kind")
         reason = call.text("reason")
         await self._tasks.steer(call.task_id, kind, call.principal, source=call.by, reason=reason, payload=payload)
-        return b"{}"
-
-    async def replay_push(self, call: OpsCall) -> bytes:
-        partition = await self._partition(call)
-        after = call.number("after", 0, low=0, high=2**53) if "after" in {*call.body, *call.query} else None
-        await self._service.push.replay(partition, call.task_id, call.names["config_id"], after=after)
-        return b"{}"
-
-    async def renew_secret(self, call: OpsCall) -> bytes:
-        partition = await self._partition(call)
-        secret = await self._service.push.renew_secret(partition, call.task_id, call.names["config_id"])
-        return to_json({"secret": secret})
+        return to_json({"taskId": call.task_id, "kind": kind})
 
     async def requeue_task(self, call: OpsCall) -> bytes:
-        sent = await self._tasks.requeue(call.task_id, call.principal)
+        who = call.principal
+        if who is not call.caller and (record := await self._store.record(who.partition, call.task_id)) is not None:
+            who = owner_of(who.partition, record) or who  # an operator repeats the request as its sender
+        sent = await self._tasks.requeue(call.task_id, who)
         return to_json({"taskId": sent.task.record.task_id})
 
     async def fork_task(self, call: OpsCall) -> bytes:
@@ -202,42 +220,28 @@ class TaskOperations:
     async def erase_task(self, call: OpsCall) -> bytes:
         if not await erase_task(self._store, call.principal.partition, call.task_id):
             raise TaskNotFoundError(call.task_id)
-        return b"{}"
+        return b'{"erased":1}'
 
     async def erase_context(self, call: OpsCall) -> bytes:
         context = call.text("context")
         check_context_id(context)
         return to_json({"erased": await erase_context(self._store, call.principal.partition, context)})
 
-    async def list_dead(self, call: OpsCall) -> bytes:
-        limit = call.number("pageSize", 50, low=1, high=100)
-        cursor = call.query.get("pageToken") or None
-        page = await dead_letters(self._store, call.principal.partition, limit=limit, cursor=cursor)
-        found = [
-            {"taskId": letter.task_id, "attempts": letter.attempts, "reason": reason_shown(call, letter.reason)}
-            for letter in page.letters
-        ]
-        return to_json({"dead": found, "nextPageToken": page.cursor or ""})
-
-    async def drop_dead(self, call: OpsCall) -> bytes:
-        if not await drop(self._store, call.principal.partition, call.task_id):
-            raise TaskNotFoundError(call.task_id)
-        return b"{}"
-
     # ----------------------------------------------------------------------------------------------------- streams
 
     async def follow_log(self, call: OpsCall) -> Frames:
         after = call.after
-        if after is None:
+        if after is None and "after" in call.query:
             after = call.number("after", 0, low=0, high=2**53)
         await self._partition(call)  # what is not there is told before the stream begins
         yield b"", None
-        events = self._service.engine.events.follow(call.principal.partition, call.task_id, after=after)
+        events = self._engine.events.follow(call.principal.partition, call.task_id, after=after)
         try:
             async for event in events:
                 if isinstance(event, Snapshot):
                     json = await self._store.task_json(event.task)
-                    yield b'{"snapshot":%b,"seq":%d}' % (json, event.seq), event.seq
+                    gap = b"true" if event.gap else b"false"
+                    yield b'{"snapshot":%b,"seq":%d,"gap":%b}' % (json, event.seq, gap), event.seq
                 else:
                     yield entry_json(event, operator=call.operator), event.seq
         finally:
@@ -247,7 +251,7 @@ class TaskOperations:
         """A reader that can't keep up is let go, and comes back."""
         async with self._watching.reader(call.principal.partition) as reader:
             yield b"", None
-            while not self._service.engine.events.closing and not (reader.lost and reader.news.empty()):
+            while not self._engine.events.closing and not (reader.lost and reader.news.empty()):
                 record = await reader.next(WATCH_SECONDS)
                 if record is not None:
                     yield await self._summaries.json(call.principal.partition, record), None
@@ -272,6 +276,14 @@ def reason_shown(call: OpsCall, reason: str | None) -> str | None:
 def _step_state(state: str, run: int, current: int) -> str:
     """A step that began in an earlier run and never reported is in doubt."""
     return "in doubt" if state in ("started", "asked") and run < current else state
+
+
+def _dated(found: Attempt | StepReport | Steered | Failure) -> dict[str, Any]:
+    """A part of a report as JSON: names as JSON has them, moments as timestamps."""
+    about = asdict(found)
+    if "in_doubt" in about:
+        about["inDoubt"] = about.pop("in_doubt")
+    return {**about, "at": None if found.at is None else timestamp(found.at)}
 
 
 def _state(text: str) -> TaskState:

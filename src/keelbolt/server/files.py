@@ -1,4 +1,4 @@
-"""The files that tasks keep, sent chunk by chunk to whom the task belongs to."""
+"""Files as HTTP responses, sent chunk by chunk, with headers that keep a browser from running them."""
 
 from __future__ import annotations
 
@@ -9,34 +9,14 @@ from urllib.parse import quote
 
 from starlette.types import Receive, Scope, Send
 
-from keelbolt.errors import MethodNotFoundError
 from keelbolt.server.http import Header, header, respond, until_gone
-from keelbolt.server.operations.call import OpsCall
-from keelbolt.server.service import AgentService
 from keelbolt.storage import BlobReader
-from keelbolt.tasks.files import TaskFile, open_file
+from keelbolt.tasks.files import TaskFile
 
 _NAME_CHARACTERS = 200
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 _CACHE = (b"cache-control", b"private, no-cache")  # kept, and asked for again: who may have it is asked each time
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(; ?charset=[\w-]+)?", re.ASCII)
-
-
-class FileOperations:
-    """The handler of the table whose answer is no JSON."""
-
-    def __init__(self, service: AgentService) -> None:
-        self._kernel = service.engine.kernel
-
-    async def read_file(self, call: OpsCall) -> tuple[TaskFile, BlobReader]:
-        digest = call.names["digest"]
-        found = None
-        if _DIGEST.fullmatch(digest):
-            found = await open_file(self._kernel, call.principal.partition, call.task_id, digest)
-        if found is None:
-            raise MethodNotFoundError("there is no such file")
-        return found
 
 
 async def send_file(scope: Scope, receive: Receive, send: Send, file: TaskFile, reader: BlobReader) -> None:

@@ -6,17 +6,16 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import asdict
-from typing import cast
+from typing import Any, cast
 
 from pydantic_core import to_json
 
-from keelbolt import __version__
 from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
-from keelbolt.server.health import Health
-from keelbolt.server.operations.call import OpsCall, sees
-from keelbolt.server.operations.tasks import reason_shown
+from keelbolt.operations.call import OpsCall, sees
+from keelbolt.operations.tasks import reason_shown
 from keelbolt.storage import Kernel
 from keelbolt.storage.work import WorkState
+from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.families import QUEUE, WEBHOOKS
 from keelbolt.tasks.pushes import push_ids
 from keelbolt.tasks.runner import Runner
@@ -46,11 +45,11 @@ class Shared:
 class SystemOperations:
     """The handlers of the table that are about the system."""
 
-    def __init__(self, health: Health, *, authenticates: bool) -> None:
-        self._health = health
+    def __init__(self, engine: TaskEngine, about: Callable[[], dict[str, Any]], *, authenticates: bool) -> None:
+        self._about = about  # what this process knows of itself
         self._authenticates = authenticates
-        self._engine = health.engine
-        self._kernel: Kernel = health.engine.kernel
+        self._engine = engine
+        self._kernel: Kernel = engine.kernel
         self._numbers = Shared(self._count_numbers, seconds=WATCH_SECONDS / 2)
         self._stored = Shared(self._count_stored)
 
@@ -73,14 +72,12 @@ class SystemOperations:
         runner = self._engine.runner
         return to_json(
             {
-                "version": __version__,
                 "engine": health.engine,
                 "durability": health.durability,
                 "reads": health.reads,
                 "writes": health.writes,
                 "detail": health.detail,
-                "uptimeSeconds": self._health.uptime(),
-                "openStreams": self._health.streams.open,
+                **self._about(),
                 "process": None if runner is None else _process(runner),
                 "retention": self._retention(),
                 "queues": counts.work,

@@ -9,9 +9,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
-from keelbolt.server.operations.call import OpsCall
-from keelbolt.server.service import AgentService
+from keelbolt.operations.call import OpsCall
 from keelbolt.storage import BlobReader
+from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.files import TaskFile
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class TurnOperations:
     """The handlers of the table that are about turns. Each answers JSON, as bytes."""
 
-    def __init__(self, service: AgentService) -> None:
-        self._kernel = service.engine.kernel
+    def __init__(self, engine: TaskEngine) -> None:
+        self._kernel = engine.kernel
         self._ready = False
 
     async def turn_tenants(self, call: OpsCall) -> bytes:
