@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+PAGE_BYTES = 1024 * 1024  # a page of a log ends with the entry that reaches this
+
 
 class Draft(Struct, frozen=True, gc=False):
     """An entry to append. A repeat of ``dedupe`` in the same stream writes nothing and answers the first one's seq."""
