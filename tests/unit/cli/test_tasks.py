@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from keelbolt.auth.principal import Principal
-from keelbolt.cli.options import STATES
 from keelbolt.cli.main import main
+from keelbolt.cli.options import STATES
 from keelbolt.cli.worker import worker as worker_command
 from keelbolt.protocol.types import Message, Part, Role, TaskState
 from keelbolt.storage import open_storage
@@ -367,7 +367,8 @@ def test_memory_is_nobody_elses(command: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [["--concurrency", "0"], ["--lease-seconds", "-1"], ["--drain-seconds", "nan"], ["--retain", "completed"]]
+    "options",
+    [["--concurrency", "0"], ["--lease-seconds", "-1"], ["--drain-seconds", "nan"], ["--retain", "completed"]],
 )
 def test_a_setting_that_makes_no_sense(url: str, options: list[str]) -> None:
     result = keelbolt("worker", "some:worker", *options)
