@@ -11,13 +11,11 @@ from a2a.types.a2a_pb2 import TaskPushNotificationConfig
 from google.protobuf.json_format import Parse
 from pydantic_core import from_json, to_json
 
+from keelbolt.a2a_sdk.families import CONFIGS
 from keelbolt.a2a_sdk.scope import Directory
 from keelbolt.a2a_sdk.words import encoded
-from keelbolt.storage import Collection, Delete, Index, Put, Query, Record, Scope
+from keelbolt.storage import Delete, Put, Query, Record, Scope
 from keelbolt.webhooks.sealing import Sealer, opened
-
-CONFIGS = "sdk_push_configs"
-FAMILY = Collection(CONFIGS, fields={"task": str}, indexes=(Index("task", equal=("task",)),))
 
 
 class KeelboltPushConfigStore(PushNotificationConfigStore):

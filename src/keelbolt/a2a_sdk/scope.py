@@ -6,16 +6,12 @@ from collections.abc import Callable
 
 from a2a.server.context import ServerCallContext
 
+from keelbolt.a2a_sdk.families import DIRECTORY, PARTITION
 from keelbolt.auth import Principal
 from keelbolt.errors import CommitRefused
-from keelbolt.storage import Collection, Delete, Insert, Kernel, Scope
-
-DIRECTORY = "sdk_directory"
-PARTITION = "~a2a-sdk"
+from keelbolt.storage import Delete, Insert, Kernel, Scope
 
 Whose = Callable[[ServerCallContext], str]
-
-FAMILY = Collection(DIRECTORY)
 
 
 def whose(context: ServerCallContext) -> str:
@@ -38,7 +34,8 @@ class Directory:
     async def put(self, task_id: str, scope: Scope) -> bool:
         """Note whose a new task is; False: it is another's."""
         try:
-            await self._tasks.commit(Insert(DIRECTORY, task_id, scope.partition.encode()))
+            whose = {"whose": scope.partition}
+            await self._tasks.commit(Insert(DIRECTORY, task_id, scope.partition.encode(), whose))
         except CommitRefused:
             return await self.find(task_id) == scope
         return True

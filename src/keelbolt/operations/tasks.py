@@ -19,7 +19,7 @@ from keelbolt.protocol.types import Message, Part, Role, TaskState, timestamp
 from keelbolt.storage import Entry, Query, Scope, new_id
 from keelbolt.tasks.dead import owner_of
 from keelbolt.tasks.engine import TaskEngine
-from keelbolt.tasks.erase import erase_context, erase_task
+from keelbolt.tasks.erase import erase_context, erase_owner, erase_task
 from keelbolt.tasks.events import Snapshot
 from keelbolt.tasks.families import EVENTS, INBOX, QUEUE, TASKS
 from keelbolt.tasks.ids import check_context_id
@@ -224,6 +224,8 @@ class TaskOperations:
         return b'{"erased":1}'
 
     async def erase_context(self, call: OpsCall) -> bytes:
+        if call.query.get("everything") == "true":
+            return to_json({"erased": await erase_owner(self._store, self._tasks.scope(call.principal))})
         context = call.text("context")
         check_context_id(context)
         return to_json({"erased": await erase_context(self._store, self._tasks.scope(call.principal), context)})

@@ -121,6 +121,7 @@ FACE = Face(
             found_by=_OF_TASK,
             beside=(PUSH_CURSORS,),
             queues=(WEBHOOKS,),
+            hides=("token", "credentials", "secret", "sealed"),
         ),
         Family(title="push cursors", collection=Collection(PUSH_CURSORS)),
         Family(
