@@ -7,6 +7,7 @@ subject itself: the record of a task is the subject "task", and the files of the
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,13 +16,34 @@ from typing import Any, NamedTuple, Protocol
 
 from keelbolt.data.retention import Policy
 from keelbolt.errors import InvalidValue
-from keelbolt.storage import Collection, Delete, Detach, Drop, Index, Kernel, Operation, Query, Record, Remove, Scope
+from keelbolt.storage import (
+    Collection,
+    Delete,
+    Detach,
+    Drop,
+    Index,
+    Kernel,
+    Operation,
+    Put,
+    Query,
+    Record,
+    Remove,
+    Scope,
+)
 
 GROUP = "keelbolt.faces"  # the group of entry points: name = "package.module:FACE"
 EVERYTHING = "everything"  # the kind of a target that is a whole partition
 SWEEPS = "data_sweeps"  # records of the last sweeps, and the beginning of the names of their queues
 SWEEPS_COLLECTION = Collection(SWEEPS, indexes=(Index("key"),))
 ERASURES = "data_erasures"  # records of erasures that are not finished, and the queue of their work items
+TOMBSTONES = "data_tombstones"  # what was erased lately; the version counts the erasures
+TOMBSTONES_COLLECTION = Collection(TOMBSTONES, indexes=(Index("key"),), expiring=True)
+TOMBSTONE_SECONDS = 30 * 86400.0  # a process that was stopped for longer may write to an erased subject
+
+
+def tombstone_key(collection: str, key: str) -> str:
+    """The key of a subject's tombstone: a digest, which reveals nothing of what was erased."""
+    return hashlib.sha256(f"{collection}/{key}".encode()).hexdigest()
 
 
 class Lookup(Protocol):
@@ -81,8 +103,8 @@ class Family:
     ``title`` is the name for people. ``subject`` is the kind of subject that each record is; ``found_by`` says how the
     records of other subjects are found. ``beside``, ``logs`` and ``queues`` name collections, logs and queues that use
     the same keys. ``blobs`` returns what lets go of the blobs that a record holds. ``leads_to`` names further subjects
-    that are erased with a record, ``busy`` families have a record while their subject is in use. ``remove`` replaces
-    the deletion of a record where plain operations are not enough.
+    that are erased with a record. ``remove`` replaces the deletion of a record where plain operations are not enough.
+    ``tombstone``: an erased subject leaves a tombstone, which the face checks with each write.
 
     ``everything`` finds all records of a partition (None: an index without filters does, if there is one). ``hidden``
     finds records that their subjects find only by reading many others; they are erased first.
@@ -100,7 +122,7 @@ class Family:
     queues: tuple[str, ...] = ()
     blobs: Callable[[Record], Iterable[Detach]] | None = None
     leads_to: Callable[[Record], Iterable[Reference]] | None = None
-    busy: bool = False
+    tombstone: bool = False
     remove: Callable[[Scope, Record], Awaitable[None]] | None = None
 
     @property
@@ -116,8 +138,8 @@ class Family:
                 return (Query(self.name, order=index.order),)
         return ()
 
-    def operations(self, record: Record, *, version: int | None = None) -> Iterator[Operation]:
-        """What deletes this record with everything that belongs to it.
+    def operations(self, record: Record, *, version: int | None = None, tombstone: bool = True) -> Iterator[Operation]:
+        """What deletes this record with everything that belongs to it; without ``tombstone`` it leaves none.
 
         A record that holds blobs is deleted at the version that was read: another version may hold other blobs.
         """
@@ -125,6 +147,8 @@ class Family:
             version = record.version
             yield from self.blobs(record)
         yield Delete(self.name, record.key, version)
+        if self.tombstone and tombstone:
+            yield Put(TOMBSTONES, tombstone_key(self.name, record.key), b"", expires_in=TOMBSTONE_SECONDS)
         for collection in self.beside:
             yield Delete(collection, record.key)
         for log in self.logs:
@@ -184,7 +208,8 @@ class Face:
 
     def collections(self) -> list[Collection]:
         """What the kernel must know before this face is used."""
-        return [*(family.collection for family in self.families), Collection(ERASURES)]
+        own = (family.collection for family in self.families)
+        return [*own, Collection(ERASURES), TOMBSTONES_COLLECTION]
 
     def root(self, kind: str) -> Family | None:
         """The family whose records are subjects of this kind."""
