@@ -2,7 +2,8 @@
 
 An erasure is recorded before the first deletion. A process that dies leaves the record behind, and `resume_erasures`
 finishes it. The record of the subject goes first, together with its work item: readers no longer find the subject, and
-a worker that still runs it can no longer write. A small subject disappears in one commit.
+a worker that still runs it can no longer write. A subject that is written to without a work item leaves a tombstone in
+the same commit. A small subject disappears in one commit.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pydantic_core import from_json, to_json
 from keelbolt.data.families import (
     ERASURES,
     EVERYTHING,
+    TOMBSTONES,
     Face,
     Family,
     Lookup,
@@ -30,7 +32,7 @@ from keelbolt.data.families import (
 )
 from keelbolt.errors import CommitRefused, InvalidValue, StorageBusy, SubjectInUse, SubjectNotFound
 from keelbolt.leases import incarnation
-from keelbolt.storage import Delete, Enqueue, Kernel, Operation, Put, Record, Remove, Scope, new_id
+from keelbolt.storage import Delete, Enqueue, Kernel, Operation, Put, Query, Record, Remove, Scope, new_id
 
 BATCH = 200  # operations in a commit
 TOGETHER = 32  # subjects that are erased at the same time, so that their commits share one transaction
@@ -223,6 +225,9 @@ class _Eraser:
         return await self._subject(Reference(target.kind, target.ref), version=version, also=also)
 
     async def _everything(self) -> None:
+        """Erase the whole partition. It leaves no tombstones, since they would keep its name."""
+        async for tombstone in self._scope.scan(Query(TOMBSTONES)):
+            await self._scope.commit(Delete(TOMBSTONES, tombstone.key))
         for _ in range(PASSES):
             before = self.erased.total
             for family in self._face.families:
@@ -250,7 +255,7 @@ class _Eraser:
     async def _uproot(self, family: Family, records: Sequence[Record]) -> None:
         kind, key = str(family.subject), new_id()
         subjects = [(kind, family.ref_of(record)) for record in records]
-        operations = [operation for record in records for operation in family.operations(record)]
+        operations = [operation for record in records for operation in family.operations(record, tombstone=False)]
         operations += _recording(key, {"face": self._face.name, "subjects": subjects})
         if await self._commit(operations, Counter({family.title: len(records)})):
             for member, lookup in self._members(kind):
@@ -425,8 +430,6 @@ class _Eraser:
                     await self._check_idle(family, record)
 
     async def _check_idle(self, family: Family, record: Record) -> None:
-        if family.busy:
-            raise SubjectInUse
         for queue in family.queues:
             item = await self._scope.work(queue, record.key)
             if item is not None and item.state != "dead":

@@ -8,6 +8,7 @@ subject itself: the record of a task is the subject "task", and the files of the
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from keelbolt.storage import (
     Index,
     Kernel,
     Operation,
+    Put,
     Query,
     Record,
     Remove,
@@ -39,6 +41,14 @@ SWEEPS = "data_sweeps"  # records of the last sweeps, and the beginning of the n
 SWEEPS_COLLECTION = Collection(SWEEPS, indexes=(Index("key"),))
 _UUID_EPOCH = 0x01B21DD213814000  # from 1582 to 1970, in 100 ns
 ERASURES = "data_erasures"  # records of erasures that are not finished, and the queue of their work items
+TOMBSTONES = "data_tombstones"  # what was erased lately; the version counts the erasures
+TOMBSTONES_COLLECTION = Collection(TOMBSTONES, indexes=(Index("key"),), expiring=True)
+TOMBSTONE_SECONDS = 30 * 86400.0  # a process that was stopped for longer may write to an erased subject
+
+
+def tombstone_key(collection: str, key: str) -> str:
+    """The key of a subject's tombstone: a digest, which reveals nothing of what was erased."""
+    return hashlib.sha256(f"{collection}/{key}".encode()).hexdigest()
 
 
 class Lookup(Protocol):
@@ -101,10 +111,10 @@ class Family:
 
     ``title`` is the name for people. ``subject`` is the kind of subject that each record is; a subject that has several
     of them is the ``ref_of`` each, and ``key_of`` it is the key of the first. ``found_by`` says how the records of
-    other subjects are found. ``beside``, ``logs`` and ``queues`` name collections, logs and queues that use the same keys.
-    ``blobs`` returns what lets go of the blobs that a record holds. ``leads_to`` names further subjects
-    that are erased with a record, ``busy`` families have a record while their subject is in use. ``remove`` replaces
-    the deletion of a record where plain operations are not enough.
+    other subjects are found. ``beside``, ``logs`` and ``queues`` name collections, logs and queues with the same keys.
+    ``blobs`` returns what lets go of the blobs that a record holds. ``leads_to`` names further subjects that are erased
+    with a record. ``remove`` replaces the deletion of a record where plain operations are not enough. ``tombstone``: an
+    erased subject leaves a tombstone, which the face checks with each write.
 
     ``named`` returns the kind and the id under which people know a record that is a subject, ``value`` its content and
     ``entry`` the content of a log entry, as JSON data; without them the key, and the body if it is JSON. ``hides`` are
@@ -128,7 +138,7 @@ class Family:
     queues: tuple[str, ...] = ()
     blobs: Callable[[Record], Iterable[Detach]] | None = None
     leads_to: Callable[[Record], Iterable[Reference]] | None = None
-    busy: bool = False
+    tombstone: bool = False
     remove: Callable[[Scope, Record], Awaitable[None]] | None = None
     named: Callable[[Record], tuple[str, str] | None] | None = None
     value: Callable[[Scope, Record], Awaitable[Any]] | None = None
@@ -148,8 +158,8 @@ class Family:
                 return (Query(self.name, order=index.order),)
         return ()
 
-    def operations(self, record: Record, *, version: int | None = None) -> Iterator[Operation]:
-        """What deletes this record with everything that belongs to it.
+    def operations(self, record: Record, *, version: int | None = None, tombstone: bool = True) -> Iterator[Operation]:
+        """What deletes this record with everything that belongs to it; without ``tombstone`` it leaves none.
 
         A record that holds blobs is deleted at the version that was read: another version may hold other blobs.
         """
@@ -157,6 +167,8 @@ class Family:
             version = record.version
             yield from self.blobs(record)
         yield Delete(self.name, record.key, version)
+        if self.tombstone and tombstone:
+            yield Put(TOMBSTONES, tombstone_key(self.name, record.key), b"", expires_in=TOMBSTONE_SECONDS)
         for collection in self.beside:
             yield Delete(collection, record.key)
         for log in self.logs:
@@ -220,7 +232,8 @@ class Face:
 
     def collections(self) -> list[Collection]:
         """What the kernel must know before this face is used."""
-        return [*(family.collection for family in self.families), Collection(ERASURES)]
+        own = (family.collection for family in self.families)
+        return [*own, Collection(ERASURES), TOMBSTONES_COLLECTION]
 
     def owns(self, partition: str) -> bool:
         """Whether this face keeps its records in such a partition."""

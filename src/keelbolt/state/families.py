@@ -35,12 +35,11 @@ TRACES = "state_traces"  # trace, so that they can be listed
 CONTEXTS = "state_contexts"  # session: its context, and how many patches wait
 PATCHES = "state_patches"  # (session, patch): waits for an approval
 CONTROLS = "state_controls"  # (session, event): a demand that waits for an approval
-OWNERS = "state_owners"  # process incarnation: gone when its lease is over
-RUNS = "state_runs"  # (session, task): which incarnation runs the task
+RUNS = "state_runs"  # (session, task): a task that a process runs; also the queue of its work item
 ARTIFACTS = "state_artifacts"  # id
 ARTIFACT_TOTALS = "state_artifact_totals"  # a session's or a trace's group: how much it holds
 SWEEPS = "state_sweeps"  # a collection: how far a sweep of it came
-INBOXES = "state_inboxes"  # stream = process incarnation: demands for the tasks that it runs
+INBOXES = "state_inboxes"  # stream = (session, task): demands of other processes
 
 _BY_ARRIVAL = (Index("session", equal=("session",), order="arrived"),)
 
@@ -145,6 +144,7 @@ FACE = Face(
             title="sessions",
             collection=Collection(SESSIONS, fields={"seen": int}, indexes=(Index("seen", order="seen"),)),
             subject="session",
+            tombstone=True,
             age="seen",
             beside=(CONTEXTS,),
             logs=(UPDATES, STEERING, TASK_ORDER),
@@ -156,6 +156,7 @@ FACE = Face(
             title="traces",
             collection=Collection(TRACES, fields={"seen": int}, indexes=(Index("seen", order="seen"),)),
             subject="trace",
+            tombstone=True,
             age="seen",
             logs=(EVENTS, PLANNER_EVENTS),
             named=_named("trace"),
@@ -216,6 +217,7 @@ FACE = Face(
             title="memory states",
             collection=Collection(MEMORY, fields={"saved": int}, indexes=(Index("saved", order="saved"),)),
             subject="memory",
+            tombstone=True,
             found_by={
                 "session": ByScan(Query(MEMORY, order="saved"), memory_of_session),
                 "user": ByScan(Query(MEMORY, order="saved"), _memory_of_user),
@@ -250,9 +252,10 @@ FACE = Face(
         ),
         Family(
             title="runs",
-            collection=Collection(RUNS, fields={"session": str, "owner": str, "arrived": str}, indexes=_BY_ARRIVAL),
+            collection=Collection(RUNS, fields={"session": str, "arrived": str}, indexes=_BY_ARRIVAL),
             found_by=_OF_SESSION,
-            busy=True,
+            logs=(INBOXES,),
+            queues=(RUNS,),
         ),
         # ``rank`` is the order of removal: when it was last used (or made, where the strategy is fifo), in
         # microseconds; values of ctx.kv come last.
@@ -281,7 +284,6 @@ FACE = Face(
             value=_value,
         ),
         Family(title="artifact totals", collection=Collection(ARTIFACT_TOTALS)),
-        Family(title="processes", collection=Collection(OWNERS, expiring=True)),
         Family(title="sweeps", collection=Collection(SWEEPS, indexes=(Index("key"),))),
     ),
 )
