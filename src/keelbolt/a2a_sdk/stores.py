@@ -42,14 +42,14 @@ async def sdk_stores(
     async with open_storage(url, declare=[*FAMILIES, *SDK_FAMILIES]) as kernel:
         store = TaskStore(kernel)
         events = Events(store)
-        directory = Directory(kernel)
-        tasks = KeelboltTaskStore(store, directory, whose)
+        directory = Directory(kernel, whose)
+        tasks = KeelboltTaskStore(store, directory)
         try:
             yield SdkStores(
                 tasks,
                 KeelboltPlainTaskStore(tasks),
                 KeelboltEventStream(events, directory),
-                KeelboltPushConfigStore(kernel, directory, whose, sealer),
+                KeelboltPushConfigStore(directory, sealer),
             )
         finally:
             events.close()

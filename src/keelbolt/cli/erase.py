@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING
+from dataclasses import asdict
 
 import click
 
-from keelbolt.cli.engine import opened, storage_option
-from keelbolt.cli.failure import Failure
-from keelbolt.cli.output import as_json, echo, print_json, print_table, progress
+from keelbolt.cli.operations import Operations, operates
+from keelbolt.cli.output import as_json, echo, print_json, print_table
+from keelbolt.cli.progress import work_progress
 from keelbolt.cli.subjects import subject_of, subject_options
-from keelbolt.errors import SubjectInUse, SubjectNotFound
-
-if TYPE_CHECKING:
-    from keelbolt.data import Erased, Subject
-
-
-class _Refused(Failure):
-    exit_code = 3
 
 
 @click.command()
-@storage_option
+@operates
 @subject_options
 @click.option("--dry-run", is_flag=True, help="Only count what would be erased; change nothing.")
 @click.option("--if-idle", is_flag=True, help="Refuse a subject that a worker or a process uses.")
 @click.option("--yes", is_flag=True, help="Don't ask before a user or a tenant is erased.")
 @as_json
 def erase(
-    url: str,
+    api: Operations,
     *,
     tenant: str,
     owner: str,
@@ -53,33 +44,11 @@ def erase(
     assert subject is not None
     if subject.kind in ("user", "tenant") and not dry_run and not yes:
         click.confirm(f"Erase everything of the {subject.kind} {subject.id}?", abort=True, err=True)
-    try:
-        erased = asyncio.run(_erase(url, subject, dry_run=dry_run, if_idle=if_idle))
-    except (SubjectNotFound, SubjectInUse) as refused:
-        raise _Refused(str(refused)) from refused
+    with work_progress("erasing", "records") as tell:
+        erased = api.work("erase", body={**asdict(subject), "dryRun": dry_run, "ifIdle": if_idle}, progress=tell)
     if json_output:
-        print_json({"dryRun": dry_run, "erased": dict(sorted(erased.records.items())), "total": erased.total})
+        print_json(erased)
         return
     verb = "would be erased" if dry_run else "erased"
-    print_table([verb, ">how many"], [[title, f"{count:,}"] for title, count in sorted(erased.records.items())])
-    echo(f"{erased.total:,} record(s) {verb}")
-
-
-async def _erase(url: str, subject: Subject, *, dry_run: bool, if_idle: bool) -> Erased:
-    from keelbolt.data import erase, resume_erasures
-    from keelbolt.data.erasing import declare
-    from keelbolt.storage import Swept
-
-    with progress("erasing") as tell:
-        async with await opened(url) as kernel:
-            await declare(kernel)
-            if not dry_run:
-                await resume_erasures(kernel)
-            erased = await erase(
-                kernel, subject, dry_run=dry_run, if_idle=if_idle, tell=lambda count: tell(f"{count:,} record(s)")
-            )
-            if not dry_run:
-                while await kernel.sweep() != Swept():
-                    pass
-                await kernel.scrub()
-            return erased
+    print_table([verb, ">how many"], [[title, f"{count:,}"] for title, count in erased["erased"].items()])
+    echo(f"{erased['total']:,} record(s) {verb}")

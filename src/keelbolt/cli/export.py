@@ -12,23 +12,19 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from keelbolt.cli.engine import opened, storage_option
 from keelbolt.cli.failure import Failure
+from keelbolt.cli.options import storage_option
 from keelbolt.cli.output import as_json, echo, print_json, progress, size
+from keelbolt.cli.stores import opened
 from keelbolt.cli.subjects import subject_of, subject_options
-from keelbolt.errors import SubjectExists, SubjectInUse, SubjectNotFound
 from keelbolt.storage.private_files import create_private
 
 if TYPE_CHECKING:
     from keelbolt.data import Exported, Imported, Progress, Subject
 
 
-class _Refused(Failure):
-    exit_code = 3
-
-
 @click.command("export")
-@storage_option
+@storage_option()
 @subject_options
 @click.option("--all", "everything", is_flag=True, help="Everything that the storage holds, of all tenants.")
 @click.option(
@@ -61,11 +57,8 @@ def export_command(
     subject = subject_of(named, tenant, owner, more=" or --all")
     if everything == (subject is not None):
         raise click.UsageError("name one subject, or --all")
-    try:
-        with _written(output) as file:
-            exported = asyncio.run(_export(url, subject, file))
-    except (SubjectNotFound, SubjectInUse) as refused:
-        raise _Refused(str(refused)) from refused
+    with _written(output) as file:
+        exported = asyncio.run(_export(url, subject, file))
     if json_output and output != Path("-"):
         print_json({"records": exported.records, "bytes": exported.bytes, "skipped": exported.skipped})
     else:
@@ -106,7 +99,7 @@ async def _export(url: str, subject: Subject | None, file: BinaryIO) -> Exported
 
 @click.command("import")
 @click.argument("file", type=click.File("rb"))
-@storage_option
+@storage_option()
 @as_json
 def import_command(file: BinaryIO, url: str, *, json_output: bool) -> None:
     """Take an export in; - reads standard input. A storage that is not there yet is made.
@@ -118,10 +111,7 @@ def import_command(file: BinaryIO, url: str, *, json_output: bool) -> None:
     Example:
       keelbolt import session-1.jsonl --storage postgresql://localhost/agents
     """
-    try:
-        imported = asyncio.run(_import(url, file))
-    except SubjectExists as refused:
-        raise _Refused(str(refused)) from refused
+    imported = asyncio.run(_import(url, file))
     if json_output:
         print_json({"records": imported.records, "new": imported.new, "bytes": imported.bytes})
     else:

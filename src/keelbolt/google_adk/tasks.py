@@ -38,4 +38,4 @@ class TaskStore(PlainTaskStore):
 
 
 def _on(kernel: Kernel) -> KeelboltPlainTaskStore:
-    return KeelboltPlainTaskStore(KeelboltTaskStore(store.TaskStore(kernel), Directory(kernel), whose))
+    return KeelboltPlainTaskStore(KeelboltTaskStore(store.TaskStore(kernel), Directory(kernel, whose)))

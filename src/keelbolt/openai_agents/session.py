@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from agents import SessionSettings, TResponseInputItem
-from agents.memory.session_settings import resolve_session_limit
+from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
 
 from keelbolt.errors import CommitRefused, InvalidValue, SecretKeyMissing, StorageBusy, StorageCorrupt
 from keelbolt.openai_agents.families import FAMILIES, ITEMS, PLAIN, SEALED, SESSIONS, partition_of
@@ -46,12 +46,12 @@ class KeelboltSession(AsyncConnected):
         tenant: str = "default",
         ttl_seconds: float | None = None,
         secret_key: str | None = None,
-        session_settings: SessionSettings | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
         if ttl_seconds is not None and not ttl_seconds > 0:
             raise InvalidValue(f"ttl_seconds is a positive number, not {ttl_seconds!r}")
         self.session_id = session_id
-        self.session_settings: SessionSettings | None = session_settings or SessionSettings()
+        self.session_settings: SessionSettings | None = coerce_session_settings(session_settings or {})
         self._ttl = ttl_seconds
         self._secret = secret_key
         self._sealer = Sealer.of(secret_key) if secret_key is not None else None

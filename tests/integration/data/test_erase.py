@@ -57,6 +57,8 @@ async def test_everything_of_a_subject_goes_and_nothing_else(kernel: Kernel) -> 
 async def test_a_tenant_or_a_user_goes_whole(kernel: Kernel, kind: str) -> None:
     gone, stays = await fill(kernel, "gone", GONE), await fill(kernel, "stays", STAYS)
     kept = len(await rows_with(kernel, STAYS, stays))
+    if kind == "tenant":  # its callers without a name
+        await fill_turns(kernel, Principal(tenant="gone").partition, "talk", canary=GONE)
     subject = Subject(kind="tenant", id="gone") if kind == "tenant" else Subject(kind="user", id="ada", tenant="gone")
     would = await erase(kernel, subject, dry_run=True)
     erased = await erase(kernel, subject)

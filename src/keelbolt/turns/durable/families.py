@@ -15,7 +15,7 @@ from typing import ClassVar
 from urllib.parse import unquote
 
 from keelbolt.auth.principal import Principal
-from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, Target, all_partitions
+from keelbolt.data.families import EVERYTHING, ByField, Face, Family, Subject, Target
 from keelbolt.data.retention import Policy
 from keelbolt.storage import Collection, Detach, Index, Kernel, Query, Record, Scope
 from keelbolt.turns.codec.kinds import Kind
@@ -80,8 +80,8 @@ async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
         case "tenant":
             yield Target(partition_of(subject.id), EVERYTHING)
             first = partition_of(Principal(tenant=subject.id).partition)
-            async for partition in all_partitions(kernel, prefix=first):
-                yield Target(partition, EVERYTHING)
+            async for scope in kernel.scopes(prefix=first):
+                yield Target(scope.partition, EVERYTHING)
         case _:
             pass
 
