@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import os
 import random
+import shutil
+import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -21,6 +23,8 @@ from keelbolt.testing.valkey import OwnValkey, own_valkey
 from tests.faults.small_disk import CannotMount, SmallDisk, mounted
 
 DISK_MEGABYTES = 2000  # in memory, of which a campaign uses what it writes
+SHARED_MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 4_000_000_000
 TERMINATE = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname IS NOT NULL
 """
@@ -212,6 +216,7 @@ class ValkeyEngine(NetworkEngine):
 async def engine_of(name: str, folder: Path) -> AsyncIterator[Engine]:
     """A fresh store of this kind, as long as it is needed."""
     async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(_servers_in_memory())
         if name == "sqlite":
             yield SQLiteEngine(folder, _disk(stack, folder / "disk"))
         elif name == "postgres":
@@ -227,6 +232,18 @@ async def engine_of(name: str, folder: Path) -> AsyncIterator[Engine]:
             yield ValkeyEngine(primary, replica, url, await stack.enter_async_context(_proxy(url)))
         else:
             raise SystemExit(f"{name!r} is no engine; there are sqlite, postgres and redis")
+
+
+@contextlib.contextmanager
+def _servers_in_memory() -> Iterator[None]:
+    """Servers that are started keep their files in memory, if there is room: processes die here, not machines."""
+    before = tempfile.tempdir
+    if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > MEMORY_BYTES:
+        tempfile.tempdir = str(SHARED_MEMORY)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 def _disk(stack: contextlib.AsyncExitStack, place: Path) -> SmallDisk | None:

@@ -25,6 +25,7 @@ ENGINE_FAULT_SECONDS = 0.6  # between the end of a fault of the store and the ne
 ANSWERS_PER_PROCESS_FAULT = 3  # a busy machine gets fewer faults, so that something goes on between them
 ANSWERS_PER_ENGINE_FAULT = 20
 PROGRESS_SECONDS = 5.0  # the longest wait for them
+START_SECONDS = 60.0  # the longest wait for the first answers
 JUMP_SECONDS = 7200  # of the wall clock, forward or back
 
 
@@ -55,6 +56,8 @@ class Processes:
             stdout=asyncio.subprocess.PIPE,
             stderr=None if "CHAOS_LOUD" in os.environ else asyncio.subprocess.DEVNULL,
         )
+        assert self._zygote.stdout is not None
+        assert await self._zygote.stdout.readline(), "the zygote died"
 
     async def close(self) -> None:
         """Kill all of them."""
@@ -131,9 +134,10 @@ class Nemesis:
             "stop": (2, self._stop),
             "terminate": (2, self._terminate),
         }
-        ends = time.monotonic() + seconds
         keeping = asyncio.create_task(self._keep())
         try:
+            await self._progress(ANSWERS_PER_ENGINE_FAULT, START_SECONDS)
+            ends = time.monotonic() + seconds
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._fault_processes(of_processes, ends))
                 both.create_task(self._fault_store(ends))
@@ -167,9 +171,9 @@ class Nemesis:
             await faults[name][1](dice)
             self._history.note("over", fault=name)
 
-    async def _progress(self, answers: int) -> None:
+    async def _progress(self, answers: int, seconds: float = PROGRESS_SECONDS) -> None:
         """Wait until so many requests were answered in all."""
-        ends = time.monotonic() + PROGRESS_SECONDS
+        ends = time.monotonic() + seconds
         while self._processes.answered() < answers and time.monotonic() < ends:  # noqa: ASYNC110 - of other processes
             await asyncio.sleep(0.02)
 

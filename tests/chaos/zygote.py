@@ -42,6 +42,7 @@ def main() -> None:
     _load("bugs:plant")(os.environ.get("CHAOS_BUG", ""))
     gc.collect()
     gc.freeze()  # children share these pages
+    print("ready", flush=True)
     for line in sys.stdin:
         name, *arguments = json.loads(line)
         pid = os.fork()
