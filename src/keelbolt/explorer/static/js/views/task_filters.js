@@ -31,14 +31,10 @@ export async function filterControls({ query, card, me, change }) {
   );
   const span = h(
     "select",
-    {
-      onchange: () =>
-        span.value !== "kept" &&
-        change({ since: span.value ? new Date(Date.now() - span.value * 1000).toISOString() : "", until: "" }),
-    },
+    { onchange: () => span.value !== "kept" && change({ within: span.value, since: "", until: "" }) },
     query.since && h("option", { value: "kept", selected: true }, `Since ${fullMoment(query.since)}`),
     Object.entries(SPANS).map(([value, label]) =>
-      h("option", { value, selected: !query.since && value === "" }, label),
+      h("option", { value, selected: !query.since && value === (query.within ?? "") }, label),
     ),
   );
   let owner = null;
