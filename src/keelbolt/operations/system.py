@@ -131,8 +131,7 @@ class SystemOperations:
         if queue not in QUEUES:
             raise InvalidParamsError(f"queue is {' or '.join(QUEUES)}")
         limit = call.number("pageSize", 50, low=1, high=100)
-        page = await self._kernel.list_work(
-            call.principal.partition,
+        page = await self._engine.tasks.scope(call.principal).list_work(
             queue,
             state=cast("WorkState", state),
             limit=limit,

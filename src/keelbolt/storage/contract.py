@@ -179,6 +179,17 @@ class Kernel(ABC):
         """Return this kernel bound to one partition: the handle that every face works with."""
         return Scope(self, partition)
 
+    async def scopes(self, *, prefix: str = "", after: str = "") -> AsyncIterator[Scope]:
+        """The scopes of all partitions in order: those after ``after`` whose names begin with ``prefix``."""
+        after = after or prefix[:-1]  # a partition may have the prefix itself as its name
+        while names := await self.partitions(after=after):
+            for name in names:
+                if name.startswith(prefix):
+                    yield self.scoped(name)
+                elif name > prefix:
+                    return
+            after = names[-1]
+
     # ----------------------------------------------------------------------------------------------------- commit
 
     @abstractmethod
