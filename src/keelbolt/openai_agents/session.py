@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from agents import SessionSettings, TResponseInputItem
-from agents.memory.session_settings import coerce_session_settings
-from agents.memory.session_settings import resolve_session_limit
+from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
 
 from keelbolt.errors import CommitRefused, InvalidValue, SecretKeyMissing, StorageBusy, StorageCorrupt
 from keelbolt.openai_agents.families import FAMILIES, ITEMS, PLAIN, SEALED, SESSIONS, partition_of

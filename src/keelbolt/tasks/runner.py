@@ -67,7 +67,7 @@ class Runner:
         self.dependencies = dependencies
         self.hooks = hooks
         self.tracing = tracing
-        self._metrics = metrics
+        self.metrics = metrics
         self.pulse = Pulse()
         self._lease = Lease(
             store.kernel, seconds=settings.lease_seconds, heartbeat=settings.heartbeat_seconds, lost=self._lost
@@ -182,16 +182,16 @@ class Runner:
         if state.terminal:
             seconds = (task.record.updated - task.record.created) / 1_000_000
             self.pulse.end(seconds, failed=state is TaskState.failed)
-            if self._metrics is not None:
-                self._metrics.task_ended(state.name, seconds)
-        if self._metrics is not None:
-            self._metrics.tasks[state.name] += 1
+            if self.metrics is not None:
+                self.metrics.task_ended(state.name, seconds)
+        if self.metrics is not None:
+            self.metrics.tasks[state.name] += 1
         if self.hooks is not None:
             self._spawn(self.hooks.tell(task.record.task_id, state))
 
     def _count(self, event: str) -> None:
-        if self._metrics is not None:
-            self._metrics.events[event] += 1
+        if self.metrics is not None:
+            self.metrics.events[event] += 1
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -339,9 +339,9 @@ class Runner:
 
     async def attempt_failed(self, claim: Claim, error: Exception) -> None:
         """A task could not be run, and not because the store was away: the attempt counts, and the last one ends it."""
-        self._count("failed_attempts")
         try:
             if claim.attempt < claim.max_attempts:
+                self._count("retries")
                 await claim.scope.commit(claim.retry(_reason(error), ready_in=AGAIN_SECONDS))
             else:
                 await self._give_up(claim, error)

@@ -111,6 +111,8 @@ class Deliverer:
         self._claiming = None
 
     def _lost(self) -> None:
+        if self._metrics is not None:
+            self._metrics.events["lease_losses"] += 1
         for task in self._running:
             task.cancel()
 
@@ -269,7 +271,10 @@ class Deliverer:
                 if not answer.ok:
                     await self._failed(claim, progress, answer)
                     return False
-                arrived = progress.cursor.tried(self._now(), answer.code).arrived(entry.seq)
+                now = self._now()
+                if self._metrics is not None:
+                    self._metrics.webhook_lag.add(max(0.0, now - entry.at / 1_000_000))
+                arrived = progress.cursor.tried(now, answer.code).arrived(entry.seq)
                 if entry.seq < head:
                     await progress.moved(arrived)
                 else:  # the last one for now: its cursor is saved with the end of this work
