@@ -126,9 +126,9 @@ async def test_offline_is_said_and_nothing_is_missed(own_agent: Stage, open_page
 
 async def test_a_silent_process_is_counted_down_and_the_next_one_named(tmp_path: Path, open_page: OpenPage) -> None:
     """A process that is stopped (not killed: SQLite would notice) renews no lease; another one takes over."""
-    async with Stage(tmp_path) as agent:
+    async with Stage(tmp_path, "--lease", "4") as agent:
         task_id = await agent.send("listen", now=True)
-        second = Stage(tmp_path)  # the same storage, another process
+        second = Stage(tmp_path, "--lease", "4")  # the same storage, another process
         async with second:
             page = await open_page(second.at(f"tasks/{task_id}"), bypass_csp=True)
             await expect(page.get_by_text("Runs in")).to_be_visible()
@@ -139,11 +139,15 @@ async def test_a_silent_process_is_counted_down_and_the_next_one_named(tmp_path:
             agent.child.send_signal(signal.SIGSTOP)
             try:
                 countdown = page.locator(".countdown")
-                await expect(countdown).to_contain_text(re.compile(rf"{held} \S+ has been silent for \d\.\d s"))
+                await expect(countdown).to_contain_text(
+                    re.compile(rf"{held} \S+ has been silent for \d\.\d s", re.IGNORECASE)
+                )
                 await expect(page.locator("#connection")).to_have_text("Process silent")
                 await expect(countdown).to_contain_text(re.compile(r"takes over in \d\.\d s|Its lease has ended"))
                 assert second.child is not None
-                took = re.compile(rf"process {second.child.pid} on \S+ took over, \d\.\d s after {held} \S+ fell silent")
+                took = re.compile(
+                    rf"Process {second.child.pid} on \S+ took over, \d\.\d s after {held} \S+ fell silent"
+                )
                 await expect(page.locator(".notice.busy")).to_contain_text(took, timeout=20_000)
                 await expect(page.locator("#connection")).to_have_text("Live")
                 await expect(page.get_by_label("Attempts")).to_contain_text("took over")

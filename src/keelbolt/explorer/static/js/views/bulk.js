@@ -30,7 +30,7 @@ const ACTIONS = [
   },
 ];
 
-// `chosen` is a Map of tasks by id; `whose()` says whose they are; `done` is called when calls were made.
+// `chosen` is a Map of tasks by id; `whose(task)` says whose it is; `done` is called when calls were made.
 export function bulkBar({ chosen, whose, clear, done, all }) {
   const bar = h("div", { class: "bulk row", role: "group", "aria-label": "Chosen tasks" });
   function draw() {
@@ -53,7 +53,7 @@ export function bulkBar({ chosen, whose, clear, done, all }) {
           `${action.label} ${tasks.length}`,
         );
       }),
-      more && h("button", { type: "button", class: "quiet", onclick: more.choose }, `Choose all ${more.count} that match`),
+      more && h("button", { type: "button", class: "quiet", onclick: more.choose }, more.label),
       h("button", { type: "button", class: "quiet", onclick: clear }, "Choose none"),
     );
   }
@@ -103,7 +103,7 @@ export function bulkBar({ chosen, whose, clear, done, all }) {
         for (let task = waiting.shift(); task && !stop.signal.aborted; task = waiting.shift()) {
           const path = `/tasks/${encodeURIComponent(task.id)}`;
           try {
-            await send(action.call(path, whose(), reason.value.trim()), { quiet: tasks.length > 20 });
+            await send(action.call(path, whose(task), reason.value.trim()), { quiet: tasks.length > 20 });
             chosen.delete(task.id);
           } catch (error) {
             failed.push(`${task.said || task.id}: ${error.message}`);

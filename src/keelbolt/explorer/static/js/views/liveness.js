@@ -10,6 +10,8 @@ const ASK_MS = 400; // how often the lease is asked for while it should have bee
 const TAKEN_MS = 20_000; // so long the page says which process took over
 
 // `look()` asks for the task again, and `know` gets it.
+const named = (worker) => processName(worker).replace(/^p/, "P");
+
 export function liveness({ log, look, signal }) {
   const element = h("div", {});
   let lease = null; // {holder, ends, whole, beat}: when it ends, by the clock of this page
@@ -39,7 +41,7 @@ export function liveness({ log, look, signal }) {
 
   function takenOver(holder) {
     const after = duration(performance.now() - lost.since);
-    taken = { at: performance.now(), text: `${processName(holder)} took over, ${after} after ${processName(lost.holder)} fell silent.` };
+    taken = { at: performance.now(), text: `${named(holder)} took over, ${after} after ${processName(lost.holder)} fell silent.` };
     announce(taken.text);
     lost = null;
   }
@@ -49,7 +51,7 @@ export function liveness({ log, look, signal }) {
     if (lost && worker !== lost.holder) takenOver(worker);
     else if (lease && worker !== lease.holder) {
       // It was faster than the countdown: engines that notice the death of a process end its lease at once.
-      taken = { at: performance.now(), text: `${processName(worker)} took over from ${processName(lease.holder)}.` };
+      taken = { at: performance.now(), text: `${named(worker)} took over from ${processName(lease.holder)}.` };
       announce(taken.text);
     }
     lease = null;
@@ -64,7 +66,7 @@ export function liveness({ log, look, signal }) {
     if (!lease || log.ended) silent = false;
     if (silent && lost?.holder !== lease.holder) {
       lost = { holder: lease.holder, since: lease.ends - lease.whole };
-      announce(`${processName(lease.holder)} is silent`);
+      announce(`${named(lease.holder)} is silent`);
     }
     if (taken && now - taken.at > TAKEN_MS) taken = null;
     connectionNote(silent ? "Process silent" : "");
@@ -99,7 +101,7 @@ function countdown(lease, silence, now) {
     h(
       "p",
       {},
-      h("strong", {}, `${processName(lease.holder)} has been silent for ${tenths(silence)}. `),
+      h("strong", {}, `${named(lease.holder)} has been silent for ${tenths(silence)}. `),
       left > 0 ? `Another process takes over in ${tenths(left)}.` : "Its lease has ended; the next free process takes over.",
     ),
     h("progress", { max: String(lease.whole), value: Math.max(0, left), "aria-label": "Until another process takes over" }),

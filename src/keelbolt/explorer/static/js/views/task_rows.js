@@ -6,6 +6,7 @@ import { plainText } from "../parts.js";
 import { badge, tag } from "../pieces.js";
 import { link } from "../router.js";
 import { titleOf } from "../titles.js";
+import { parsePartition } from "../whose.js";
 
 export const took = (task, now = Date.now()) =>
   (ENDED.includes(stateName(task.status.state)) ? Date.parse(task.status.timestamp) : now) - Date.parse(task.created);
@@ -21,11 +22,15 @@ function title(task) {
   return task.said;
 }
 
+// Whose a task is: as its partition says, in a list of everyone's tasks.
+export const ownerOf = (task) => parsePartition(task.partition ?? "").label;
+export const whoseIs = (task) => parsePartition(task.partition ?? "").query ?? {};
+
 export function taskRows({ whose, chosen, onChoose, owners }) {
   const known = new Map(); // id → {key, element}
   return (task, { fresh }) => {
     const ended = ENDED.includes(stateName(task.status.state));
-    const href = link(["tasks", task.id], whose());
+    const href = link(["tasks", task.id], whose(task));
     const key = JSON.stringify([
       task.status.timestamp,
       task.status.state,
@@ -74,7 +79,7 @@ function row(task, { fresh, href, chosen, onChoose, owner }) {
       said && h("span", { class: "dim small" }, said),
     ),
     h("td", { class: "wide" }, task.skill && tag(task.skill)),
-    owner && h("td", { class: "wide" }, task.owner ?? ""),
+    owner && h("td", { class: "wide" }, ownerOf(task)),
     h("td", { class: "dim wide" }, duration(took(task))),
     h(
       "td",

@@ -10,18 +10,18 @@ import { follow } from "../stream.js";
 import { bulkBar } from "./bulk.js";
 import { savedViews } from "./saved_views.js";
 import { filterControls } from "./task_filters.js";
-import { taskRows, took } from "./task_rows.js";
+import { ownerOf, taskRows, took, whoseIs } from "./task_rows.js";
 
 export const tasksView = { id: "tasks", title: "Tasks", open };
 
 const PAGE = 50;
 const MOST = 10_000; // tasks that can be chosen at once
-const FILTERS = ["state", "context", "skill", "text", "since", "until", "tenant", "owner", "askedTenant"];
+const FILTERS = ["state", "context", "skill", "text", "since", "until", "tenant", "owner", "askedTenant", "all"];
 const SORTS = {
   state: (task) => stateName(task.status.state),
   said: (task) => (task.said ?? "").toLowerCase(),
   skill: (task) => task.skill ?? "",
-  owner: (task) => task.owner ?? "",
+  owner: (task) => ownerOf(task),
   took: (task) => took(task),
   changed: (task) => task.status.timestamp,
 };
@@ -53,6 +53,7 @@ async function open({ main, query, signal, me }) {
         .map((name) => [name, here().query[name]])
         .filter(([, value]) => value !== undefined),
     );
+  const whoseOf = (task) => (everyone() ? whoseIs(task) : whose());
   const counts = h("div", { class: "chips", role: "group", "aria-label": "By state" });
   const rows = h("tbody");
   const heads = h("tr");
@@ -67,11 +68,11 @@ async function open({ main, query, signal, me }) {
   const place = h("div", { class: "table-place" }, table);
   const more = h("button", { type: "button", onclick: () => load(false) }, "More");
   const views = savedViews();
-  const owners = () => [...shown.values()].some((task) => task.owner);
+  const everyone = () => here().query.all === "true";
   const row = taskRows({
-    whose,
+    whose: whoseOf,
     chosen,
-    owners,
+    owners: everyone,
     onChoose(task, on) {
       if (on) chosen.set(task.id, task);
       else chosen.delete(task.id);
@@ -80,14 +81,19 @@ async function open({ main, query, signal, me }) {
   });
   const bulk = bulkBar({
     chosen,
-    whose,
+    whose: whoseOf,
     clear: () => {
       chosen.clear();
       draw();
     },
     done: () => reload(),
     all: () =>
-      token && chosen.size >= shown.size ? { count: number(answer.total), choose: () => chooseAll() } : null,
+      token && chosen.size >= shown.size
+        ? {
+            label: answer.total === undefined ? "Choose all that match" : `Choose all ${number(answer.total)} that match`,
+            choose: () => chooseAll(),
+          }
+        : null,
   });
   const card = await agentCard().catch(() => ({}));
   const controls = await filterControls({ query, card, me, change });
@@ -175,7 +181,7 @@ async function open({ main, query, signal, me }) {
     ["state", "State"],
     ["said", "Task"],
     ["skill", "Skill", "wide"],
-    ...(owners() ? [["owner", "Owner", "wide"]] : []),
+    ...(everyone() ? [["owner", "Owner", "wide"]] : []),
     ["took", "Took", "wide"],
     ["changed", "Changed"],
   ];
@@ -184,7 +190,7 @@ async function open({ main, query, signal, me }) {
     const [, down, by] = /^(-?)(\w+)$/.exec(here().query.sort ?? "-changed") ?? [];
     const all = shown.size > 0 && [...shown.keys()].every((id) => chosen.has(id));
     const sorted = (name) => (name === by ? (down ? "descending" : "ascending") : null);
-    const key = JSON.stringify([down, by, all, owners()]);
+    const key = JSON.stringify([down, by, all, everyone()]);
     if (heads.dataset.key === key) return;
     heads.dataset.key = key;
     const focused = [...heads.children].findIndex((each) => each.contains(document.activeElement));
@@ -240,14 +246,15 @@ async function open({ main, query, signal, me }) {
   const draw = soon(() => {
     if (signal.aborted || !answer) return;
     const state = here().query.state ?? "";
-    const all = Object.values(answer.states).reduce((sum, each) => sum + each, 0);
+    const states = answer.states; // of everyone's tasks there are no totals
+    const all = states && Object.values(states).reduce((sum, each) => sum + each, 0);
     replace(
       counts,
       [
         ["", "All", all, "still"],
-        ...Object.entries(STATES).map(([name, { label, tone }]) => [name, label, answer.states[name] ?? 0, tone]),
+        ...Object.entries(STATES).map(([name, { label, tone }]) => [name, label, states && (states[name] ?? 0), tone]),
       ]
-        .filter(([name, , count]) => count || name === state || name === "")
+        .filter(([name, , count]) => count || name === state || name === "" || (!states && name !== "unspecified"))
         .map(([name, label, count, tone]) =>
           h(
             "button",
@@ -258,13 +265,13 @@ async function open({ main, query, signal, me }) {
               onclick: () => change({ state: name }),
             },
             label,
-            h("span", { class: "count" }, number(count)),
+            states && h("span", { class: "count" }, number(count)),
           ),
         ),
     );
     const searched = Boolean(filters().text || filters().skill);
     const sorted = here().query.sort && token ? `, sorted among the ${number(shown.size)} that are loaded` : "";
-    note.textContent = searched
+    note.textContent = searched || !states
       ? `${plural(shown.size, "task")} found so far${token ? "" : ", all looked through"}${sorted}`
       : `${plural(answer.total, "task")}${answer.exact ? "" : " or more"}${sorted}`;
     more.hidden = !token;
@@ -307,7 +314,7 @@ async function open({ main, query, signal, me }) {
 
   // Whatever changes goes to the top, if the filters let it in.
   function changed(task) {
-    if (!answer || !task?.id) return;
+    if (!answer?.states || !task?.id) return;
     const before = shown.get(task.id);
     if (!before && token && task.status.timestamp <= oldest) return; // its page was not asked for yet
     const name = stateName(task.status.state);
@@ -366,6 +373,7 @@ async function open({ main, query, signal, me }) {
     clearInterval(ticking);
     left = { number: mark, shown, token, answer, oldest, y: scrollY };
   });
+  if (everyone()) return; // the stream has the tasks of one owner
   await follow({
     call: () => ops("GET", "/events", { query: whose() }),
     onEvent: changed,
