@@ -30,7 +30,6 @@ from keelbolt.storage.clock import Clock
 from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.contract import (
     LEASE_SECONDS,
-    PAGE_BYTES,
     Durability,
     Health,
     Kernel,
@@ -43,7 +42,7 @@ from keelbolt.storage.cursors import Cursor, read_cursor, write_cursor
 from keelbolt.storage.declared import Declared, Shape
 from keelbolt.storage.hints import Board, LogTopic, QueueTopic, Topic, Watch
 from keelbolt.storage.keys import encode
-from keelbolt.storage.logs import Entry, LogPage, LogState
+from keelbolt.storage.logs import PAGE_BYTES, Entry, LogPage, LogState
 from keelbolt.storage.meter import Meter
 from keelbolt.storage.records import Collection, Count, Page, Query, Record
 from keelbolt.storage.requests import (

@@ -17,6 +17,7 @@ from msgspec import Struct
 from keelbolt.storage.declared import Shape
 from keelbolt.storage.hints import Topic
 from keelbolt.storage.records import Fields
+from keelbolt.storage.scope import Scope
 from keelbolt.storage.work import Claim, WorkItem, WorkState
 
 Key = tuple[str, str, str]  # partition, family, name
@@ -142,10 +143,11 @@ def work_item(key: Key, row: WorkRow, *, now: int) -> WorkItem:
     )
 
 
-def claimed(key: Key, row: WorkRow) -> Claim:
+def claimed(scope: Scope, key: Key, row: WorkRow) -> Claim:
     """A held row as its holder sees it."""
     return Claim(
-        *key,
+        scope,
+        *key[1:],
         fence=row.fence,
         attempt=row.attempt,
         max_attempts=row.max_attempts,

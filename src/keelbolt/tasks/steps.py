@@ -141,7 +141,7 @@ class Steps:
         """The recorded result of a step."""
         if known.result is None and known.stored:
             task = self._run.journal.task
-            known.result = await self._run.store.step_result(task.partition, task.record.task_id, task.view.turn, key)
+            known.result = await self._run.store.step_result(task, key)
         return known.result
 
     async def _begin(self, key: str, *, barrier: bool) -> None:

@@ -259,7 +259,7 @@ class MemoryKernel(Front):
             fence = self._ledger.next_fence()
             held = replace(row, state="held", holder=worker, attempt=row.attempt + 1, fence=fence)
             self._ledger.put_work(key, held)
-            claims.append(claimed(key, held))
+            claims.append(claimed(self.scoped(key[0]), key, held))
         self._save(now)
         return claims
 

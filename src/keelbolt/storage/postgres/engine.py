@@ -350,7 +350,14 @@ class PostgresKernel(Front):
                     return held
                 claims = []
                 claims = await queues.claim(
-                    connection, self._sql, self._served, queue, worker, limit=limit, lease_seconds=lease_seconds
+                    connection,
+                    self._sql,
+                    self._served,
+                    queue,
+                    worker,
+                    limit=limit,
+                    lease_seconds=lease_seconds,
+                    scoped=self.scoped,
                 )
             return claims
 

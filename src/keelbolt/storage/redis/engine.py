@@ -94,7 +94,7 @@ class RedisKernel(Front):
     async def _open(self) -> None:
         store = self._store
         await store.open()
-        self._queues = Queues(store, self._tell)
+        self._queues = Queues(store, self._tell, self.scoped)
         self._uploads = Uploads(store)
         self._catalog = Catalog(store)
         try:
