@@ -100,8 +100,8 @@ class Family:
     """One kind of record, and what belongs to each of them.
 
     ``title`` is the name for people. ``subject`` is the kind of subject that each record is; a subject that has several
-    of them is the ``ref_of`` each, and ``key_of`` it is the key of the first. ``found_by`` says how the records of other
-    subjects are found. ``beside``, ``logs`` and ``queues`` name collections, logs and queues that use the same keys.
+    of them is the ``ref_of`` each, and ``key_of`` it is the key of the first. ``found_by`` says how the records of
+    other subjects are found. ``beside``, ``logs`` and ``queues`` name collections, logs and queues that use the same keys.
     ``blobs`` returns what lets go of the blobs that a record holds. ``leads_to`` names further subjects
     that are erased with a record, ``busy`` families have a record while their subject is in use. ``remove`` replaces
     the deletion of a record where plain operations are not enough.

@@ -333,7 +333,7 @@ async def test_the_id_of_an_addressed_checkpoint_compares_as_a_plain_one(any_url
 
     async with KeelboltSaver(any_url) as saver:
         config = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
-        saved = await saver.aput(config, empty_checkpoint(), {}, {})  # type: ignore[arg-type, typeddict-item]
+        saved = await saver.aput(config, empty_checkpoint(), {}, {})  # type: ignore[arg-type]
         found = await saver.aget_tuple(saved)
         assert found is not None
         assert found.config == saved
