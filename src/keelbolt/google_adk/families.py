@@ -45,27 +45,27 @@ class AdkRetention(Policy):
 
 async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
     """A session is named by its id, or by app/user/id where several users have sessions of the same id."""
-    partition = partition_of(subject.tenant or DEFAULT_TENANT)
+    scope = kernel.scoped(partition_of(subject.tenant or DEFAULT_TENANT))
     match subject.kind:
         case "session":
-            async for key in _sessions(kernel, partition, subject):
-                yield Target(partition, "session", key)
+            async for key in _sessions(kernel, scope, subject):
+                yield Target(scope, "session", key)
         case "user":
-            yield Target(partition, "user", name(subject.id))
+            yield Target(scope, "user", name(subject.id))
         case "tenant":
-            yield Target(partition_of(subject.id), EVERYTHING)
+            yield Target(kernel.scoped(partition_of(subject.id)), EVERYTHING)
         case _:
             pass
 
 
-async def _sessions(kernel: Kernel, partition: str, subject: Subject) -> AsyncIterator[str]:
+async def _sessions(kernel: Kernel, scope: Scope, subject: Subject) -> AsyncIterator[str]:
     """The keys of the sessions of this id. ADK deletes a session without its memories and files, which stay of it."""
     if subject.id.count("/") == _SESSION_PARTS - 1:
         yield subject.id
     await kernel.declare(*FAMILIES)
     found: set[str] = set()
     for query in (Query(SESSIONS, order="updated"), Query(MEMORIES, order="at"), Query(FILES)):
-        async for record in kernel.scan(partition, query):
+        async for record in scope.scan(query):
             parts = record.key.split("/")[:_SESSION_PARTS]
             mine = not subject.owner or parts[1] == name(subject.owner)
             if mine and parts[2] == name(subject.id) and (key := "/".join(parts)) not in found:

@@ -41,13 +41,12 @@ class LangGraphRetention(Policy):
     langgraph_threads: float | None = None
 
 
-async def _locate(_kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
-    partition = partition_of(subject.tenant or DEFAULT_TENANT)
+async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
     match subject.kind:
         case "thread" | "user":
-            yield Target(partition, subject.kind, name(subject.id))
+            yield Target(kernel.scoped(partition_of(subject.tenant or DEFAULT_TENANT)), subject.kind, name(subject.id))
         case "tenant":
-            yield Target(partition_of(subject.id), EVERYTHING)
+            yield Target(kernel.scoped(partition_of(subject.id)), EVERYTHING)
         case _:
             pass
 

@@ -36,11 +36,11 @@ class OpenAIRetention(Policy):
     openai_sessions: float | None = None
 
 
-async def _locate(_kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
+async def _locate(kernel: Kernel, subject: Subject) -> AsyncIterator[Target]:
     if subject.kind == "session":
-        yield Target(partition_of(subject.tenant or DEFAULT_TENANT), "session", name(subject.id))
+        yield Target(kernel.scoped(partition_of(subject.tenant or DEFAULT_TENANT)), "session", name(subject.id))
     elif subject.kind == "tenant":
-        yield Target(partition_of(subject.id), EVERYTHING)
+        yield Target(kernel.scoped(partition_of(subject.id)), EVERYTHING)
 
 
 async def _retain(kernel: Kernel, policy: OpenAIRetention, /, *, dry: bool) -> dict[str, int]:
