@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from keelbolt.auth import Principal
 from keelbolt.errors import BadCursor, InvalidRequestError, InvalidTaskRequest, MethodNotFoundError
 from keelbolt.operations.call import OpsCall, Reach, acting, reach_of
+from keelbolt.operations.data import DataOperations
 from keelbolt.operations.dead import DeadOperations
 from keelbolt.operations.files import FileOperations
 from keelbolt.operations.gates import GateOperations
@@ -51,6 +52,7 @@ class OperationsApi:
             TaskOperations(service.engine, service.send_as),
             DeadOperations(service.engine),
             WebhookOperations(service.engine, service.push),
+            DataOperations(service.engine),
             FileOperations(service.engine),
             SystemOperations(service.engine, health.about, authenticates=gate.authenticates),
             StateOperations(service.engine),
