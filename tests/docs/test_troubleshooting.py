@@ -10,7 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/howto/troubleshooting.md").read_text()
-ROWS = [line.split(" | ")[0] for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| symptom")]
+ROWS = [
+    line.split(" | ")[0] for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| symptom")
+]
 QUOTED = sorted({message for row in ROWS for message in re.findall(r'"(.+?)"', row)})
 
 
