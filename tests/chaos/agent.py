@@ -5,6 +5,7 @@ The text of a message is ``<what> <number>``:
 - *work*: chunks of a stream between durable steps; each step has an effect outside;
 - *ask*: asks its user, and completes with the answer;
 - *wait*: waits for its cancel, and ends by itself after a while;
+- *turn*: a turn with a gate (see `tests.chaos.clerk`); *yes* and *no* answer the gate;
 - *echo*: completes at once.
 """
 
@@ -20,8 +21,10 @@ from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.server import A2AServer
 from keelbolt.server.settings import ServerSettings
 from keelbolt.storage.sqlite import SQLiteKernel
-from keelbolt.tasks import TaskContext, TaskSettings
+from keelbolt.tasks import Dependency, TaskContext, TaskManager, TaskSettings, Worker
 from keelbolt.testing.crash import CrashPoint
+from keelbolt.turns import TurnWorker
+from tests.chaos.clerk import clerk
 from tests.chaos.history import History
 
 OWNERS = ("ann", "ben")
@@ -36,11 +39,21 @@ def key_of(owner: str) -> str:
     return f"key-of-{owner}-0123456789abcdef"
 
 
-class Hands:
+class Hands(Worker, Dependency):
     """The worker."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, turns: TurnWorker) -> None:
         self._history = history
+        self._turns = turns
+
+    def attach(self, tasks: TaskManager) -> None:
+        self._turns.attach(tasks)
+
+    async def startup(self) -> None:
+        await self._turns.startup()
+
+    async def shutdown(self) -> None:
+        await self._turns.shutdown()
 
     async def handle(self, ctx: TaskContext) -> None:
         run = ctx._run
@@ -54,6 +67,8 @@ class Hands:
             case "wait":
                 await asyncio.sleep(WAIT_SECONDS)
                 await ctx.complete("waited")
+            case "turn" | "yes" | "no":
+                await self._turns.handle(ctx)
             case "answer":  # of a question
                 await ctx.complete(f"thanks for {ctx.user_text}")
             case _:
@@ -90,9 +105,9 @@ def serve(url: str, folder: str, port: str, crash: str = "") -> None:
     """Serve until the process ends; with ``crash``, at the latest at that point."""
     if crash:
         crash_at(crash)
-    hands = Hands(History(Path(folder), "agent"))
+    history = History(Path(folder), "agent")
     server = A2AServer(
-        worker=hands.handle,
+        worker=Hands(history, clerk(url, history)),
         agent_card=AgentCardConfig(
             name="Chaos",
             description="Does what its message says",

@@ -20,14 +20,16 @@ from keelbolt.errors import KeelboltError
 from keelbolt.storage import open_storage
 from keelbolt.tasks.families import QUEUE, WEBHOOKS
 from tests.chaos.agent import LEASE_SECONDS, OWNERS
-from tests.chaos.checker import Violation, check, read_store
+from tests.chaos.checker import check
 from tests.chaos.engines import Engine, engine_of
+from tests.chaos.final import Violation, read_store
 from tests.chaos.history import Histories, History, read_histories
 from tests.integration.webhooks.receiver import OK, Arrival, receiving
 
 ROOT = Path(__file__).parents[2]
 AGENTS = 3
 STATE_USERS = 2
+FRAMEWORK_USERS = 2
 FAULT_SECONDS = 0.4  # between two faults, on average
 QUIET_SECONDS = 90.0  # in which every task must end after the last fault
 
@@ -130,7 +132,8 @@ class Nemesis:
             "kill agent": (10, lambda _: self._kill("agent")),
             "kill client": (1, lambda _: self._kill("client")),
             "kill state user": (3, lambda _: self._kill("state")),
-            "kill eraser": (3, lambda _: self._kill("eraser")),
+            "kill framework user": (3, lambda _: self._kill("framework")),
+            "kill eraser": (2, lambda _: self._kill("eraser")),
             "stop": (2, lambda _: self._stop()),
             "terminate": (2, lambda _: self._terminate()),
             **self._engine.faults(),
@@ -222,12 +225,14 @@ async def run_campaign(engine: str, *, seconds: float, seed: int, folder: Path, 
             processes.slots[f"client-{number}"] = ["client", *arguments]
         for number in range(STATE_USERS):
             processes.slots[f"state-{number}"] = ["state", store.url, str(histories), str(seed * 100 + number)]
+        for number in range(FRAMEWORK_USERS):
+            processes.slots[f"framework-{number}"] = ["framework", store.url, str(histories), str(seed * 100 + number)]
         processes.slots["eraser-0"] = ["eraser", store.url, str(histories), str(seed)]
         nemesis = Nemesis(processes, store, history, seed)
         try:
             await processes.open()
             await nemesis.run(seconds)
-            for name in [*processes.named("client"), *processes.named("state"), *processes.named("eraser")]:
+            for name in [name for name in processes.slots if not name.startswith("agent")]:
                 del processes.slots[name]
                 processes.kill(name)
             quiet = await wait_until_quiet(store, processes, nemesis)

@@ -1,329 +1,40 @@
-"""What must be true of the histories and the store, one function per promise of the README.
-
-Each function returns violations: a sentence, and the shortest history that shows it.
-"""
+"""Compares the histories with the store: one function for each promise of the README."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
-
-from keelbolt.auth.principal import Principal
-from keelbolt.protocol.types import TaskState
-from keelbolt.state import StateStore
-from keelbolt.storage import Entry, Kernel
-from keelbolt.tasks import TaskEngine
-from keelbolt.tasks.families import EVENTS
-from keelbolt.tasks.notes import WIRE_KINDS
-from keelbolt.tasks.queries import ListTasksQuery
-from tests.chaos import linear
-from tests.chaos.agent import OWNERS
-from tests.chaos.client import digest
-from tests.chaos.history import Asked, Histories
-
-Violation = tuple[str, list[Any]]
-
-
-@dataclass(slots=True)
-class Store:
-    """The store after a campaign, read once."""
-
-    kernel: Kernel
-    url: str
-    logs: dict[str, list[Entry]] = field(default_factory=dict)  # by task
-    owners: dict[str, str] = field(default_factory=dict)
-    messages: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # message id: tasks
-    erased: frozenset[str] = frozenset()  # tasks that a process wanted to erase, and maybe did
-
-
-async def read_store(kernel: Kernel, url: str) -> Store:
-    """Read all tasks with their logs."""
-    store = Store(kernel, url)
-    async with TaskEngine(kernel, None) as engine:
-        for owner in OWNERS:
-            principal = Principal(owner)
-            token: str | None = None
-            while True:
-                page = await engine.tasks.list(ListTasksQuery(page_size=100, page_token=token), principal)
-                for task in page.tasks:
-                    await _read_task(store, principal, task)
-                token = page.next_page_token
-                if not token:
-                    break
-    return store
-
-
-async def _read_task(store: Store, principal: Principal, task: Any) -> None:
-    task_id = task["id"] if isinstance(task, dict) else json.loads(task)["id"]
-    entries: list[Entry] = []
-    while True:
-        page = await store.kernel.read_log(
-            principal.partition, EVENTS, task_id, after=entries[-1].seq if entries else None
-        )
-        entries += page.entries
-        if not page.entries or entries[-1].seq >= page.head:
-            break
-    store.logs[task_id] = entries
-    store.owners[task_id] = principal.owner
-    first = next(entry for entry in entries if entry.kind == "message")
-    store.messages[json.loads(first.data)["messageId"]].append(task_id)
-
-
-def acknowledged_is_present(histories: Histories, store: Store) -> Iterator[Violation]:
-    """Acknowledged means committed: every task that was answered is in the store."""
-    for asked in (*histories.answered("send"), *histories.answered("stream"), *histories.answered("answer")):
-        assert asked.answer is not None
-        task = asked.answer.get("task")
-        if task is not None and task not in store.logs and task not in store.erased:
-            yield f"task {task} was acknowledged and is not in the store", _both(asked)
-
-
-def sends_succeed(histories: Histories, _store: Store) -> Iterator[Violation]:
-    """A message that is valid is not refused."""
-    for asked in histories.answered("send"):
-        assert asked.answer is not None
-        if asked.answer["error"] is not None:
-            yield f"a send was refused: {asked.answer['error'].get('message')}", _both(asked)
-
-
-def repeats_lead_to_one_task(histories: Histories, store: Store) -> Iterator[Violation]:
-    """Sending is idempotent by Idempotency-Key."""
-    reached: dict[str, tuple[str, Asked]] = {}
-    for asked in (*histories.answered("send"), *histories.answered("stream")):
-        assert asked.answer is not None
-        task, message = asked.answer.get("task"), asked.asked["message"]
-        if task is None or task in store.erased:  # a message that is sent again makes a new task then
-            continue
-        first = reached.setdefault(message, (task, asked))
-        if first[0] != task:
-            yield f"message {message} reached tasks {first[0]} and {task}", [*_both(first[1]), *_both(asked)]
-    for message, tasks in store.messages.items():
-        if len(tasks) > 1:
-            yield f"message {message} made {len(tasks)} tasks", list(tasks)
-
-
-def logs_are_dense_with_one_end(_histories: Histories, store: Store) -> Iterator[Violation]:
-    """The log of a task is dense, with exactly one terminal event, and every task ends."""
-    for task, entries in store.logs.items():
-        if [entry.seq for entry in entries] != list(range(1, len(entries) + 1)):
-            yield f"the log of task {task} is not dense", [entry.seq for entry in entries]
-        states = [json.loads(entry.data)["status"]["state"] for entry in entries if entry.kind in ("status", "said")]
-        ends = [state for state in states if TaskState(state).terminal]
-        if len(ends) > 1:
-            yield f"task {task} ended {len(ends)} times", states
-        elif not ends and not TaskState(states[-1]).paused:
-            yield f"task {task} never ended", states
-
-
-def streams_show_what_is_stored(histories: Histories, store: Store) -> Iterator[Violation]:
-    """Readers see committed data only, each event once, in order, without a hole."""
-    for asked in histories.answered("stream"):
-        assert asked.answer is not None
-        if asked.answer["task"] in store.erased:
-            continue
-        entries = {entry.seq: entry for entry in store.logs.get(asked.answer["task"], ())}
-        wire = [seq for seq, entry in entries.items() if entry.kind in WIRE_KINDS]
-        seen = [seq for seq, _ in asked.answer["events"]]
-        first, *others = asked.answer["snapshots"]
-        if others:
-            yield f"a stream of task {asked.answer['task']} began anew at {others}", _both(asked)
-            continue
-        expected = [seq for seq in wire if seq > first]
-        if seen != expected:
-            yield f"a stream of task {asked.answer['task']} showed {seen}, the log has {expected}", _both(asked)
-            continue
-        for seq, shown in asked.answer["events"]:
-            entry = entries[seq]
-            kind = "artifactUpdate" if entry.kind == "artifact" else "statusUpdate"
-            if digest({kind: json.loads(entry.data)}) != shown:
-                yield f"event {seq} of task {asked.answer['task']} was shown otherwise than it is stored", _both(asked)
-
-
-def one_holder_per_fence(histories: Histories, _store: Store) -> Iterator[Violation]:
-    """One writer per task: fences rise, and each belongs to one worker."""
-    runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for note in histories.notes["run"]:
-        runs[note["task"]].append(note)
-    for task, notes in runs.items():
-        holders: dict[int, str] = {}
-        for note in notes:
-            if holders.setdefault(note["fence"], note["worker"]) != note["worker"]:
-                yield f"two workers ran task {task} with fence {note['fence']}", notes
-        # A process that was stopped between its claim and its note writes the note late.
-        fences = [note["fence"] for note in notes if not _stopped(histories, note)]
-        if fences != sorted(fences):
-            yield f"the fences of task {task} do not rise: {fences}", notes
-
-
-def a_worker_that_lost_its_task_writes_no_more(_histories: Histories, store: Store) -> Iterator[Violation]:
-    """One writer per task: after a chunk of one fence comes none of a lower fence."""
-    for task, entries in store.logs.items():
-        chunks = [json.loads(entry.data)["artifact"]["parts"] for entry in entries if entry.kind == "artifact"]
-        texts = [part["text"] for parts in chunks for part in parts if ":" in part["text"]]
-        fences = [int(text.partition(":")[0]) for text in texts]
-        if fences != sorted(fences):
-            yield f"chunks of task {task} were written with the fences {fences}", texts
-
-
-def recorded_steps_are_not_repeated(histories: Histories, _store: Store) -> Iterator[Violation]:
-    """A step that was recorded has no effect again.
-
-    A process that was stopped before an effect has it when it continues: no fence reaches outside the store.
-    """
-    recorded: dict[tuple[str, int], dict[str, Any]] = {}
-    events = sorted((*histories.notes["effect"], *histories.notes["recorded"]), key=lambda note: note["at"])
-    for note in events:
-        place = (note["task"], note["step"])
-        if note["what"] == "recorded":
-            recorded.setdefault(place, note)
-        elif place in recorded and not _stopped(histories, note):
-            yield f"step {place[1]} of task {place[0]} was recorded, and done again", [recorded[place], note]
-
-
-def ends_stay(histories: Histories, store: Store) -> Iterator[Violation]:
-    """A task whose end was answered has this end, and no other."""
-    for what in ("send", "answer", "get", "cancel", "stream"):
-        for asked in histories.answered(what):
-            assert asked.answer is not None
-            task, state = asked.answer.get("task"), asked.answer.get("state")
-            if task not in store.logs or state is None or not TaskState(state).terminal:
-                continue
-            stored = _last_state(store.logs[task])
-            if stored != state:
-                yield f"task {task} was answered as {state} and is {stored}", _both(asked)
-
-
-def acknowledged_is_found(histories: Histories, store: Store) -> Iterator[Violation]:
-    """A task that was acknowledged is found by its owner."""
-    for asked in histories.answered("get"):
-        assert asked.answer is not None
-        if asked.answer["error"] is not None and asked.asked["task"] not in store.erased:
-            yield f"task {asked.asked['task']} was acknowledged and not found", _both(asked)
-
-
-def erased_is_gone(histories: Histories, store: Store) -> Iterator[Violation]:
-    """A task whose erasure was acknowledged is not in the store, and no caller sees it afterwards."""
-    gone = {asked.asked["task"]: asked for asked in histories.answered("erase")}
-    for task, asked in gone.items():
-        if task in store.logs:
-            yield f"task {task} was erased and is in the store", _both(asked)
-    for seen in histories.answered("get"):
-        assert seen.answer is not None
-        erased = gone.get(seen.asked["task"])
-        if erased is not None and seen.began > erased.ended and seen.answer["error"] is None:
-            yield f"task {seen.asked['task']} was erased and shown afterwards", [*_both(erased), *_both(seen)]
-
-
-def owners_see_only_their_own(histories: Histories, _store: Store) -> Iterator[Violation]:
-    """A caller sees only its own data."""
-    for asked in histories.answered("spy"):
-        assert asked.answer is not None
-        if asked.answer["found"]:
-            yield f"task {asked.asked['task']} was shown to another owner", _both(asked)
-
-
-def webhooks_are_complete_and_in_order(histories: Histories, store: Store) -> Iterator[Violation]:
-    """Webhooks are delivered at least once, in order."""
-    arrived: dict[str, list[int]] = defaultdict(list)
-    for note in histories.notes["arrival"]:
-        arrived[note["task"]].append(note["seq"])
-    hooked = {note["message"] for note in histories.notes["hooked"]}
-    for message in hooked:
-        for task in store.messages.get(message, ()):
-            if task in store.erased:
-                continue
-            wire = [entry.seq for entry in store.logs[task] if entry.kind in WIRE_KINDS]
-            first_times = list(dict.fromkeys(arrived[task]))
-            if first_times != wire:
-                yield f"webhooks of task {task} arrived as {first_times}, the log has {wire}", arrived[task]
-
-
-async def events_are_kept(histories: Histories, store: Store) -> list[Violation]:
-    """Every event that was acknowledged is in its trace, once."""
-    found: list[Violation] = []
-    traces: dict[str, list[Asked]] = defaultdict(list)
-    for asked in histories.answered("event"):
-        traces[asked.asked["trace"]].append(asked)
-    async with StateStore(store.url) as state:
-        for trace, events in traces.items():
-            names = [event.kind for event in await state.load_history(trace)]
-            kept = set(names)
-            if len(kept) != len(names):
-                found.append((f"trace {trace} has an event twice", [name for name in names if names.count(name) > 1]))
-            found += [
-                (f"event {asked.asked['name']} of {trace} was acknowledged and is not there", _both(asked))
-                for asked in events
-                if asked.asked["name"] not in kept
-            ]
-    return found
-
-
-def memory_is_linearizable(histories: Histories, _store: Store) -> Iterator[Violation]:
-    """A memory changes only from the version that its writer has read."""
-    memories: dict[str, list[linear.Operation]] = defaultdict(list)
-    for asked in histories.answered("recall"):
-        assert asked.answer is not None
-        version, value = asked.answer["version"], asked.answer["value"]
-        memories[asked.asked["memory"]].append(linear.Operation("read", version, value, asked.began, asked.ended))
-    for asked in histories.requests["remember"]:
-        done = None if asked.answer is None else asked.answer["done"]
-        version, value = asked.asked["version"], asked.asked["value"]
-        write = linear.Operation("write", version, value, asked.began, asked.ended, done)
-        memories[asked.asked["memory"]].append(write)
-    for memory, operations in memories.items():
-        for sentence in linear.violations(operations):
-            yield f"{memory}: {sentence}", []
-
-
-def pauses_are_taken_once(histories: Histories, _store: Store) -> Iterator[Violation]:
-    """Of several that take a pause, one gets it."""
-    takers: dict[str, list[Asked]] = defaultdict(list)
-    for asked in histories.answered("take"):
-        assert asked.answer is not None
-        if asked.answer["got"]:
-            takers[asked.asked["token"]].append(asked)
-    for token, taken in takers.items():
-        if len(taken) > 1:
-            yield f"{token} was taken {len(taken)} times", [line for asked in taken for line in _both(asked)]
-
-
-async def artifacts_are_whole(histories: Histories, store: Store) -> list[Violation]:
-    """Every artifact that was acknowledged is there, byte for byte."""
-    found: list[Violation] = []
-    async with StateStore(store.url) as state:
-        for asked in histories.answered("artifact"):
-            assert asked.answer is not None
-            data = await state.artifact_store.get(asked.answer["id"])
-            if data is None or hashlib.sha256(data).hexdigest() != asked.answer["digest"]:
-                found.append((f"artifact {asked.answer['id']} is not what was put there", _both(asked)))
-    return found
-
-
-Plain = Callable[[Histories, Store], Iterator[Violation]]
-Reading = Callable[[Histories, Store], Awaitable[list[Violation]]]
+from tests.chaos import framework_promises, state_promises, task_promises, turn_promises
+from tests.chaos.final import Plain, Reading, Store, Violation
+from tests.chaos.history import Histories
 
 PLAIN: tuple[Plain, ...] = (
-    acknowledged_is_present,
-    sends_succeed,
-    repeats_lead_to_one_task,
-    logs_are_dense_with_one_end,
-    streams_show_what_is_stored,
-    one_holder_per_fence,
-    a_worker_that_lost_its_task_writes_no_more,
-    recorded_steps_are_not_repeated,
-    ends_stay,
-    acknowledged_is_found,
-    erased_is_gone,
-    owners_see_only_their_own,
-    webhooks_are_complete_and_in_order,
-    memory_is_linearizable,
-    pauses_are_taken_once,
+    task_promises.acknowledged_is_present,
+    task_promises.sends_succeed,
+    task_promises.repeats_lead_to_one_task,
+    task_promises.logs_are_dense_with_one_end,
+    task_promises.streams_show_what_is_stored,
+    task_promises.one_holder_per_fence,
+    task_promises.a_worker_that_lost_its_task_writes_no_more,
+    task_promises.recorded_steps_are_not_repeated,
+    task_promises.ends_stay,
+    task_promises.acknowledged_is_found,
+    task_promises.erased_is_gone,
+    task_promises.owners_see_only_their_own,
+    task_promises.webhooks_are_complete_and_in_order,
+    state_promises.memory_is_linearizable,
+    state_promises.pauses_are_taken_once,
+    state_promises.results_are_decided_once,
+    turn_promises.gates_hold_a_turn,
+    turn_promises.stored_results_are_not_repeated,
 )
-READING: tuple[Reading, ...] = (events_are_kept, artifacts_are_whole)
+READING: tuple[Reading, ...] = (
+    state_promises.events_are_kept,
+    state_promises.artifacts_are_whole,
+    state_promises.contexts_are_the_merge_of_acknowledged_results,
+    turn_promises.threads_of_turns_are_ordered,
+    framework_promises.graph_threads_are_one_chain,
+    framework_promises.session_items_are_kept_in_order,
+    framework_promises.adk_events_and_state_are_one,
+)
 
 
 async def check(histories: Histories, store: Store) -> dict[str, list[Violation]]:
@@ -333,18 +44,3 @@ async def check(histories: Histories, store: Store) -> dict[str, list[Violation]
     for reading in READING:
         found[reading.__name__] = await reading(histories, store)
     return found
-
-
-def _last_state(entries: list[Entry]) -> str:
-    states = [json.loads(entry.data)["status"]["state"] for entry in entries if entry.kind in ("status", "said")]
-    return str(states[-1])
-
-
-def _stopped(histories: Histories, note: dict[str, Any]) -> bool:
-    """Whether the process that wrote this was stopped by SIGSTOP at some time."""
-    pid = int(note["by"].rpartition("-")[2])
-    return any(fault["fault"] == "stop" and fault["pid"] == pid for fault in histories.notes["fault"])
-
-
-def _both(asked: Asked) -> list[Any]:
-    return [asked.asked, asked.answer]

@@ -22,6 +22,7 @@ from tests.chaos.history import History
 TRIES = 20
 PAUSE_SECONDS = 0.1
 REMEMBERED = 50
+TURNS_OF_THREAD = 4
 OVER = ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_REJECTED")
 
 
@@ -42,6 +43,7 @@ class ChaosClient:
         self._other = next(each for each in OWNERS if each != owner)
         self._sent: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
         self._number = 0
+        self._turns = 0
         self._name = f"{owner}-{os.getpid()}"
 
     async def run(self) -> None:
@@ -53,6 +55,7 @@ class ChaosClient:
             self.stream: 5,
             self.ask_and_answer: 3,
             self.cancel: 2,
+            self.turn: 4,
             self.read: 4,
             self.spy: 1,
         }
@@ -90,8 +93,12 @@ class ChaosClient:
         name = f"{self._name}-{self._number}"
         return name, {"messageId": name, "role": "ROLE_USER", "parts": [{"text": f"{text} {name}"}]}
 
-    async def _send(self, text: str, *, at_once: bool = False, hook: bool = False) -> dict[str, Any]:
+    async def _send(
+        self, text: str, *, at_once: bool = False, hook: bool = False, context: str | None = None
+    ) -> dict[str, Any]:
         name, message = self._message(text)
+        if context is not None:
+            message["contextId"] = context
         configuration: dict[str, Any] = {"returnImmediately": at_once}
         if hook:
             configuration["taskPushNotificationConfig"] = {"url": f"{self._hook}/{name}", "id": "hook"}
@@ -100,7 +107,8 @@ class ChaosClient:
         return await self._send_again(sent)
 
     async def _send_again(self, sent: dict[str, Any]) -> dict[str, Any]:
-        asked = self._history.ask("send", message=sent["name"], owner=self._owner)
+        about = {"message": sent["name"], "owner": self._owner, "context": sent["params"]["message"].get("contextId")}
+        asked = self._history.ask("send", **about)
         answer = await self._call("SendMessage", sent["params"], key=sent["name"])
         task: dict[str, Any] = answer.get("result", {}).get("task", {})
         state = task.get("status", {}).get("state")
@@ -127,16 +135,27 @@ class ChaosClient:
 
     async def ask_and_answer(self) -> None:
         """A task that asks, and the answer."""
-        task = await self._send("ask")
+        await self._answer(await self._send("ask"), "answer")
+
+    async def turn(self) -> None:
+        """A turn that asks before it pays, in a thread of several turns, and the decision."""
+        context = f"thread-{self._name}-{self._turns // TURNS_OF_THREAD}"
+        self._turns += 1
+        await self._answer(await self._send("turn", context=context), self._dice.choice(("yes", "yes", "yes", "no")))
+
+    async def _answer(self, task: dict[str, Any], said: str) -> None:
         if task.get("status", {}).get("state") != "TASK_STATE_INPUT_REQUIRED":
             return
-        name, message = self._message("answer")
+        name, message = self._message(said)
+        if said in ("yes", "no"):
+            message["parts"][0]["text"] = said
         message["taskId"] = task["id"]
-        asked = self._history.ask("answer", message=name, task=task["id"])
+        what = "decision" if said in ("yes", "no") else "answer"
+        asked = self._history.ask(what, message=name, task=task["id"], said=said)
         answer = await self._call("SendMessage", {"message": message}, key=name)
         done = answer.get("result", {}).get("task", {})
         state = done.get("status", {}).get("state")
-        self._history.answer(asked, "answer", task=done.get("id"), state=state, error=answer.get("error"))
+        self._history.answer(asked, what, task=done.get("id"), state=state, error=answer.get("error"))
 
     async def cancel(self) -> None:
         """A task that waits, and its cancel."""

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+ROTATION_SECONDS = 6.0
+
 
 class History:
     """Writes the history of this process."""
@@ -43,6 +45,11 @@ class History:
     def _write(self, kind: str, what: str, about: dict[str, Any], key: str) -> None:
         line = {"at": time.monotonic(), "by": self._name, "kind": kind, "what": what, "key": key, **about}
         os.write(self._file, json.dumps(line).encode() + b"\n")
+
+
+def rotating(name: str) -> str:
+    """A key that all processes share for some seconds, so that what lies under it stays small."""
+    return f"{name}-{int(time.monotonic() // ROTATION_SECONDS)}"
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""A user of the StateStore: events, memory, pauses and artifacts, several processes on the same keys."""
+"""A user of the StateStore: events, memory, pauses, artifacts and sessions, several processes on the same keys."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 
 from keelbolt.errors import KeelboltError
 from keelbolt.state import StateStore
+from keelbolt.state.sessions import ContextPatch, MergeStrategy, SessionManager
 from keelbolt.state.types import ArtifactRetentionConfig, StoredEvent
-from tests.chaos.history import History
+from tests.chaos.history import History, rotating
 
 MEMORIES = 4
 MANY = ArtifactRetentionConfig(max_session_bytes=1 << 40, max_artifacts_per_session=1_000_000)  # none is evicted
@@ -25,11 +26,22 @@ class StateUser:
         self._history = history
         self._store = store
         self._dice = random.Random(seed)
+        self._sessions = SessionManager(state_store=store)
         self._number = 0
 
     async def run(self) -> None:
         """Work until the process ends."""
-        kinds = {self.event: 5, self.remember: 6, self.recall: 3, self.pause: 2, self.take: 3, self.artifact: 2}
+        kinds = {
+            self.event: 5,
+            self.remember: 6,
+            self.recall: 3,
+            self.pause: 2,
+            self.take: 3,
+            self.artifact: 2,
+            self.merge: 3,
+            self.gated: 1,
+            self.decide: 2,
+        }
         while True:
             what = self._dice.choices(list(kinds), list(kinds.values()))[0]
             try:
@@ -97,6 +109,35 @@ class StateUser:
         asked = self._history.ask("artifact")
         reference = await self._store.artifact_store.put_bytes(data, mime_type="application/octet-stream")
         self._history.answer(asked, "artifact", id=reference.id, digest=hashlib.sha256(data).hexdigest())
+
+    async def merge(self) -> None:
+        """A result that is merged into the context of a session."""
+        session, name = rotating("session"), self._next()
+        asked = self._history.ask("merge", session=session, name=name)
+        opened = await self._sessions.get_or_create(session)
+        await opened.apply_context_patch(patch=ContextPatch(task_id=name))
+        self._history.answer(asked, "merge")
+
+    async def gated(self) -> None:
+        """A result that waits for a decision."""
+        session, name = rotating("session"), self._next()
+        opened = await self._sessions.get_or_create(session)
+        patch = ContextPatch(task_id=name)
+        await opened.apply_context_patch(patch=patch, strategy=MergeStrategy.HUMAN_GATED)
+
+    async def decide(self) -> None:
+        """A decision on a result that waits, perhaps of another process; one of several decisions counts."""
+        session = rotating("session")
+        await self._sessions.drop(session)  # read anew what other processes left there
+        opened = await self._sessions.get_or_create(session)
+        waiting = opened.pending_patches
+        if not waiting:
+            return
+        patch_id = self._dice.choice(sorted(waiting))
+        name = waiting[patch_id].task_id
+        asked = self._history.ask("decide", session=session, patch=patch_id, name=name)
+        done = await opened.apply_pending_patch(patch_id=patch_id)
+        self._history.answer(asked, "decide", done=done)
 
 
 async def _run(url: str, folder: str, seed: str) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from keelbolt.storage import Entry
-from tests.chaos import checker
-from tests.chaos.checker import Store
+from tests.chaos import task_promises
 from tests.chaos.client import digest
+from tests.chaos.final import Plain, Store
 from tests.chaos.history import History, read_histories
 from tests.chaos.linear import Operation, violations
 
@@ -83,7 +83,7 @@ def store() -> Store:
     return Store(None, "", logs={"t1": log}, messages={"m1": ["t1"]})  # type: ignore[arg-type]
 
 
-def sentences(promise: checker.Plain, folder: Path, store: Store) -> list[str]:
+def sentences(promise: Plain, folder: Path, store: Store) -> list[str]:
     return [sentence for sentence, _ in promise(read_histories(folder), store)]
 
 
@@ -94,20 +94,20 @@ def answered(folder: Path, what: str, about: dict[str, Any], **answer: Any) -> N
 
 def test_a_task_that_was_answered_and_is_not_there(tmp_path: Path, store: Store) -> None:
     answered(tmp_path, "send", {"message": "m1"}, task="t1", state=None, error=None)
-    assert sentences(checker.acknowledged_is_present, tmp_path, store) == []
+    assert sentences(task_promises.acknowledged_is_present, tmp_path, store) == []
     answered(tmp_path, "send", {"message": "m2"}, task="t2", state=None, error=None)
-    assert sentences(checker.acknowledged_is_present, tmp_path, store)
+    assert sentences(task_promises.acknowledged_is_present, tmp_path, store)
 
 
 def test_a_log_with_a_hole_with_two_ends_or_without_one(tmp_path: Path, store: Store) -> None:
-    assert sentences(checker.logs_are_dense_with_one_end, tmp_path, store) == []
+    assert sentences(task_promises.logs_are_dense_with_one_end, tmp_path, store) == []
     for log in (
         [store.logs["t1"][0], *store.logs["t1"][2:]],
         [*store.logs["t1"], status(5, "FAILED")],
         store.logs["t1"][:3],
     ):
         broken = Store(None, "", logs={"t1": log})  # type: ignore[arg-type]
-        assert sentences(checker.logs_are_dense_with_one_end, tmp_path, broken)
+        assert sentences(task_promises.logs_are_dense_with_one_end, tmp_path, broken)
 
 
 @pytest.mark.parametrize(
@@ -120,14 +120,14 @@ def test_a_stream_that_shows_something_else(
     by_seq = {each.seq: json.loads(each.data) for each in store.logs["t1"][1:]}
     events = [[seq, digest({"statusUpdate": by_seq.get(seq, {})})] for seq in seen]
     answered(tmp_path, "stream", {"message": "m1"}, task="t1", state=None, events=events, snapshots=snapshots)
-    assert (sentences(checker.streams_show_what_is_stored, tmp_path, store) == []) is kept
+    assert (sentences(task_promises.streams_show_what_is_stored, tmp_path, store) == []) is kept
 
 
 def test_an_end_that_was_answered_otherwise(tmp_path: Path, store: Store) -> None:
     answered(tmp_path, "get", {"task": "t1"}, task="t1", state="TASK_STATE_COMPLETED", error=None)
-    assert sentences(checker.ends_stay, tmp_path, store) == []
+    assert sentences(task_promises.ends_stay, tmp_path, store) == []
     answered(tmp_path, "cancel", {"task": "t1"}, task="t1", state="TASK_STATE_CANCELED", error=None)
-    assert sentences(checker.ends_stay, tmp_path, store)
+    assert sentences(task_promises.ends_stay, tmp_path, store)
 
 
 def test_webhooks_that_are_missing_or_out_of_order(tmp_path: Path, store: Store) -> None:
@@ -135,29 +135,29 @@ def test_webhooks_that_are_missing_or_out_of_order(tmp_path: Path, store: Store)
     history.note("hooked", message="m1", task="t1")
     for seq in (2, 3, 2, 4):
         history.note("arrival", task="t1", seq=seq)
-    assert sentences(checker.webhooks_are_complete_and_in_order, tmp_path, store) == []
+    assert sentences(task_promises.webhooks_are_complete_and_in_order, tmp_path, store) == []
     (tmp_path / "more").mkdir()
     other = History(tmp_path / "more", "client")
     other.note("hooked", message="m1", task="t1")
     for seq in (2, 4, 3):
         other.note("arrival", task="t1", seq=seq)
-    assert sentences(checker.webhooks_are_complete_and_in_order, tmp_path / "more", store)
+    assert sentences(task_promises.webhooks_are_complete_and_in_order, tmp_path / "more", store)
 
 
 def test_a_recorded_step_that_is_done_again(tmp_path: Path, store: Store) -> None:
     history = History(tmp_path, "agent")
     history.note("effect", task="t1", step=0)
     history.note("recorded", task="t1", step=0)
-    assert sentences(checker.recorded_steps_are_not_repeated, tmp_path, store) == []
+    assert sentences(task_promises.recorded_steps_are_not_repeated, tmp_path, store) == []
     history.note("effect", task="t1", step=0)
-    assert sentences(checker.recorded_steps_are_not_repeated, tmp_path, store)
+    assert sentences(task_promises.recorded_steps_are_not_repeated, tmp_path, store)
 
 
 def test_a_fence_with_two_holders_or_one_that_falls(tmp_path: Path, store: Store) -> None:
     history = History(tmp_path, "agent")
     for fence, worker in ((1, "a"), (2, "b")):
         history.note("run", task="t1", fence=fence, worker=worker)
-    assert sentences(checker.one_holder_per_fence, tmp_path, store) == []
+    assert sentences(task_promises.one_holder_per_fence, tmp_path, store) == []
     history.note("run", task="t1", fence=2, worker="c")
     history.note("run", task="t1", fence=1, worker="a")
-    assert len(sentences(checker.one_holder_per_fence, tmp_path, store)) >= 2
+    assert len(sentences(task_promises.one_holder_per_fence, tmp_path, store)) >= 2

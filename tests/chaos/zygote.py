@@ -16,12 +16,13 @@ import signal
 import sys
 from collections.abc import Callable
 
-from tests.chaos import agent, bugs, client, eraser, state_user
+from tests.chaos import agent, bugs, client, eraser, framework_user, state_user
 
 PROGRAMS: dict[str, Callable[..., None]] = {
     "agent": agent.serve,
     "client": client.run,
     "state": state_user.run,
+    "framework": framework_user.run,
     "eraser": eraser.run,
 }
 

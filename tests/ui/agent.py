@@ -111,6 +111,12 @@ class Actor:
         await ctx.emit_artifact(artifact_id="notes", file_bytes=b"plain", media_type="text/plain", filename="notes.txt")
         await ctx.complete()
 
+    async def markdown(self, ctx: TaskContext, rest: str) -> None:
+        await ctx.emit_text_artifact(rest, artifact_id="report")
+        await ctx.emit_artifact(artifact_id="plain", text="**as it is**", media_type="text/plain")
+        await ctx.emit_text_artifact('{"a": {"b": [1, 2]}}', artifact_id="parsed")
+        await ctx.complete()
+
     async def deploy(self, ctx: TaskContext, rest: str) -> None:
         await ctx.step("build", asyncio.sleep, 0.02)
         change = {

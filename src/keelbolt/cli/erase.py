@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING
-
 import click
 
-from keelbolt.cli.engine import opened, storage_option
-from keelbolt.cli.failure import Failure
-from keelbolt.cli.output import as_json, echo, print_json, print_table, progress
-from keelbolt.errors import SubjectInUse, SubjectNotFound
-
-if TYPE_CHECKING:
-    from keelbolt.data import Erased, Subject
+from keelbolt.cli.operations import Operations, operates
+from keelbolt.cli.output import as_json, echo, print_json, print_table
+from keelbolt.cli.progress import work_progress
 
 KINDS = ("task", "context", "session", "trace", "memory", "thread", "user")
 
 
-class _Refused(Failure):
-    exit_code = 3
-
-
 @click.command()
-@storage_option
+@operates
 @click.option("--task", metavar="ID", help="A task of the agent server.")
 @click.option("--context", metavar="ID", help="A context: its tasks, and the turns of its thread.")
 @click.option("--session", metavar="ID", help="A session of the state store, with its traces, artifacts and memory.")
@@ -38,7 +27,7 @@ class _Refused(Failure):
 @click.option("--yes", is_flag=True, help="Don't ask before a user or a tenant is erased.")
 @as_json
 def erase(
-    url: str,
+    api: Operations,
     *,
     tenant: str,
     owner: str,
@@ -58,42 +47,18 @@ def erase(
     Example:
       keelbolt erase --session session-1 --storage sqlite:///agent.db --dry-run
     """
-    from keelbolt.data import Subject
-
     given = [(kind, id_) for kind, id_ in named.items() if id_ is not None] or [("tenant", tenant)]
     if len(given) > 1 or not given[0][1]:
         raise click.UsageError(f"name one subject: {', '.join(f'--{kind}' for kind in (*KINDS, 'tenant'))}")
     [(kind, id_)] = given
-    subject = Subject(kind=kind, id=id_, tenant="" if kind == "tenant" else tenant, owner=owner)
     if kind in ("user", "tenant") and not dry_run and not yes:
         click.confirm(f"Erase everything of the {kind} {id_}?", abort=True, err=True)
-    try:
-        erased = asyncio.run(_erase(url, subject, dry_run=dry_run, if_idle=if_idle))
-    except (SubjectNotFound, SubjectInUse) as refused:
-        raise _Refused(str(refused)) from refused
+    subject = {"kind": kind, "id": id_, "tenant": "" if kind == "tenant" else tenant, "owner": owner}
+    with work_progress("erasing", "records") as tell:
+        erased = api.work("erase", body={**subject, "dryRun": dry_run, "ifIdle": if_idle}, progress=tell)
     if json_output:
-        print_json({"dryRun": dry_run, "erased": dict(sorted(erased.records.items())), "total": erased.total})
+        print_json(erased)
         return
     verb = "would be erased" if dry_run else "erased"
-    print_table([verb, ">how many"], [[title, f"{count:,}"] for title, count in sorted(erased.records.items())])
-    echo(f"{erased.total:,} record(s) {verb}")
-
-
-async def _erase(url: str, subject: Subject, *, dry_run: bool, if_idle: bool) -> Erased:
-    from keelbolt.data import erase, resume_erasures
-    from keelbolt.data.erasing import declare
-    from keelbolt.storage import Swept
-
-    with progress("erasing") as tell:
-        async with await opened(url) as kernel:
-            await declare(kernel)
-            if not dry_run:
-                await resume_erasures(kernel)
-            erased = await erase(
-                kernel, subject, dry_run=dry_run, if_idle=if_idle, tell=lambda count: tell(f"{count:,} record(s)")
-            )
-            if not dry_run:
-                while await kernel.sweep() != Swept():
-                    pass
-                await kernel.scrub()
-            return erased
+    print_table([verb, ">how many"], [[title, f"{count:,}"] for title, count in erased["erased"].items()])
+    echo(f"{erased['total']:,} record(s) {verb}")

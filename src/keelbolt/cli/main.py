@@ -28,6 +28,9 @@ from keelbolt.cli.webhooks import webhooks
 from keelbolt.cli.worker import worker
 from keelbolt.errors import KeelboltError
 
+RENAMED = {"--url": "--storage", "--of": "--tenant", "--lease": "--lease-seconds", "--log-json": "--log-format"}
+"""Options that had another name before the first release: an error suggests the new one."""
+
 
 class Root(click.Group):
     """A group that prints each KeelboltError of its commands as a Failure."""
@@ -36,7 +39,11 @@ class Root(click.Group):
         try:
             return super().invoke(ctx)
         except KeelboltError as error:
-            raise Failure(str(error)) from error
+            raise Failure.of(error) from error
+        except click.NoSuchOption as error:
+            if (renamed := RENAMED.get(error.option_name)) is not None:
+                raise click.NoSuchOption(error.option_name, possibilities=[renamed], ctx=error.ctx) from None
+            raise
 
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

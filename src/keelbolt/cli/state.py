@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from keelbolt.cli.engine import opened
 from keelbolt.cli.failure import WrongConfiguration
 from keelbolt.cli.output import echo, echo_json
+from keelbolt.cli.stores import opened
 from keelbolt.errors import KeelboltError
 
 if TYPE_CHECKING:

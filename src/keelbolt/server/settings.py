@@ -10,14 +10,13 @@ from typing import Any, Literal, Self, get_args
 from keelbolt.environment import check_names, read_flag
 from keelbolt.errors import InvalidValue
 from keelbolt.explorer import checked_prefix
+from keelbolt.operations.call import SYSTEM_OPERATOR, TENANT_OPERATOR
 from keelbolt.protocol.limits import Limits
 from keelbolt.protocol.versions import ALL, Version
 from keelbolt.server.addresses import check_grpc_url, check_host, check_origin, check_public_url
 
 Operators = Literal["none", "loopback"]
 
-TENANT_OPERATOR = "operator"  # sees everything of its own tenant
-SYSTEM_OPERATOR = "operator:all"  # sees all tenants, and what belongs to none
 OPERATOR_ROLES = (TENANT_OPERATOR, SYSTEM_OPERATOR)
 
 

@@ -54,7 +54,8 @@ export function badgeOf(tag) {
 
 const asPlace = (schema) => (schema?.inputSchema || schema?.input_schema ? schema : { inputSchema: schema });
 
-// What an agent lets its running tasks be told: [{label, text, kind, payload, danger, tab}], as its card declares it.
+// How running tasks of an agent can be steered: [{label, text, kind, payload, schema, danger, tab}], as its card declares
+// it. The fields of `schema` are filled in by people and added to `payload`.
 const STEERING = "urn:keelbolt:a2a:steering:v1";
 
 export function steeringButtons(card) {

@@ -1,0 +1,109 @@
+"""What must be true of the StateStore: events, memory, pauses, artifacts and sessions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator
+
+from keelbolt.state import StateStore
+from keelbolt.state.sessions import SessionManager
+from tests.chaos import linear
+from tests.chaos.final import Store, Violation, both
+from tests.chaos.history import Asked, Histories
+
+
+async def events_are_kept(histories: Histories, store: Store) -> list[Violation]:
+    """Every event that was acknowledged is in its trace, once."""
+    found: list[Violation] = []
+    traces: dict[str, list[Asked]] = defaultdict(list)
+    for asked in histories.answered("event"):
+        traces[asked.asked["trace"]].append(asked)
+    async with StateStore(store.url) as state:
+        for trace, events in traces.items():
+            names = [event.kind for event in await state.load_history(trace)]
+            kept = set(names)
+            if len(kept) != len(names):
+                found.append((f"trace {trace} has an event twice", [name for name in names if names.count(name) > 1]))
+            found += [
+                (f"event {asked.asked['name']} of {trace} was acknowledged and is not there", both(asked))
+                for asked in events
+                if asked.asked["name"] not in kept
+            ]
+    return found
+
+
+def memory_is_linearizable(histories: Histories, _store: Store) -> Iterator[Violation]:
+    """A memory changes only from the version that its writer has read."""
+    memories: dict[str, list[linear.Operation]] = defaultdict(list)
+    for asked in histories.answered("recall"):
+        assert asked.answer is not None
+        version, value = asked.answer["version"], asked.answer["value"]
+        memories[asked.asked["memory"]].append(linear.Operation("read", version, value, asked.began, asked.ended))
+    for asked in histories.requests["remember"]:
+        done = None if asked.answer is None else asked.answer["done"]
+        version, value = asked.asked["version"], asked.asked["value"]
+        write = linear.Operation("write", version, value, asked.began, asked.ended, done)
+        memories[asked.asked["memory"]].append(write)
+    for memory, operations in memories.items():
+        for sentence in linear.violations(operations):
+            yield f"{memory}: {sentence}", []
+
+
+def pauses_are_taken_once(histories: Histories, _store: Store) -> Iterator[Violation]:
+    """Of several that take a pause, one gets it."""
+    takers: dict[str, list[Asked]] = defaultdict(list)
+    for asked in histories.answered("take"):
+        assert asked.answer is not None
+        if asked.answer["got"]:
+            takers[asked.asked["token"]].append(asked)
+    for token, taken in takers.items():
+        if len(taken) > 1:
+            yield f"{token} was taken {len(taken)} times", [line for asked in taken for line in both(asked)]
+
+
+async def artifacts_are_whole(histories: Histories, store: Store) -> list[Violation]:
+    """Every artifact that was acknowledged is there, byte for byte."""
+    found: list[Violation] = []
+    async with StateStore(store.url) as state:
+        for asked in histories.answered("artifact"):
+            assert asked.answer is not None
+            data = await state.artifact_store.get(asked.answer["id"])
+            if data is None or hashlib.sha256(data).hexdigest() != asked.answer["digest"]:
+                found.append((f"artifact {asked.answer['id']} is not what was put there", both(asked)))
+    return found
+
+
+def results_are_decided_once(histories: Histories, _store: Store) -> Iterator[Violation]:
+    """Of several decisions on a result that waits, one counts."""
+    decided: dict[str, list[Asked]] = defaultdict(list)
+    for asked in histories.answered("decide"):
+        assert asked.answer is not None
+        if asked.answer["done"]:
+            decided[asked.asked["patch"]].append(asked)
+    for patch, found in decided.items():
+        if len(found) > 1:
+            yield (
+                f"the result {patch} was decided {len(found)} times",
+                [line for asked in found for line in both(asked)],
+            )
+
+
+async def contexts_are_the_merge_of_acknowledged_results(histories: Histories, store: Store) -> list[Violation]:
+    """Every result whose merge or approval was acknowledged is in the context of its session."""
+    found: list[Violation] = []
+    merged: dict[str, list[Asked]] = defaultdict(list)
+    for asked in (*histories.answered("merge"), *histories.answered("decide")):
+        assert asked.answer is not None
+        if asked.answer.get("done", True):
+            merged[asked.asked["session"]].append(asked)
+    async with StateStore(store.url) as state, SessionManager(state_store=state) as sessions:
+        for name, merges in merged.items():
+            session = await sessions.get_or_create(name)
+            results = session.get_background_results()
+            found += [
+                (f"{asked.asked['name']} was merged into {name} and is not there", both(asked))
+                for asked in merges
+                if asked.asked["name"] not in results
+            ]
+    return found

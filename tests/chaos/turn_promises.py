@@ -1,0 +1,76 @@
+"""What must be true of turns with gates."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from keelbolt.auth.principal import Principal
+from keelbolt.turns import Registry, durable_storage
+from tests.chaos.final import Store, Violation, both, stopped
+from tests.chaos.history import Asked, Histories
+
+
+def gates_hold_a_turn(histories: Histories, _store: Store) -> Iterator[Violation]:
+    """A tool that needs an approval runs after a yes, and never after a no."""
+    turns = {asked.answer["task"]: asked.asked["message"] for asked in histories.answered("send") if asked.answer}
+    said: dict[str, Asked] = {}
+    for asked in histories.requests["decision"]:
+        said[turns[asked.asked["task"]]] = asked
+    paid = {note["turn"] for note in histories.notes["paid"]}
+    for note in histories.notes["paid"]:
+        decision = said.get(note["turn"])
+        if decision is None or decision.asked["said"] == "no" or decision.began > note["at"]:
+            yield f"the turn {note['turn']} paid without an approval", [note, *(both(decision) if decision else ())]
+    for turn, asked in said.items():
+        done = asked.answer is not None and asked.answer["state"] == "TASK_STATE_COMPLETED"
+        if done and asked.asked["said"] == "yes" and turn not in paid:
+            yield f"the turn {turn} was approved and completed, and did not pay", both(asked)
+
+
+def stored_results_are_not_repeated(histories: Histories, _store: Store) -> Iterator[Violation]:
+    """What a tool returned is stored before the next step begins, so the call is not made again; its id stays."""
+    calls: dict[str, set[str]] = defaultdict(set)
+    stored: dict[str, dict[str, Any]] = {}
+    for note in sorted((*histories.notes["paid"], *histories.notes["result"]), key=lambda note: note["at"]):
+        turn = note["turn"]
+        if note["what"] == "result":
+            stored.setdefault(turn, note)
+            continue
+        calls[turn].add(note["call"])
+        if turn in stored and not stopped(histories, note):
+            yield f"the turn {turn} had its result, and paid again", [stored[turn], note]
+    for turn, ids in calls.items():
+        if len(ids) > 1:
+            yield f"the turn {turn} paid under {len(ids)} ids", sorted(ids)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """A turn that only reads."""
+
+    id: str
+    stash: Registry
+
+
+async def threads_of_turns_are_ordered(histories: Histories, store: Store) -> list[Violation]:
+    """A thread has the messages of its turns in the order in which they were sent, each with its answer behind it."""
+    found: list[Violation] = []
+    threads: dict[tuple[str, str], list[Asked]] = defaultdict(list)
+    for asked in histories.answered("send"):
+        assert asked.answer is not None
+        if asked.asked["context"] is not None and asked.answer["task"] is not None:
+            threads[asked.asked["owner"], asked.asked["context"]].append(asked)
+    async with durable_storage(store.url) as storage:
+        fetch: Any = storage.callbacks()["fetch_messages_callback"]
+        for (owner, thread), sends in threads.items():
+            scope = {"tenant": Principal(owner).partition, "thread": thread, "agent": ""}
+            texts = [str(each.content) for each in await fetch(_Reader("reader", Registry({"scope": scope})))]
+            kept = [asked for asked in sends if asked.answer and asked.answer["task"] not in store.erased]
+            wanted = list(dict.fromkeys(f"turn {asked.asked['message']}" for asked in kept))
+            asked_here = [text for text in texts if text in wanted]
+            if asked_here != wanted:
+                found.append((f"the thread {thread} has {asked_here}, and {wanted} were sent", []))
+    return found
