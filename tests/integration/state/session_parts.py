@@ -15,7 +15,7 @@ from tests.integration.state import things
 
 _numbers = itertools.count()
 BACKGROUND = TaskType.BACKGROUND
-SHORT = SessionLimits(lease_seconds=0.5)
+SHORT = SessionLimits(lease_seconds=1.5)
 
 
 async def forever(_runtime: TaskRuntime) -> None:
