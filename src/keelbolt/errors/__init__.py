@@ -134,6 +134,8 @@
     │   └── SteeringCancelled        the task was told to stop
     ├── DataError                    erasing, exporting, importing
     │   ├── SubjectNotFound          nothing is kept of this subject
+    │   ├── SubjectExists            what is imported is stored already, with other content
+    │   ├── BadExport                no export, or a damaged, cut or newer one
     │   └── SubjectInUse             a worker or a process uses it (retry)
     └── StorageError
         ├── CommitRefused            a check of this commit failed; nothing of it was written

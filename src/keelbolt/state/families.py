@@ -12,7 +12,7 @@ from keelbolt.data.shown import LARGE_BYTES, plain
 from keelbolt.state.codec import decode
 from keelbolt.state.names import digest, name, unnamed
 from keelbolt.state.retention.policy import StateRetention
-from keelbolt.storage import Collection, Entry, Index, Kernel, Query, Record, Scope
+from keelbolt.storage import Collection, Detach, Entry, Index, Kernel, Query, Record, Scope
 
 DEFAULT_TENANT = "default"
 PARTITIONS = "~state/"
@@ -107,6 +107,31 @@ async def _remove_artifact(scope: Scope, record: Record) -> None:
     await remove_artifact(scope, record)
 
 
+def _artifact_blob(record: Record) -> Iterator[Detach]:
+    from keelbolt.state.artifacts.record import Kept  # noqa: PLC0415 - it needs the names above
+
+    yield Kept.of(record).detach()
+
+
+async def _restore_artifact(scope: Scope, record: Record) -> None:
+    from keelbolt.state.artifacts.shelf import restore_artifact  # noqa: PLC0415 - it needs the names above
+
+    await restore_artifact(scope, record)
+
+
+def _dedupe(log: str, entry: Entry) -> str | None:
+    """As updates, steering events and the order of tasks are appended."""
+    if log == TASK_ORDER:
+        return entry.data.decode()
+    found = decode(entry.data).get("update_id" if log == UPDATES else "event_id")
+    return name(found) if isinstance(found, str) else None
+
+
+def _expires(record: Record) -> float | None:
+    expires = record.fields.get("expires")
+    return None if not isinstance(expires, int) else expires / 1_000_000
+
+
 async def _expired(kernel: Kernel) -> dict[str, int]:
     """Artifacts whose time is over, of all tenants."""
     from keelbolt.state.artifacts.shelf import sweep_artifacts  # noqa: PLC0415 - it needs the names above
@@ -148,6 +173,7 @@ FACE = Face(
             age="seen",
             beside=(CONTEXTS,),
             logs=(UPDATES, STEERING, TASK_ORDER),
+            dedupe=_dedupe,
             named=_named("session"),
             value=_value,
             entry=_entry,
@@ -235,6 +261,7 @@ FACE = Face(
             age="saved",
             beside=(PAUSE_LEASES,),
             named=lambda record: ("pause", unnamed(record.key) or record.key),
+            expires=_expires,
             value=_value,
         ),
         Family(title="pause leases", collection=Collection(PAUSE_LEASES, fields={"lease": str}, expiring=True)),
@@ -281,10 +308,13 @@ FACE = Face(
             found_by={**_OF_SESSION, "user": ByScan(Query(ARTIFACTS, order="expires"), _artifact_of_user)},
             age="rank",
             remove=_remove_artifact,
+            blobs=_artifact_blob,
+            expires=_expires,
+            restore=_restore_artifact,
             value=_value,
         ),
         Family(title="artifact totals", collection=Collection(ARTIFACT_TOTALS)),
-        Family(title="sweeps", collection=Collection(SWEEPS, indexes=(Index("key"),))),
+        Family(title="sweeps", collection=Collection(SWEEPS, indexes=(Index("key"),)), travels=False),
     ),
 )
 FAMILIES = tuple(FACE.collections())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from keelbolt.auth.principal import Principal
@@ -35,6 +36,7 @@ from tests.integration.turns.stage import Calls, Turn, one_of_each
 from tests.integration.turns.stage import message as turn_message
 
 FILE_BYTES = 300_000
+_IN_AN_HOUR = int((time.time() + 3600) * 1_000_000)
 
 
 async def fill_tasks(kernel: Kernel, owner: str, *, tenant: str = "", canary: str, context: str = "talk") -> str:
@@ -85,8 +87,9 @@ async def fill_state(kernel: Kernel, tenant: str, session: str, *, canary: str) 
         Put(
             MEMORY, f"{tenant}:ada:{session}", encode({"key": f"{tenant}:ada:{session}", "state": canary}), {"saved": 1}
         ),
-        Put(PAUSES, "pause-1", encode("no canary"), {"saved": at}, expires_in=3600.0),
-        *(Append(log, session, (Draft("one", body),)) for log in (UPDATES, STEERING, TASK_ORDER)),
+        Put(PAUSES, "pause-1", encode("no canary"), {"saved": at, "expires": _IN_AN_HOUR}, expires_in=3600.0),
+        *(Append(log, session, (Draft("one", body),)) for log in (UPDATES, STEERING)),
+        Append(TASK_ORDER, session, (Draft("task", b"1", "1"),)),
         *(Append(log, trace, (Draft("one", body),)) for log in (EVENTS, PLANNER_EVENTS)),
     )
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Seque
 from dataclasses import replace
 from typing import Any
 
-from keelbolt.errors import ArtifactLimitExceeded, BlobNotFound, CommitRefused, StateErased, StorageBusy, StorageCorrupt
+from keelbolt.errors import ArtifactLimitExceeded, BlobNotFound, CommitRefused, StateErased, StorageBusy
 from keelbolt.state.artifacts.ids import Owner, artifact_ids
 from keelbolt.state.artifacts.order import Order
 from keelbolt.state.artifacts.record import NEVER, Kept, key
@@ -86,11 +86,8 @@ class Shelf:
             await self.sweep(max_artifacts=PAGE)
         return kept
 
-    async def restore(self, kept: Kept, source: BlobSource) -> bool:
-        """Put back what was kept somewhere else, as it was; whether it was not there."""
-        blob = await self._room.stage_blob(source)
-        if blob.digest != kept.sha256:
-            raise StorageCorrupt
+    async def restore(self, kept: Kept) -> bool:
+        """Put back what was kept somewhere else, as it was, and return whether it was not there. Its blob is staged."""
         for _ in range(ATTEMPTS):
             if await self._find(kept.id) is not None:
                 return False
@@ -333,6 +330,11 @@ async def sweep_artifacts(room: Scope) -> int:
 async def remove_artifact(room: Scope, record: Record) -> None:
     """Remove the artifact of this record with its blob, and correct the totals of its session and trace."""
     await Shelf(room, ArtifactRetentionConfig(), Order(time.time)).delete(Kept.of(record).id)
+
+
+async def restore_artifact(room: Scope, record: Record) -> None:
+    """Put back the artifact of this record, whose blob is staged, and correct the totals of its session and trace."""
+    await Shelf(room, ArtifactRetentionConfig(), Order(time.time)).restore(Kept.of(record))
 
 
 def _total(group: str, version: int, total: Total) -> Insert | Replace | Delete:
