@@ -29,7 +29,7 @@ from keelbolt.turns import (
 from keelbolt.turns.durable.families import TURN_RUNS
 from tests.integration.turns.stage import Calls, Turn, message
 from tests.integration.turns.test_killed import TURNERS, run
-from tests.integration.turns.turners import LEASE_SECONDS, three_iterations
+from tests.integration.turns.turners import TURN_LEASE_SECONDS, three_iterations
 
 ACME = Scope("acme", "thread-1")
 
@@ -43,7 +43,7 @@ async def leased(url: str) -> AsyncIterator[tuple[DurableStorage, LeasedTurns]]:
     """A process that takes over turns."""
     async with durable_storage(url) as storage:
         runner = three_iterations(storage, "never")
-        async with storage.leased(runner, again=again, lease_seconds=LEASE_SECONDS) as turns:
+        async with storage.leased(runner, again=again, lease_seconds=TURN_LEASE_SECONDS) as turns:
             yield storage, turns
 
 
@@ -119,14 +119,14 @@ async def test_a_process_that_cannot_renew_its_lease_stops_its_turns(
         raise StorageUnreachable
 
     runner = storage.runner(executor_callback=execute, turn_input_pipeline=[hydrate("messages")])
-    async with storage.leased(runner, again=again, lease_seconds=LEASE_SECONDS) as turns:
+    async with storage.leased(runner, again=again, lease_seconds=TURN_LEASE_SECONDS) as turns:
         running = asyncio.create_task(turns.run(TurnInput(system_prompt="Go.", scope=ACME)))
         while not runs:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         with monkeypatch.context() as patched:
             patched.setattr(storage.kernel, "heartbeat", fails)
             with pytest.raises(TurnTakenOver):
-                await asyncio.wait_for(running, LEASE_SECONDS)
+                await asyncio.wait_for(running, TURN_LEASE_SECONDS)
         await until(lambda: ended(storage))
         assert len(runs) == 2
         assert runs[0] == runs[1]
@@ -134,7 +134,7 @@ async def test_a_process_that_cannot_renew_its_lease_stops_its_turns(
 
 async def test_a_turn_is_run_by_one_process(url: str) -> None:
     """A second run of the same id is refused while the first one is under way; erasing the thread ends both."""
-    async with leased(url) as (storage, _):
+    async with durable_storage(url) as storage:
         started, erased = asyncio.Event(), asyncio.Event()
 
         async def execute(ctx: DispatchContext, _helpers: Any) -> None:
@@ -144,7 +144,7 @@ async def test_a_turn_is_run_by_one_process(url: str) -> None:
             ctx.ack()
 
         runner = storage.runner(executor_callback=execute)
-        async with storage.leased(runner, again=again, lease_seconds=LEASE_SECONDS) as turns:
+        async with storage.leased(runner, again=again) as turns:
             given = TurnInput(system_prompt="Go.", scope=ACME, turn_id="t", incoming=[message("asked", "go")])
             running = asyncio.create_task(turns.run(given))
             await started.wait()

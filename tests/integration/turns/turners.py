@@ -36,6 +36,7 @@ from keelbolt.turns import (
 from tests.integration.turns.stage import memory, message, thought, tool_call
 
 LEASE_SECONDS = 1.0
+TURN_LEASE_SECONDS = 3.0  # a busy machine must not lose it
 
 
 def die() -> NoReturn:
@@ -92,7 +93,7 @@ async def turn(url: str, where: str) -> None:
 async def leased(url: str, where: str) -> None:
     async with durable_storage(url) as storage:
         runner = three_iterations(storage, where)
-        async with storage.leased(runner, again=lambda _left: None, lease_seconds=LEASE_SECONDS) as turns:
+        async with storage.leased(runner, again=lambda _left: None, lease_seconds=TURN_LEASE_SECONDS) as turns:
             given = TurnInput(
                 system_prompt="Go.",
                 scope=Scope("acme", "thread-1"),
