@@ -5,29 +5,30 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
 from keelbolt.cli.failure import Failure
+from keelbolt.cli.options import storage_option
 from keelbolt.cli.output import as_json, echo, escaped, print_json, print_table, progress
-from keelbolt.cli.state import scope_at, url_option, where
+from keelbolt.cli.state import tenant_option
+from keelbolt.cli.stores import opened
 from keelbolt.errors import StateNotFound
 from keelbolt.storage.private_files import create_private
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from keelbolt.state.transfer import Imported
     from keelbolt.storage import Scope
 
 
 @click.command("export")
 @click.argument("id", metavar="[TRACE|SESSION]", required=False)
-@where
+@storage_option()
+@tenant_option
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="A file instead of standard output.")
 def export(id: str | None, url: str, tenant: str, *, output: Path | None) -> None:  # noqa: A002
     """Write a session, a trace, or without either everything of the tenant, as lines of JSON.
@@ -37,7 +38,7 @@ def export(id: str | None, url: str, tenant: str, *, output: Path | None) -> Non
 
     \b
     Example:
-      keelbolt state export session-1 --url sqlite:///state.db --output session-1.jsonl
+      keelbolt state export session-1 --storage sqlite:///state.db --output session-1.jsonl
     """
     with _written(output) as write:
         count = asyncio.run(_export(url, tenant, id, write))
@@ -64,9 +65,19 @@ def _written(output: Path | None) -> Iterator[Callable[[bytes], object]]:
         raise
 
 
+@asynccontextmanager
+async def _scope_at(url: str, tenant: str, *, create: bool = False) -> AsyncIterator[Scope]:
+    """The state of this tenant."""
+    from keelbolt.state.families import FAMILIES, partition_of
+
+    async with await opened(url, create=create) as kernel:
+        await kernel.declare(*FAMILIES)
+        yield kernel.scoped(partition_of(tenant))
+
+
 async def _export(url: str, tenant: str, id_: str | None, write: Callable[[bytes], object]) -> int:
     count = 0
-    async with scope_at(url, tenant) as scope:
+    async with _scope_at(url, tenant) as scope:
         async for line in await _lines(scope, id_):
             write(line + b"\n")
             count += 1
@@ -89,7 +100,8 @@ async def _lines(scope: Scope, id_: str | None) -> AsyncIterator[bytes]:
 
 @click.command("import")
 @click.argument("file", type=click.File("rb"))
-@where
+@storage_option()
+@tenant_option
 @as_json
 def import_(file: BinaryIO, url: str, tenant: str, *, json_output: bool) -> None:
     """Take an export in; - reads standard input. A storage that is not there yet is made.
@@ -98,7 +110,7 @@ def import_(file: BinaryIO, url: str, tenant: str, *, json_output: bool) -> None
 
     \b
     Example:
-      keelbolt state import session-1.jsonl --url postgresql://localhost/agents
+      keelbolt state import session-1.jsonl --storage postgresql://localhost/agents
     """
     imported = asyncio.run(_import(url, tenant, file))
     if json_output:
@@ -112,12 +124,12 @@ async def _import(url: str, tenant: str, file: BinaryIO) -> Imported:
     from keelbolt.state.transfer import import_state
 
     with progress("importing") as tell:
-        async with scope_at(url, tenant, create=True) as scope:
+        async with _scope_at(url, tenant, create=True) as scope:
             return await import_state(scope, iter(file), tell=tell)
 
 
 @click.command()
-@url_option
+@storage_option()
 @click.option("--drop", is_flag=True, help="Take the views away; what they show stays.")
 def views(url: str, *, drop: bool) -> None:
     """Make views for people with sqlite3 or psql, named and shaped as the StateStore specification has its tables.
@@ -128,7 +140,7 @@ def views(url: str, *, drop: bool) -> None:
 
     \b
     Example:
-      keelbolt state views --url sqlite:///state.db
+      keelbolt state views --storage sqlite:///state.db
     """
     from keelbolt.state.views import NAMES, create_views, drop_views
 

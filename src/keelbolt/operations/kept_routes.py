@@ -177,6 +177,20 @@ KEPT_ROUTES: tuple[OpsRoute, ...] = (
         operator=True,
     ),
     OpsRoute(
+        "state_history",
+        "GET",
+        "/state/traces/{trace_id}/history",
+        "The events of a flow by time, without repeats, each as the line of JSON that penguiflow-admin prints",
+        (
+            ("last", "only so many of the last"),
+            ("whole", "true: the payload apart from the fields"),
+            ("follow", "true: go on with new events"),
+            *_STATE,
+        ),
+        operator=True,
+        stream=True,
+    ),
+    OpsRoute(
         "state_planner_events",
         "GET",
         "/state/traces/{trace_id}/planner-events",

@@ -6,6 +6,8 @@ It belongs to no caller of this server, so it is for operators alone. ``tenant``
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
@@ -13,6 +15,7 @@ from keelbolt.operations.call import OpsCall
 from keelbolt.state.artifacts.record import Kept
 from keelbolt.state.families import FAMILIES, partition_of
 from keelbolt.state.inspection import ArtifactInspection, Lists, SessionInspection, TraceInspection, tenants
+from keelbolt.state.inspection.history import history
 from keelbolt.state.inspection.shown import original, plain
 from keelbolt.state.names import name
 from keelbolt.state.pauses import WaitingPause, cancel_pause, waiting_pause, waiting_pauses
@@ -104,6 +107,15 @@ class StateOperations:
     async def state_events(self, call: OpsCall) -> bytes:
         found = TraceInspection(await self._scope(call))
         return _json(await found.events(call.names["trace_id"], **_part(call)))
+
+    async def state_history(self, call: OpsCall) -> AsyncGenerator[tuple[bytes, int | None], None]:
+        last = call.number("last", 0, low=0, high=2**53) if "last" in call.query else None
+        asked = {name: call.query.get(name) == "true" for name in ("whole", "follow")}
+        lines = history(await self._scope(call), call.names["trace_id"], last=last, **asked)
+        yield b"", None
+        async with aclosing(lines):
+            async for line in lines:
+                yield _json({"line": line}), None
 
     async def state_planner_events(self, call: OpsCall) -> bytes:
         found = TraceInspection(await self._scope(call))

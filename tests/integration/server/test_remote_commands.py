@@ -213,7 +213,7 @@ def test_neither_storage_nor_server_is_a_mistake_that_says_what_to_do() -> None:
     ("url", "code", "words"),
     [
         ("http://127.0.0.1:9", 1, "http://127.0.0.1:9: connection refused. Is the agent running"),
-        ("http://no-such-host.invalid", 1, "http://no-such-host.invalid: the name is not known"),
+        ("http://no-such-host.invalid", 1, "http://no-such-host.invalid: the name of the host is not known"),
         ("localhost:9", 2, "the URL of an agent begins with"),
     ],
 )
