@@ -108,7 +108,7 @@ async def test_a_tab_that_nobody_sees_gives_its_connection_back(agent: Stage, op
 async def test_offline_is_said_and_nothing_is_missed(own_agent: Stage, open_page: OpenPage) -> None:
     agent = own_agent
     task_id = await agent.send("listen", now=True)
-    page = await open_page(agent.at(f"tasks/{task_id}"))
+    page = await open_page(agent.at(f"tasks/{task_id}?tab=timeline"))
     await expect(page.locator("#connection")).to_have_text("Live")
     await agent.stop(signal.SIGKILL)
     await page.context.set_offline(True)

@@ -249,12 +249,12 @@ class _Eraser:
 
     async def _uproot(self, family: Family, records: Sequence[Record]) -> None:
         kind, key = str(family.subject), new_id()
-        subjects = [(kind, record.key) for record in records]
+        subjects = [(kind, family.ref_of(record)) for record in records]
         operations = [operation for record in records for operation in family.operations(record)]
         operations += _recording(key, {"face": self._face.name, "subjects": subjects})
         if await self._commit(operations, Counter({family.title: len(records)})):
             for member, lookup in self._members(kind):
-                found = _chained([lookup(self._scope, member.collection, record.key) for record in records])
+                found = _chained([lookup(self._scope, member.collection, family.ref_of(record)) for record in records])
                 if member.subject is None:
                     await self._delete((member, record) async for record in found)
                 else:
@@ -299,7 +299,7 @@ class _Eraser:
 
     async def _root(self, subject: Reference) -> tuple[Family, Record] | None:
         family = self._face.root(subject.kind)
-        record = None if family is None else await self._scope.get(family.name, subject.ref)
+        record = None if family is None else await self._scope.get(family.name, family.key_of(subject.ref))
         return None if family is None or record is None else (family, record)
 
     async def _records(
@@ -310,14 +310,12 @@ class _Eraser:
             yield root
         for family, lookup in self._members(subject.kind):
             found = lookup(self._scope, family.collection, subject.ref)
-            if family.subject is not None:
-                await self._subjects(
-                    reference
-                    async for record in found
-                    if (reference := Reference(str(family.subject), record.key)) != subject
-                )
+            if family.subject not in (None, subject.kind):
+                await self._subjects(Reference(str(family.subject), family.ref_of(record)) async for record in found)
                 continue
             async for record in found:
+                if root is not None and (record.collection, record.key) == (root[0].name, root[1].key):
+                    continue
                 await self._together([each for each in self._leads_to(family, record) if each not in self._seen])
                 yield family, record
 
@@ -386,18 +384,18 @@ class _Eraser:
                     if family.subject is None:
                         self.erased.records[family.title] += 1
                     else:
-                        await self._count(Reference(family.subject, record.key))  # which finds the hidden ones, too
+                        await self._count(Reference(family.subject, family.ref_of(record)))  # finds the hidden ones
 
     async def _count(self, subject: Reference) -> None:
         if not self._new(subject):
             return
         root = await self._root(subject)
-        if root is not None:
+        if root is not None and self._new(Reference(root[0].name, root[1].key)):
             self.erased.records[root[0].title] += 1
         for family, lookup in self._members(subject.kind):
             async for record in lookup(self._scope, family.collection, subject.ref):
-                if family.subject is not None:
-                    await self._count(Reference(family.subject, record.key))
+                if family.subject not in (None, subject.kind):
+                    await self._count(Reference(str(family.subject), family.ref_of(record)))
                 elif self._new(Reference(family.name, record.key)):
                     self.erased.records[family.title] += 1
                     for reference in self._leads_to(family, record):
@@ -419,7 +417,7 @@ class _Eraser:
                     async for record in self._scope.scan(query):
                         await self._check_idle(family, record)
             elif family.subject == target.kind:
-                record_ = await self._scope.get(family.name, target.ref)
+                record_ = await self._scope.get(family.name, family.key_of(target.ref))
                 if record_ is not None:
                     await self._check_idle(family, record_)
             if (lookup := family.found_by.get(target.kind)) is not None:

@@ -7,6 +7,8 @@ subject itself: the record of a task is the subject "task", and the files of the
 
 from __future__ import annotations
 
+import contextlib
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,12 +17,27 @@ from typing import Any, NamedTuple, Protocol
 
 from keelbolt.data.retention import Policy
 from keelbolt.errors import InvalidValue
-from keelbolt.storage import Collection, Delete, Detach, Drop, Index, Kernel, Operation, Query, Record, Remove, Scope
+from keelbolt.storage import (
+    Collection,
+    Delete,
+    Detach,
+    Drop,
+    Entry,
+    Index,
+    Kernel,
+    Operation,
+    Query,
+    Record,
+    Remove,
+    Scalar,
+    Scope,
+)
 
 GROUP = "keelbolt.faces"  # the group of entry points: name = "package.module:FACE"
 EVERYTHING = "everything"  # the kind of a target that is a whole partition
 SWEEPS = "data_sweeps"  # records of the last sweeps, and the beginning of the names of their queues
 SWEEPS_COLLECTION = Collection(SWEEPS, indexes=(Index("key"),))
+_UUID_EPOCH = 0x01B21DD213814000  # from 1582 to 1970, in 100 ns
 ERASURES = "data_erasures"  # records of erasures that are not finished, and the queue of their work items
 
 
@@ -48,10 +65,14 @@ class ByField:
     values: Callable[[str], Iterable[str]] = lambda ref: (ref,)
 
     async def __call__(self, scope: Scope, collection: Collection, ref: str, /) -> AsyncIterator[Record]:
-        order = next(index.order for index in collection.indexes if index.equal == (self.name,))
         for value in self.values(ref):
-            async for record in scope.scan(Query(collection.name, {self.name: value}, order=order)):
+            async for record in scope.scan(self.query(collection, value)):
                 yield record
+
+    def query(self, collection: Collection, value: str) -> Query:
+        """What finds the records with this value."""
+        order = next(index.order for index in collection.indexes if index.equal == (self.name,))
+        return Query(collection.name, {self.name: value}, order=order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +99,16 @@ class Reference(NamedTuple):
 class Family:
     """One kind of record, and what belongs to each of them.
 
-    ``title`` is the name for people. ``subject`` is the kind of subject that each record is; ``found_by`` says how the
-    records of other subjects are found. ``beside``, ``logs`` and ``queues`` name collections, logs and queues that use
-    the same keys. ``blobs`` returns what lets go of the blobs that a record holds. ``leads_to`` names further subjects
+    ``title`` is the name for people. ``subject`` is the kind of subject that each record is; a subject that has several
+    of them is the ``ref_of`` each, and ``key_of`` it is the key of the first. ``found_by`` says how the records of
+    other subjects are found. ``beside``, ``logs`` and ``queues`` name collections, logs and queues that use the same keys.
+    ``blobs`` returns what lets go of the blobs that a record holds. ``leads_to`` names further subjects
     that are erased with a record, ``busy`` families have a record while their subject is in use. ``remove`` replaces
     the deletion of a record where plain operations are not enough.
+
+    ``named`` returns the kind and the id under which people know a record that is a subject, ``value`` its content and
+    ``entry`` the content of a log entry, as JSON data; without them the key, and the body if it is JSON. ``hides`` are
+    names of fields and members that hold secrets: inspection leaves them out.
 
     ``everything`` finds all records of a partition (None: an index without filters does, if there is one). ``hidden``
     finds records that their subjects find only by reading many others; they are erased first.
@@ -91,6 +117,8 @@ class Family:
     collection: Collection
     title: str
     subject: str | None = None
+    key_of: Callable[[str], str] = lambda ref: ref
+    ref_of: Callable[[Record], str] = lambda record: record.key
     found_by: Mapping[str, Lookup] = field(default_factory=dict)
     everything: tuple[Query, ...] | None = None
     hidden: tuple[Query, ...] = ()
@@ -102,6 +130,10 @@ class Family:
     leads_to: Callable[[Record], Iterable[Reference]] | None = None
     busy: bool = False
     remove: Callable[[Scope, Record], Awaitable[None]] | None = None
+    named: Callable[[Record], tuple[str, str] | None] | None = None
+    value: Callable[[Scope, Record], Awaitable[Any]] | None = None
+    entry: Callable[[str, Entry], Any] | None = None
+    hides: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -170,6 +202,8 @@ class Retain(Protocol):
 class Face:
     """All families of one face. ``kinds`` are the subjects that it knows.
 
+    ``prefix`` begins the names of its partitions; "" means the partitions of callers, which no face reserves. ``more``
+    names further partitions that it uses.
     ``expired`` removes what nothing needs any more, whatever the retention policy is, and returns counts by title.
     ``policy`` is the class of its retention policies; ``retain`` removes what such a policy lets go.
     """
@@ -178,6 +212,8 @@ class Face:
     kinds: tuple[str, ...]
     families: tuple[Family, ...]
     locate: Locate
+    prefix: str = ""
+    more: tuple[str, ...] = ()
     expired: Callable[[Kernel], Awaitable[Mapping[str, int]]] | None = None
     policy: type[Policy] | None = None
     retain: Retain | None = None
@@ -186,6 +222,25 @@ class Face:
         """What the kernel must know before this face is used."""
         return [*(family.collection for family in self.families), Collection(ERASURES)]
 
+    def owns(self, partition: str) -> bool:
+        """Whether this face keeps its records in such a partition."""
+        if partition in self.more:
+            return True
+        if self.prefix:
+            return partition.startswith(self.prefix)
+        return not partition.startswith("~") or partition.startswith("~anonymous")
+
+    async def partitions(self, kernel: Kernel, *, tenant: str = "", owner: str = "") -> AsyncIterator[str]:
+        """The partitions of a tenant, of an owner, or without either of all that use this face, in order."""
+        if not tenant and not owner:
+            async for name in all_partitions(kernel, prefix=self.prefix):
+                if self.owns(name):
+                    yield name
+            return
+        whole = Subject(kind="user", id=owner, tenant=tenant) if owner else Subject(kind="tenant", id=tenant)
+        for name in sorted({each.partition async for each in self.locate(kernel, whole) if each.kind == EVERYTHING}):
+            yield name
+
     def root(self, kind: str) -> Family | None:
         """The family whose records are subjects of this kind."""
         return next((family for family in self.families if family.subject == kind), None)
@@ -193,6 +248,27 @@ class Face:
     def members(self, kind: str) -> list[tuple[Family, Lookup]]:
         """The families that have records of such a subject."""
         return [(family, family.found_by[kind]) for family in self.families if kind in family.found_by]
+
+
+def age_in_seconds(value: Scalar) -> float | None:
+    """The Unix time of an age field: whole microseconds, seconds with a fraction, or a UUID that begins with a time."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int | float):
+        return value / 1_000_000 if isinstance(value, int) else value
+    with contextlib.suppress(ValueError):
+        found = uuid.UUID(value)
+        ticks = int(f"{found.hex[:12]}{found.hex[13:16]}", 16)  # of version 6, which LangGraph makes
+        return (ticks - _UUID_EPOCH) / 10_000_000 if found.version == 6 else None
+    return None
+
+
+def age_of_seconds(kind: type, seconds: float) -> Scalar:
+    """The value of an age field of this type at a Unix time: the least one, for a range that ends there."""
+    if kind is str:
+        ticks = f"{max(int(seconds * 10_000_000) + _UUID_EPOCH, 0):015x}"
+        return f"{ticks[:8]}-{ticks[8:12]}-6{ticks[12:]}-"
+    return int(seconds * 1_000_000) if kind is int else seconds
 
 
 @cache

@@ -83,12 +83,12 @@ class Lease:
         self._renewed = asyncio.get_running_loop().time()
 
 
-async def give_back(kernel: Kernel, claim: Claim, *, every: float, unless: Callable[[], bool] = lambda: False) -> None:
+async def give_back(claim: Claim, *, every: float, unless: Callable[[], bool] = lambda: False) -> None:
     """Give a claim back once the store answers again; until then the heartbeat would keep it for nobody."""
     while not unless():
         await asyncio.sleep(every)
         try:
-            await kernel.commit(claim.partition, claim.release())
+            await claim.scope.commit(claim.release())
         except CommitRefused:
             return
         except KeelboltError:

@@ -10,6 +10,7 @@ from keelbolt.errors import TaskNotFoundError, UnsupportedOperationError
 from keelbolt.operations.call import OpsCall
 from keelbolt.operations.paging import page_of
 from keelbolt.operations.tasks import reason_shown
+from keelbolt.storage import Scope
 from keelbolt.tasks.dead import DeadLetter, dead_letters, drop
 from keelbolt.tasks.engine import TaskEngine
 
@@ -41,18 +42,18 @@ class DeadOperations:
         return to_json({"requeued": requeued, "kept": kept, "nextPageToken": token})
 
     async def drop_dead(self, call: OpsCall) -> bytes:
-        if not await drop(self._engine.store, call.principal.partition, call.task_id):
+        if not await drop(self._engine.tasks.scope(call.principal), call.task_id):
             raise TaskNotFoundError(call.task_id)
         return b'{"dropped":1}'
 
     async def drop_all_dead(self, call: OpsCall) -> bytes:
         letters, token = await self._page(call)
-        dropped = [await drop(self._engine.store, letter.partition, letter.task_id) for letter in letters]
+        dropped = [await drop(letter.scope, letter.task_id) for letter in letters]
         return to_json({"dropped": sum(dropped), "nextPageToken": token})
 
     async def _page(self, call: OpsCall) -> tuple[list[DeadLetter], str]:
-        async def read(partition: str, limit: int, cursor: str | None) -> tuple[tuple[DeadLetter, ...], str | None]:
-            page = await dead_letters(self._engine.store, partition, limit=limit, cursor=cursor)
+        async def read(scope: Scope, limit: int, cursor: str | None) -> tuple[tuple[DeadLetter, ...], str | None]:
+            page = await dead_letters(self._engine.store, scope, limit=limit, cursor=cursor)
             return page.letters, page.cursor
 
         return await page_of(self._engine.kernel, call, read)
@@ -61,7 +62,7 @@ class DeadOperations:
 def _json(call: OpsCall, letter: DeadLetter) -> dict[str, Any]:
     return {
         "taskId": letter.task_id,
-        "partition": letter.partition,
+        "partition": letter.scope.partition,
         "attempts": letter.attempts,
         "reason": reason_shown(call, letter.reason),
         "state": letter.record.state.name if letter.record is not None else None,

@@ -17,13 +17,13 @@ class FileOperations:
     """The handler of the table whose answer is no JSON."""
 
     def __init__(self, engine: TaskEngine) -> None:
-        self._kernel = engine.kernel
+        self._tasks = engine.tasks
 
     async def read_file(self, call: OpsCall) -> tuple[TaskFile, BlobReader]:
         digest = call.names["digest"]
         found = None
         if _DIGEST.fullmatch(digest):
-            found = await open_file(self._kernel, call.principal.partition, call.task_id, digest)
+            found = await open_file(self._tasks.scope(call.principal), call.task_id, digest)
         if found is None:
             raise MethodNotFoundError("there is no such file")
         return found

@@ -10,15 +10,15 @@ from pydantic_core import from_json, to_json
 
 from keelbolt.errors import BadCursor
 from keelbolt.operations.call import OpsCall, sees
-from keelbolt.storage import Kernel
+from keelbolt.storage import Kernel, Scope
 
 Item = TypeVar("Item")
 
 READS = 200  # that one page of all partitions makes; then it may be short, and its token continues it
 PARTITIONS = 100
 
-Read = Callable[[str, int, str | None], Awaitable[tuple[Sequence[Item], str | None]]]
-"""Reads some items of a partition: its name, how many, and the cursor of the page before. Returns the next cursor."""
+Read = Callable[[Scope, int, str | None], Awaitable[tuple[Sequence[Item], str | None]]]
+"""Reads some items of a scope: how many, and the cursor of the page before. Returns the next cursor."""
 
 
 async def page_of(kernel: Kernel, call: OpsCall, read: Read[Item]) -> tuple[list[Item], str]:
@@ -26,7 +26,7 @@ async def page_of(kernel: Kernel, call: OpsCall, read: Read[Item]) -> tuple[list
     size, token = call.number("pageSize", 50, low=1, high=100), call.query.get("pageToken") or None
     if call.everywhere:
         return await _everywhere(kernel, call, read, size, token)
-    items, cursor = await read(call.principal.partition, size, token)
+    items, cursor = await read(kernel.scoped(call.principal.partition), size, token)
     return list(items), cursor or ""
 
 
@@ -41,7 +41,7 @@ async def _everywhere(
             if not sees(call.caller, name, call.reach):
                 continue
             while len(found) < size and reads < READS:
-                items, cursor = await read(name, size - len(found), cursor)
+                items, cursor = await read(kernel.scoped(name), size - len(found), cursor)
                 found += items
                 reads += 1
                 if not cursor:

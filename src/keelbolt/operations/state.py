@@ -10,13 +10,14 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+from keelbolt.data.shown import plain
 from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
 from keelbolt.operations.call import OpsCall
 from keelbolt.state.artifacts.record import Kept
 from keelbolt.state.families import FAMILIES, partition_of
 from keelbolt.state.inspection import ArtifactInspection, Lists, SessionInspection, TraceInspection, tenants
 from keelbolt.state.inspection.history import history
-from keelbolt.state.inspection.shown import original, plain
+from keelbolt.state.inspection.shown import original
 from keelbolt.state.names import name
 from keelbolt.state.pauses import WaitingPause, cancel_pause, waiting_pause, waiting_pauses
 from keelbolt.storage import BlobReader, Scope

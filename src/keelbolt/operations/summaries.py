@@ -12,11 +12,12 @@ from pydantic_core import from_json, to_json
 from keelbolt.errors import LogTrimmed
 from keelbolt.observability.masking import MASK, SECRET_NAME
 from keelbolt.protocol.types import timestamp
+from keelbolt.storage import Scope
 from keelbolt.tasks.families import EVENTS
 from keelbolt.tasks.listing import RecordPage, list_records, record_json
 from keelbolt.tasks.queries import ListTasksQuery
 from keelbolt.tasks.record import REQUEST_METADATA, TaskRecord
-from keelbolt.tasks.store import TaskStore
+from keelbolt.tasks.store import TaskKey, TaskStore
 
 SAID_CHARACTERS = 200
 OPENING_ENTRIES = 10  # the user's first message is among the first; a fork may begin with what the agent said
@@ -46,31 +47,31 @@ class Summaries:
 
     def __init__(self, store: TaskStore) -> None:
         self._store = store
-        self._known: dict[tuple[str, str], str] = {}
+        self._known: dict[TaskKey, str] = {}
         self._reading = asyncio.Semaphore(READS)
 
-    async def json(self, partition: str, record: TaskRecord) -> bytes:
+    async def json(self, scope: Scope, record: TaskRecord) -> bytes:
         about: dict[str, Any] = {
-            "partition": partition,
+            "partition": scope.partition,
             "created": timestamp(record.created),
             "turn": record.turn.number,
-            "said": await self._said(partition, record.task_id),
+            "said": await self._said(scope, record.task_id),
         }
         if skill := skill_of(record):
             about["skill"] = skill
         return record_json(record)[:-1] + b"," + to_json(about)[1:]
 
-    async def search(self, partition: str, query: ListTasksQuery, wanted: Wanted) -> RecordPage:
+    async def search(self, scope: Scope, query: ListTasksQuery, wanted: Wanted) -> RecordPage:
         """A page of those that match. It looks at so many and no more: then it may be short, and still go on."""
         if not wanted.text and not wanted.skill:
-            return await list_records(self._store, partition, query, until=wanted.until)
+            return await list_records(scope, query, until=wanted.until)
         found: list[TaskRecord] = []
         token, total = query.page_token, None
         for _ in range(LOOKS):
             rest = {"page_size": query.page_size - len(found), "page_token": token}
-            page = await list_records(self._store, partition, query.model_copy(update=rest), until=wanted.until)
+            page = await list_records(scope, query.model_copy(update=rest), until=wanted.until)
             total = total or page.total
-            said = await asyncio.gather(*(self._said(partition, record.task_id) for record in page.records))
+            said = await asyncio.gather(*(self._said(scope, record.task_id) for record in page.records))
             found += [record for record, words in zip(page.records, said, strict=True) if wanted.found(record, words)]
             token = page.next_page_token
             if not token or len(found) == query.page_size:
@@ -78,20 +79,20 @@ class Summaries:
         assert total is not None
         return RecordPage(tuple(found), token or "", query.page_size, total)
 
-    async def _said(self, partition: str, task_id: str) -> str:
+    async def _said(self, scope: Scope, task_id: str) -> str:
         """How the task began: the first words of its user."""
-        key = (partition, task_id)
+        key = (scope, task_id)
         if key not in self._known:
             async with self._reading:
-                said = await self._first_words(partition, task_id)
+                said = await self._first_words(scope, task_id)
             if len(self._known) >= KNOWN:
                 self._known.pop(next(iter(self._known)))
             self._known[key] = said
         return self._known[key]
 
-    async def _first_words(self, partition: str, task_id: str) -> str:
+    async def _first_words(self, scope: Scope, task_id: str) -> str:
         try:
-            page = await self._store.kernel.read_log(partition, EVENTS, task_id, after=0, limit=OPENING_ENTRIES)
+            page = await scope.read_log(EVENTS, task_id, after=0, limit=OPENING_ENTRIES)
         except LogTrimmed:
             return ""
         for entry in page.entries:

@@ -14,6 +14,7 @@ from keelbolt.errors import InvalidName, InvalidParamsError, MethodNotFoundError
 from keelbolt.operations.call import OpsCall, sees
 from keelbolt.operations.tasks import reason_shown
 from keelbolt.storage import Kernel
+from keelbolt.storage.contract import WorkCounts
 from keelbolt.storage.work import WorkState
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.families import QUEUE, WEBHOOKS
@@ -81,7 +82,7 @@ class SystemOperations:
                 "process": None if runner is None else _process(runner),
                 "retention": self._retention(),
                 "queues": counts.work,
-                "workers": counts.workers,
+                "workers": _alive(counts),
                 "holders": counts.holders,
             }
         )
@@ -121,7 +122,7 @@ class SystemOperations:
     async def _count_numbers(self) -> bytes:
         counts, runner = await self._kernel.count_work(QUEUES), self._engine.runner
         process = None if runner is None else _process(runner)
-        return to_json({"queues": counts.work, "workers": counts.workers, "process": process})
+        return to_json({"queues": counts.work, "workers": _alive(counts), "process": process})
 
     async def list_work(self, call: OpsCall) -> bytes:
         state = call.text("state", "waiting")
@@ -131,8 +132,7 @@ class SystemOperations:
         if queue not in QUEUES:
             raise InvalidParamsError(f"queue is {' or '.join(QUEUES)}")
         limit = call.number("pageSize", 50, low=1, high=100)
-        page = await self._kernel.list_work(
-            call.principal.partition,
+        page = await self._engine.tasks.scope(call.principal).list_work(
             queue,
             state=cast("WorkState", state),
             limit=limit,
@@ -164,6 +164,10 @@ class SystemOperations:
         except InvalidName:
             raise InvalidParamsError("after is the name of a partition") from None
         return to_json({"partitions": found[:MAX_PARTITIONS]})
+
+
+def _alive(counts: WorkCounts) -> int:
+    return sum(left > 0 for left in counts.workers.values())
 
 
 def _process(runner: Runner) -> dict[str, object]:

@@ -16,7 +16,7 @@ from keelbolt.operations.paging import page_of
 from keelbolt.operations.summaries import Summaries, Wanted
 from keelbolt.operations.watching import WATCH_SECONDS, Watching
 from keelbolt.protocol.types import Message, Part, Role, TaskState, timestamp
-from keelbolt.storage import Entry, Query, new_id
+from keelbolt.storage import Entry, Query, Scope, new_id
 from keelbolt.tasks.dead import owner_of
 from keelbolt.tasks.engine import TaskEngine
 from keelbolt.tasks.erase import erase_context, erase_owner, erase_task
@@ -62,30 +62,30 @@ class TaskOperations:
         wanted = Wanted(call.query.get("text", ""), call.query.get("skill", ""), call.query.get("until"))
         totals: dict[str, Any] = {}
 
-        async def read(partition: str, limit: int, cursor: str | None) -> tuple[list[tuple[str, TaskRecord]], str]:
+        async def read(scope: Scope, limit: int, cursor: str | None) -> tuple[list[tuple[Scope, TaskRecord]], str]:
             asked = query.model_copy(update={"page_size": limit, "page_token": cursor})
-            page = await self._summaries.search(partition, asked, wanted)
+            page = await self._summaries.search(scope, asked, wanted)
             if not call.everywhere:
-                totals.update(total=page.total.value, exact=page.total.exact, states=await self._counts(partition))
-            return [(partition, record) for record in page.records], page.next_page_token
+                totals.update(total=page.total.value, exact=page.total.exact, states=await self._counts(scope))
+            return [(scope, record) for record in page.records], page.next_page_token
 
         found, token = await page_of(self._kernel, call, read)
-        tasks = await asyncio.gather(*(self._summaries.json(partition, record) for partition, record in found))
+        tasks = await asyncio.gather(*(self._summaries.json(scope, record) for scope, record in found))
         return b'{"tasks":[%b],%b' % (b",".join(tasks), to_json({"nextPageToken": token, **totals})[1:])
 
-    async def _counts(self, partition: str) -> dict[str, int]:
+    async def _counts(self, scope: Scope) -> dict[str, int]:
         queries = [Query(TASKS, {"state": state.name}, order="updated") for state in TaskState]
-        counts = await asyncio.gather(*(self._kernel.count(partition, query) for query in queries))
+        counts = await asyncio.gather(*(scope.count(query) for query in queries))
         return {state.name: count.value for state, count in zip(TaskState, counts, strict=True)}
 
     async def show_task(self, call: OpsCall) -> bytes:
         task = await self._tasks.load(call.task_id, call.principal)
-        item = await self._kernel.work(task.partition, QUEUE, call.task_id)
-        page = await self._kernel.read_log(task.partition, EVENTS, call.task_id, limit=1)
+        item = await task.scope.work(QUEUE, call.task_id)
+        page = await task.scope.read_log(EVENTS, call.task_id, limit=1)
         view, record = task.view, task.record
         error = await self._last_error(task) if call.operator else None
         about = {
-            "partition": task.partition,
+            "partition": task.scope.partition,
             "version": task.version,
             "floor": page.floor,
             "created": timestamp(record.created),
@@ -118,7 +118,7 @@ class TaskOperations:
 
     async def _report(self, call: OpsCall) -> dict[str, Any]:
         """What the whole log tells of the task's past. Exceptions are for operators."""
-        found = await report(self._store, call.principal.partition, call.task_id)
+        found = await report(self._store, self._tasks.scope(call.principal), call.task_id)
         return {
             "attempts": [_dated(each) for each in found.attempts],
             "steps": [_dated(each) for each in found.steps],
@@ -140,7 +140,7 @@ class TaskOperations:
         """Return the exception that ended the last turn: its entry is among the last ones of the log."""
         after = max(0, task.version - LAST_ENTRIES)
         try:
-            page = await self._kernel.read_log(task.partition, EVENTS, task.record.task_id, after=after)
+            page = await task.scope.read_log(EVENTS, task.record.task_id, after=after)
         except LogTrimmed:
             return None
         for entry in reversed(page.entries):
@@ -149,15 +149,15 @@ class TaskOperations:
         return None
 
     async def read_log(self, call: OpsCall) -> bytes:
-        partition = await self._partition(call)
+        scope = await self._scope(call)
         after = call.number("after", 0, low=0, high=2**53) if "after" in call.query else None
         limit = call.number("limit", 100, low=1, high=500)
         gap = False
         try:
-            page = await self._kernel.read_log(partition, EVENTS, call.task_id, after=after, limit=limit)
+            page = await scope.read_log(EVENTS, call.task_id, after=after, limit=limit)
         except LogTrimmed:  # what was asked for is gone; this is what there is
             gap = True
-            page = await self._kernel.read_log(partition, EVENTS, call.task_id, limit=limit)
+            page = await scope.read_log(EVENTS, call.task_id, limit=limit)
         return b'{"entries":[%b],"head":%d,"floor":%d,"gap":%b}' % (
             b",".join([entry_json(entry, operator=call.operator) for entry in page.entries]),
             page.head,
@@ -166,16 +166,17 @@ class TaskOperations:
         )
 
     async def read_inbox(self, call: OpsCall) -> bytes:
-        partition = await self._partition(call)
-        page = await self._kernel.read_log(partition, INBOX, call.task_id)
+        scope = await self._scope(call)
+        page = await scope.read_log(INBOX, call.task_id)
         entries = [entry_json(entry, operator=call.operator) for entry in page.entries]
         return b'{"entries":[%b],"head":%d}' % (b",".join(entries), page.head)
 
-    async def _partition(self, call: OpsCall) -> str:
-        partition = call.principal.partition
-        if await self._store.record(partition, call.task_id) is None:
+    async def _scope(self, call: OpsCall) -> Scope:
+        """The scope of a task that is there. Raises TaskNotFoundError."""
+        scope = self._tasks.scope(call.principal)
+        if await self._store.record(scope, call.task_id) is None:
             raise TaskNotFoundError(call.task_id)
-        return partition
+        return scope
 
     # ---------------------------------------------------------------------------------------------------------- do
 
@@ -207,9 +208,9 @@ class TaskOperations:
         return to_json({"taskId": call.task_id, "kind": kind})
 
     async def requeue_task(self, call: OpsCall) -> bytes:
-        who = call.principal
-        if who is not call.caller and (record := await self._store.record(who.partition, call.task_id)) is not None:
-            who = owner_of(who.partition, record) or who  # an operator repeats the request as its sender
+        who, scope = call.principal, self._tasks.scope(call.principal)
+        if who is not call.caller and (record := await self._store.record(scope, call.task_id)) is not None:
+            who = owner_of(scope, record) or who  # an operator repeats the request as its sender
         sent = await self._tasks.requeue(call.task_id, who)
         return to_json({"taskId": sent.task.record.task_id})
 
@@ -218,16 +219,16 @@ class TaskOperations:
         return to_json({"taskId": sent.task.record.task_id})
 
     async def erase_task(self, call: OpsCall) -> bytes:
-        if not await erase_task(self._store, call.principal.partition, call.task_id):
+        if not await erase_task(self._store, self._tasks.scope(call.principal), call.task_id):
             raise TaskNotFoundError(call.task_id)
         return b'{"erased":1}'
 
     async def erase_context(self, call: OpsCall) -> bytes:
         if call.query.get("everything") == "true":
-            return to_json({"erased": await erase_owner(self._store, call.principal.partition)})
+            return to_json({"erased": await erase_owner(self._store, self._tasks.scope(call.principal))})
         context = call.text("context")
         check_context_id(context)
-        return to_json({"erased": await erase_context(self._store, call.principal.partition, context)})
+        return to_json({"erased": await erase_context(self._store, self._tasks.scope(call.principal), context)})
 
     # ----------------------------------------------------------------------------------------------------- streams
 
@@ -235,9 +236,9 @@ class TaskOperations:
         after = call.after
         if after is None and "after" in call.query:
             after = call.number("after", 0, low=0, high=2**53)
-        await self._partition(call)  # what is not there is told before the stream begins
+        scope = await self._scope(call)  # what is not there is told before the stream begins
         yield b"", None
-        events = self._engine.events.follow(call.principal.partition, call.task_id, after=after)
+        events = self._engine.events.follow(scope, call.task_id, after=after)
         try:
             async for event in events:
                 if isinstance(event, Snapshot):
@@ -251,12 +252,13 @@ class TaskOperations:
 
     async def watch_tasks(self, call: OpsCall) -> Frames:
         """A reader that can't keep up is let go, and comes back."""
-        async with self._watching.reader(call.principal.partition) as reader:
+        scope = self._tasks.scope(call.principal)
+        async with self._watching.reader(scope) as reader:
             yield b"", None
             while not self._engine.events.closing and not (reader.lost and reader.news.empty()):
                 record = await reader.next(WATCH_SECONDS)
                 if record is not None:
-                    yield await self._summaries.json(call.principal.partition, record), None
+                    yield await self._summaries.json(scope, record), None
 
 
 def entry_json(entry: Entry, *, operator: bool) -> bytes:

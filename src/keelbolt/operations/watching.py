@@ -1,4 +1,4 @@
-"""Who watches the tasks of a partition: however many they are, its index is looked at once for all of them."""
+"""Watches the tasks of a scope: however many readers there are, its index is read once for all of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from keelbolt.errors import KeelboltError
 from keelbolt.leases import cancelled
-from keelbolt.storage import Query
+from keelbolt.storage import Query, Scope
 from keelbolt.tasks.families import TASKS
 from keelbolt.tasks.record import TaskRecord
 from keelbolt.tasks.store import TaskStore
@@ -49,32 +49,32 @@ class Watching:
 
     def __init__(self, store: TaskStore) -> None:
         self._store = store
-        self._readers: dict[str, set[Reader]] = {}
-        self._looking: dict[str, asyncio.Task[None]] = {}
+        self._readers: dict[Scope, set[Reader]] = {}
+        self._looking: dict[Scope, asyncio.Task[None]] = {}
 
     @asynccontextmanager
-    async def reader(self, partition: str) -> AsyncIterator[Reader]:
+    async def reader(self, scope: Scope) -> AsyncIterator[Reader]:
         """One that is told each change from now on."""
         reader = Reader()
-        self._readers.setdefault(partition, set()).add(reader)
-        if partition not in self._looking:
-            self._looking[partition] = asyncio.create_task(self._look(partition), name=f"watching {partition}")
+        self._readers.setdefault(scope, set()).add(reader)
+        if scope not in self._looking:
+            self._looking[scope] = asyncio.create_task(self._look(scope), name=f"watching {scope.partition}")
         try:
             yield reader
         finally:
-            self._readers[partition].discard(reader)
-            if not self._readers[partition]:
-                del self._readers[partition]
-                await cancelled(self._looking.pop(partition))
+            self._readers[scope].discard(reader)
+            if not self._readers[scope]:
+                del self._readers[scope]
+                await cancelled(self._looking.pop(scope))
 
-    async def _look(self, partition: str) -> None:
+    async def _look(self, scope: Scope) -> None:
         since = start = newest = self._store.clock.wall() - 1_000_000
         told: set[tuple[str, int]] = set()
         cursor: str | None = None
         while True:
             try:
                 query = Query(TASKS, order="updated", since=since)
-                page = await self._store.kernel.find(partition, query, limit=100, cursor=cursor)
+                page = await scope.find(query, limit=100, cursor=cursor)
             except KeelboltError as error:
                 logger.warning("changes of tasks are looked for again soon: %s", error)
                 await asyncio.sleep(WATCH_SECONDS)
@@ -83,7 +83,7 @@ class Watching:
                 newest = max(newest, record.updated)
                 if (record.task_id, record.updated) not in told:
                     told.add((record.task_id, record.updated))
-                    for reader in self._readers.get(partition, ()):
+                    for reader in self._readers.get(scope, ()):
                         reader.tell(record)
             cursor = page.cursor
             if cursor is None:  # a commit may show up later than one with a later moment, of this process or another

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict
+from typing import Any
 
 from keelbolt.data.families import EVERYTHING, ByField, ByScan, Face, Family, Reference, Subject, Target, all_partitions
+from keelbolt.data.shown import LARGE_BYTES, plain
 from keelbolt.state.codec import decode
-from keelbolt.state.names import digest, name
+from keelbolt.state.names import digest, name, unnamed
 from keelbolt.state.retention.policy import StateRetention
-from keelbolt.storage import Collection, Index, Kernel, Query, Record, Scope
+from keelbolt.storage import Collection, Entry, Index, Kernel, Query, Record, Scope
 
 DEFAULT_TENANT = "default"
 PARTITIONS = "~state/"
@@ -82,6 +84,24 @@ def _artifact_of_user(record: Record, ref: str) -> bool:
     return user is not None and name(user) == ref
 
 
+def _named(kind: str) -> Callable[[Record], tuple[str, str]]:
+    """Of records whose body is the id, or has it as ``key``."""
+
+    def named(record: Record) -> tuple[str, str]:
+        body = decode(record.body)
+        return kind, body["key"] if isinstance(body, dict) else body
+
+    return named
+
+
+async def _value(_scope: Scope, record: Record) -> Any:
+    return plain(decode(record.body), large=len(record.body) > LARGE_BYTES)
+
+
+def _entry(_log: str, entry: Entry) -> Any:
+    return decode(entry.data)
+
+
 async def _remove_artifact(scope: Scope, record: Record) -> None:
     from keelbolt.state.artifacts.shelf import remove_artifact  # noqa: PLC0415 - it needs the names above
 
@@ -116,6 +136,7 @@ FACE = Face(
     name="state",
     kinds=(*KINDS, "tenant"),
     locate=_locate,
+    prefix=PARTITIONS,
     expired=_expired,
     policy=StateRetention,
     retain=_retain,
@@ -127,6 +148,9 @@ FACE = Face(
             age="seen",
             beside=(CONTEXTS,),
             logs=(UPDATES, STEERING, TASK_ORDER),
+            named=_named("session"),
+            value=_value,
+            entry=_entry,
         ),
         Family(
             title="traces",
@@ -134,8 +158,11 @@ FACE = Face(
             subject="trace",
             age="seen",
             logs=(EVENTS, PLANNER_EVENTS),
+            named=_named("trace"),
+            value=_value,
+            entry=_entry,
         ),
-        Family(title="contexts", collection=Collection(CONTEXTS, fields={"pending": int})),
+        Family(title="contexts", collection=Collection(CONTEXTS, fields={"pending": int}), value=_value),
         Family(
             title="session tasks",
             collection=Collection(
@@ -143,6 +170,7 @@ FACE = Face(
             ),
             found_by=_OF_SESSION,
             leads_to=_traces_of_task,
+            value=_value,
         ),
         Family(
             title="context snapshots",
@@ -150,6 +178,7 @@ FACE = Face(
                 SNAPSHOTS, fields={"session": str, "hash": str}, indexes=(Index("session", equal=("session",)),)
             ),
             found_by=_OF_SESSION,
+            value=_value,
         ),
         Family(
             title="trajectories",
@@ -165,6 +194,7 @@ FACE = Face(
             found_by={**_OF_SESSION, "trace": ByField("trace")},
             leads_to=_trace_in_key,
             age="saved",
+            value=_value,
         ),
         Family(
             title="bindings",
@@ -180,6 +210,7 @@ FACE = Face(
             ),
             found_by={**_OF_SESSION, "trace": ByField("trace")},
             age="saved",
+            value=_value,
         ),
         Family(
             title="memory states",
@@ -190,6 +221,8 @@ FACE = Face(
                 "user": ByScan(Query(MEMORY, order="saved"), _memory_of_user),
             },
             age="saved",
+            named=_named("memory"),
+            value=_value,
         ),
         Family(
             title="pauses",
@@ -199,17 +232,21 @@ FACE = Face(
             subject="pause",
             age="saved",
             beside=(PAUSE_LEASES,),
+            named=lambda record: ("pause", unnamed(record.key) or record.key),
+            value=_value,
         ),
         Family(title="pause leases", collection=Collection(PAUSE_LEASES, fields={"lease": str}, expiring=True)),
         Family(
             title="patches",
             collection=Collection(PATCHES, fields={"session": str, "arrived": str}, indexes=_BY_ARRIVAL),
             found_by=_OF_SESSION,
+            value=_value,
         ),
         Family(
             title="controls",
             collection=Collection(CONTROLS, fields={"session": str, "arrived": str}, indexes=_BY_ARRIVAL),
             found_by=_OF_SESSION,
+            value=_value,
         ),
         Family(
             title="runs",
@@ -241,6 +278,7 @@ FACE = Face(
             found_by={**_OF_SESSION, "user": ByScan(Query(ARTIFACTS, order="expires"), _artifact_of_user)},
             age="rank",
             remove=_remove_artifact,
+            value=_value,
         ),
         Family(title="artifact totals", collection=Collection(ARTIFACT_TOTALS)),
         Family(title="processes", collection=Collection(OWNERS, expiring=True)),

@@ -48,6 +48,7 @@ from keelbolt.storage.blobs import STAGED_SECONDS, Blob, BlobReader, BlobSource
 from keelbolt.storage.commits import Operation, Receipt
 from keelbolt.storage.hints import Topic, Watch
 from keelbolt.storage.logs import PAGE_BYTES, Entry, LogPage, LogState
+from keelbolt.storage.meter import Meter
 from keelbolt.storage.records import Collection, Count, Page, Query, Record
 from keelbolt.storage.scope import Scope
 from keelbolt.storage.work import Claim, WorkItem, WorkPage, WorkState
@@ -91,11 +92,17 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class WorkCounts:
-    """How much work there is: items by queue and state, held items by worker, and the number of known workers."""
+    """How much work there is.
+
+    ``work`` counts items by queue and state, ``holders`` held items by worker. ``workers`` are the known workers with
+    the seconds until their leases end (negative: it has ended). ``oldest`` is how long the item of each queue that has
+    been ready for longest has waited, in seconds; a queue without a ready item is not in it.
+    """
 
     work: dict[str, dict[WorkState, int]]
     holders: dict[str, int]
-    workers: int
+    workers: dict[str, float]
+    oldest: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +130,8 @@ class Kernel(ABC):
     """
 
     engine: str
+    meter: Meter | None = None
+    """What this process measures of the storage, where the engine does so."""
 
     # -------------------------------------------------------------------------------------------------- lifecycle
 
@@ -178,6 +187,17 @@ class Kernel(ABC):
     def scoped(self, partition: str) -> Scope:
         """Return this kernel bound to one partition: the handle that every face works with."""
         return Scope(self, partition)
+
+    async def scopes(self, *, prefix: str = "", after: str = "") -> AsyncIterator[Scope]:
+        """The scopes of all partitions in order: those after ``after`` whose names begin with ``prefix``."""
+        after = after or prefix[:-1]  # a partition may have the prefix itself as its name
+        while names := await self.partitions(after=after):
+            for name in names:
+                if name.startswith(prefix):
+                    yield self.scoped(name)
+                elif name > prefix:
+                    return
+            after = names[-1]
 
     # ----------------------------------------------------------------------------------------------------- commit
 

@@ -179,6 +179,15 @@ def stored_state(state: WorkState, ready_at: int, now: int) -> str:
     return state
 
 
+def oldest_ready(rows: Iterable[tuple[str, int]], *, now: int) -> dict[str, float]:
+    """The longest wait of each queue in seconds, from (queue, ready_at) of waiting items; later ones don't count."""
+    oldest: dict[str, float] = {}
+    for queue, ready_at in rows:
+        if ready_at <= now:
+            oldest[queue] = max(oldest.get(queue, 0.0), (now - ready_at) / 1_000_000)
+    return oldest
+
+
 def work_counts(rows: Iterable[tuple[str, str, int]]) -> dict[str, dict[WorkState, int]]:
     """The items of each queue by state, from (queue, state, count); the states may be as stored."""
     counts: dict[str, dict[WorkState, int]] = {}

@@ -61,6 +61,14 @@ class Append(Struct, frozen=True, gc=False):
     entries: tuple[Draft, ...]
 
 
+class Start(Struct, frozen=True, gc=False):
+    """Begin a stream behind this seq, as if the entries up to it were trimmed; refused when it was written already."""
+
+    log: str
+    stream: str
+    floor: int
+
+
 class Trim(Struct, frozen=True, gc=False):
     """Forget the entries up to and including ``through`` (at most the head); the floor keeps the cut visible.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -69,8 +69,8 @@ class Scope(Struct, frozen=True):
     def tail(self, log: str, stream: str, *, after: int | None = None) -> AsyncIterator[Entry]:
         return self._kernel.tail(self.partition, log, stream, after=after)
 
-    def watch(self, log: str, stream: str) -> Watch:
-        return self._kernel.watch(LogTopic(self.partition, log, stream))
+    def watch(self, log: str, stream: str, then: Callable[[], None] | None = None) -> Watch:
+        return self._kernel.watch(LogTopic(self.partition, log, stream), then)
 
     def work(self, queue: str, key: str) -> Coroutine[Any, Any, WorkItem | None]:
         return self._kernel.work(self.partition, queue, key)

@@ -217,25 +217,25 @@ class WorkerHarness:
         return self.task
 
     async def _settled(self) -> Task:
-        task_id, partition = self._known(), self._principal.partition
+        task_id, scope = self._known(), self._front.tasks.scope(self._principal)
         async with asyncio.timeout(self._seconds):
             while True:
-                stored = await self._front.store.load(partition, task_id)
+                stored = await self._front.store.load(scope, task_id)
                 if stored.view.over or stored.view.state.paused:
                     break
-                item = await self._kernel.work(partition, QUEUE, task_id)
+                item = await scope.work(QUEUE, task_id)
                 if item is not None and item.holder is None and item.ready_in > 0:
                     break
                 await asyncio.sleep(LOOK_SECONDS)
         return await self._look()
 
     async def _look(self) -> Task:
-        task_id, store, partition = self._known(), self._front.store, self._principal.partition
-        self._stored = await store.load(partition, task_id)
+        task_id, store, scope = self._known(), self._front.store, self._front.tasks.scope(self._principal)
+        self._stored = await store.load(scope, task_id)
         self.task = await store.task(self._stored)
         self._log = []
         while True:
-            page = await self._kernel.read_log(partition, EVENTS, task_id, after=len(self._log))
+            page = await scope.read_log(EVENTS, task_id, after=len(self._log))
             self._log += [(entry.kind, from_json(entry.data)) for entry in page.entries]
             if len(self._log) >= page.head:
                 return self.task

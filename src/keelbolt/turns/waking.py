@@ -97,11 +97,11 @@ class Waker:
                     await watch.wait(POLL_SECONDS)
 
     async def _wake(self, claim: Claim) -> None:
-        gate = await self._gates.due(claim.partition, claim.key)
+        gate = await self._gates.due(claim)
         if gate is not None and not gate.settled and gate.deadline is not None:  # this clock is behind
             left = max(POLL_SECONDS, (gate.deadline - now()).total_seconds())
-            await self._kernel.commit(claim.partition, claim.release(ready_in=left))
+            await claim.scope.commit(claim.release(ready_in=left))
             return
         if gate is not None:
             await wake_task(self._tasks, gate)
-        await self._kernel.commit(claim.partition, claim.complete())
+        await claim.scope.commit(claim.complete())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from keelbolt.data.shown import when
 from keelbolt.state.codec import decode
 from keelbolt.state.families import (
     ARTIFACTS,
@@ -23,7 +24,7 @@ from keelbolt.state.families import (
 )
 from keelbolt.state.inspection.artifacts import described
 from keelbolt.state.inspection.entries import page_of
-from keelbolt.state.inspection.shown import original, reference, shown, when
+from keelbolt.state.inspection.shown import original, reference, shown
 from keelbolt.storage import Query, Record, Scope
 
 SOME = 50  # of each list

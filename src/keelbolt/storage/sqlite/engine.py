@@ -126,11 +126,12 @@ class SQLiteKernel(Front):
             woken=self.board.wake,
             probe=self._probe,
             batch=self._batch,
+            meter=self.meter,
         )
         self._writer.start()
         _writers.add(self._writer)
         self._readers: Readers = (
-            ReaderThreads(self._connect, self._path, self._reader_threads)
+            ReaderThreads(self._connect, self._path, self._reader_threads, self.meter)
             if self._shared
             else ReadByWriter(self._writer)
         )
@@ -393,7 +394,8 @@ class SQLiteKernel(Front):
         return [work_item(row[:3], work_row(row), now=now) for row in rows]
 
     async def _count_work(self, queues: Sequence[str]) -> WorkCounts:
-        return await self._readers.run(lambda connection: inspect.count_work(connection, queues))
+        now = self._now()
+        return await self._readers.run(lambda connection: inspect.count_work(connection, queues, now=now))
 
     # ------------------------------------------------------------------------------------------------------ blobs
 

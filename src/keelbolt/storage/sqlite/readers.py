@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 from keelbolt.errors import StorageCorrupt
 from keelbolt.storage.declared import load_fields
 from keelbolt.storage.logs import Entry, LogPage
+from keelbolt.storage.meter import Meter
 from keelbolt.storage.records import Record
 from keelbolt.storage.sqlite.checksums import UNREADABLE, body_is_sound, entry_is_sound, head_crc
 from keelbolt.storage.sqlite.connection import SQL, Connect, Connection, prepare_reader, translate
@@ -41,10 +42,11 @@ class Readers(Protocol):
 class ReaderThreads:
     """Each read runs in one read transaction, so that all it sees is of one moment."""
 
-    def __init__(self, connect: Connect, path: str, threads: int) -> None:
+    def __init__(self, connect: Connect, path: str, threads: int, meter: Meter) -> None:
         self._connect = connect
         self._path = path
         self._loop = asyncio.get_running_loop()
+        self._meter = meter
         self._local = threading.local()
         self._connections: list[Connection] = []
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="keelbolt-reader")
@@ -69,7 +71,9 @@ class ReaderThreads:
             finally:
                 connection.execute("COMMIT")
         except sqlite3.Error as error:
-            raise translate(error) from error
+            translated = translate(error)
+            self._meter.failed(translated)
+            raise translated from error
         except UNREADABLE as error:
             raise StorageCorrupt.of("something stored") from error
 

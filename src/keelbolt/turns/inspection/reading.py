@@ -8,8 +8,8 @@ import heapq
 from collections.abc import Sequence
 from typing import Any
 
+from keelbolt.data.shown import when
 from keelbolt.errors import BadCursor, BlobNotFound, TurnStorageCorrupt, TurnStorageSchema
-from keelbolt.state.inspection.shown import when
 from keelbolt.storage import BlobReader, Kernel, Query, Record
 from keelbolt.turns.codec.kinds import PLURALS, Kind
 from keelbolt.turns.durable.families import COLLECTIONS, FAMILIES, FORMAT_PARTITION, FORMATS, GATES, STREAMS, TURNS
