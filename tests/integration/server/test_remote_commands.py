@@ -177,8 +177,16 @@ def test_dead_letters_through_the_agent(agent: Agent) -> None:
 def test_webhooks_through_the_agent(agent: Agent) -> None:
     tasks = [agent.send(f"task {number}") for number in range(2)]
     push = agent.server.routes.service.push
+    scope = agent.server.routes.service.engine.kernel.scoped("~anonymous")
     for task in tasks:
-        agent.do(push.create("~anonymous", task, PushConfig(id="mine", url="http://127.0.0.1:9/"), Version.v1_0))
+        agent.do(
+            push.create(
+                agent.server.routes.service.engine.kernel.scoped("~anonymous"),
+                task,
+                PushConfig(id="mine", url="http://127.0.0.1:9/"),
+                Version.v1_0,
+            )
+        )
     listed = both(agent, "webhooks", "list")
     assert both(agent, "webhooks", "list", "--all") == listed
     assert {hook["taskId"] for hook in listed["webhooks"]} == set(tasks)
