@@ -53,6 +53,7 @@ PLAIN = {
 DIGEST = "0" * 64
 STATE = dict.fromkeys(("session_id", "state_task_id", "trace_id", "memory_key", "artifact_id", "gate_token"), "none")
 STATE |= dict.fromkeys(("thread_ref", "record_kind", "record_ref", "blob_digest", "sharer_ref", "pause_token"), "none")
+STATE |= dict.fromkeys(("family", "data_ref", "log"), "none")
 GOOD_BODIES = {
     "steer_task": b'{"kind":"inject","payload":{}}',
     "fork_task": b'{"seq":1}',

@@ -9,6 +9,7 @@ import click
 from keelbolt import __version__
 from keelbolt.cli.agents import cancel, card, get, send, stream
 from keelbolt.cli.conformance import conformance
+from keelbolt.cli.data import data
 from keelbolt.cli.dead import dead
 from keelbolt.cli.erase import erase
 from keelbolt.cli.failure import Failure
@@ -72,6 +73,7 @@ for command in (sessions, traces, show, pauses, export, import_, views):
 main.add_command(storage)
 main.add_command(state)
 main.add_command(migrate)
+main.add_command(data)
 main.add_command(erase)
 main.add_command(sweep)
 main.add_command(serve)
