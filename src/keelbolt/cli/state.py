@@ -36,7 +36,7 @@ def state_operates(command: Command) -> Command:
 
 @click.group()
 def state() -> None:
-    """Look at the state that agents keep with a StateStore, export it, and let old state go.
+    """Look at the state that agents keep with a StateStore, and let old state go.
 
     \b
     Example:

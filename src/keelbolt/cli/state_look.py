@@ -63,7 +63,7 @@ def traces(api: Operations, tenant: str, *, limit: int, json_output: bool) -> No
 def show(api: Operations, id: str, tenant: str, *, json_output: bool) -> None:  # noqa: A002  (what is asked for)
     """Show a session, a trace, a memory state or an artifact: the first of these that has this id.
 
-    Long lists and long values are cut; `keelbolt state export` has them whole.
+    Long lists and long values are cut; `keelbolt export` has them whole.
 
     \b
     Example:

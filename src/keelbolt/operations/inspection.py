@@ -30,10 +30,16 @@ class InspectionOperations:
         return json_of({"families": self._look.families()})
 
     async def data_records(self, call: OpsCall) -> bytes:
-        return await _found(self._look.records(call.names["family"], **_whose(call), **page_asked(call)))
+        return await _found(self._look.records(self._family(call), **_whose(call), **page_asked(call)))
 
     async def data_count(self, call: OpsCall) -> bytes:
-        return await _found(self._look.count(call.names["family"], **_whose(call)))
+        return await _found(self._look.count(self._family(call), **_whose(call)))
+
+    def _family(self, call: OpsCall) -> str:
+        known = [each["family"] for each in self._look.families()]
+        if (name := call.names["family"]) not in known:
+            raise MethodNotFoundError(f"there is no such family; there are {', '.join(known)}")
+        return name
 
     async def data_subject(self, call: OpsCall) -> bytes:
         subject = _subject(call)

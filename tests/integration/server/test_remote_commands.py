@@ -18,7 +18,7 @@ import pytest
 import uvicorn
 from click.testing import CliRunner
 
-from keelbolt.auth import Authenticator, JWTAuthenticator
+from keelbolt.auth import ANONYMOUS, Authenticator, JWTAuthenticator
 from keelbolt.cli.main import main
 from keelbolt.protocol.card import AgentCardConfig, CapabilitiesConfig
 from keelbolt.protocol.requests import PushConfig
@@ -180,7 +180,7 @@ def test_what_any_face_keeps_is_listed_shown_and_counted(agent: Agent) -> None:
     for way in ("--server", "--storage"):
         assert "there is no such record" in run(agent, "data", "show", "nothing", code=3, way=way)
         assert "there is no session 'x'" in run(agent, "data", "show", "--session", "x", code=3, way=way)
-        assert "there is no family 'x'" in run(agent, "data", "list", "x", code=2, way=way)
+        assert "there is no such family; there are " in run(agent, "data", "list", "x", code=3, way=way)
         run(agent, "data", "show", code=2, way=way)
 
 
@@ -202,8 +202,7 @@ def test_dead_letters_through_the_agent(agent: Agent) -> None:
 
 def test_webhooks_through_the_agent(agent: Agent) -> None:
     tasks = [agent.send(f"task {number}") for number in range(2)]
-    push = agent.server.routes.service.push
-    scope = agent.server.routes.service.engine.kernel.scoped("~anonymous")
+    push, scope = agent.server.routes.service.push, agent.server.routes.service.engine.tasks.scope(ANONYMOUS)
     for task in tasks:
         agent.do(push.create(scope, task, PushConfig(id="mine", url="http://127.0.0.1:9/"), Version.v1_0))
     listed = both(agent, "webhooks", "list")

@@ -33,6 +33,11 @@ VARIABLES = {
 
 UNSHARED = {"--all", "--context", "--dry-run", "--failed", "--json", "--limit", "--only", "--owner", "--portable"} | {
     "--after",
+    "--memory",
+    "--session",
+    "--thread",
+    "--trace",
+    "--user",
     "--binding",
     "--data",
     "--file",
@@ -127,8 +132,7 @@ def test_wrong_usage_ends_with_2(path: str, command: click.Command) -> None:
 def test_a_storage_that_does_not_exist_ends_with_3(path: str, command: click.Command, tmp_path: Path) -> None:
     """In every command that reads one; and creates nothing."""
     given = [str(WORDS.get(each.name or "", "x")) for each in command.params if isinstance(each, click.Argument)]
-    needed = [word for name, word in NEEDED.items() if name in options(command)]
-    flags = [word for words in needed for word in words]
+    flags = NEEDED.get(path, [])
     storage = f"sqlite:///{tmp_path}/none.db"
     result = CliRunner().invoke(main, [*path.split(), *given, *flags, "--storage", storage])
     assert result.exit_code == 3, result.output
@@ -137,7 +141,12 @@ def test_a_storage_that_does_not_exist_ends_with_3(path: str, command: click.Com
 
 
 WORDS = {"kind": "inject", "answer": "resolve"}
-NEEDED = {"--seq": ["--seq", "1"], "--user": ["--task", "x"]}
+NEEDED = {
+    "tasks fork": ["--seq", "1"],
+    "erase": ["--task", "x"],
+    "export": ["--task", "x", "--output", "-"],
+    "sweep": ["--retain", "completed=1d"],
+}
 
 
 @pytest.mark.parametrize("old", sorted(RENAMED))

@@ -39,9 +39,7 @@ async def tasks(url: str) -> list[str]:
             failed = Cursor(1, error="HTTP 410", failures=1, since=1000.0, status="failed", tried_at=1001.0, code=410)
             await kernel.commit(who.partition, Put(PUSH_CURSORS, push_key(task_id, "a"), failed.json()))
             ids.append(task_id)
-        await configs.create(
-            kernel.scoped(ANONYMOUS.partition), ids[0], PushConfig(id="b", url="https://hook.example/b")
-        )
+        await configs.create(engine.tasks.scope(ANONYMOUS), ids[0], PushConfig(id="b", url="https://hook.example/b"))
     return ids
 
 
@@ -59,8 +57,8 @@ def cursor(url: str, who: Principal, task_id: str, config: str) -> tuple[Cursor,
     """How it stands, and the state of its work."""
 
     async def look() -> tuple[Cursor, str | None]:
-        async with open_storage(url) as kernel, TaskEngine(kernel):
-            [found] = await PushConfigs().cursors(kernel.scoped(who.partition), task_id, [config])
+        async with open_storage(url) as kernel, TaskEngine(kernel) as engine:
+            [found] = await PushConfigs().cursors(engine.tasks.scope(who), task_id, [config])
             item = await kernel.work(who.partition, WEBHOOKS, push_key(task_id, config))
             return found, item.state if item is not None else None
 
