@@ -368,3 +368,20 @@ def test_options_are_heeded(folder: Path) -> None:
         assert (card["name"], card["url"]) == ("Carded", "https://agent.example/base/")
         assert "keelbolt_uptime_seconds" in httpx2.get(f"{agent.url}/metrics").text
         assert agent.stop(signal.SIGINT) == 0
+
+
+def test_variables_are_heeded(folder: Path) -> None:
+    """Those that `serve` shares with `worker`, retention among them."""
+    variables = {
+        "KEELBOLT_RETAIN": "completed=30d log=1h",
+        "KEELBOLT_CONCURRENCY": "7",
+        "KEELBOLT_LEASE_SECONDS": "9",
+        "KEELBOLT_LOG_FORMAT": "json",
+        "KEELBOLT_LOG_LEVEL": "debug",
+    }
+    with serving(folder, "agent:parrot", "--operators", "loopback", **variables) as agent:
+        system = httpx2.get(f"{agent.url}/keelbolt/v1/system").json()
+        assert agent.stop() == 0
+        assert json.loads(agent.log.splitlines()[0])["level"]
+    assert (system["retention"]["completed"], system["retention"]["log"]) == (30 * 86400, 3600)
+    assert (system["process"]["concurrency"], system["process"]["leaseSeconds"]) == (7, 9)
