@@ -12,7 +12,7 @@ from keelbolt.errors import KeelboltError
 from keelbolt.state import StateStore
 from keelbolt.state.sessions import ContextPatch, MergeStrategy, SessionManager
 from keelbolt.state.types import ArtifactRetentionConfig, StoredEvent
-from tests.chaos.history import History, rotating
+from tests.chaos.history import PACE, History, rotating
 
 MEMORIES = 4
 # None is evicted, and none expires: the time to live of artifacts follows the wall clock, which jumps.
@@ -49,7 +49,7 @@ class StateUser:
                 await what()
             except (KeelboltError, TimeoutError):
                 await asyncio.sleep(PAUSE_SECONDS)
-            await asyncio.sleep(self._dice.uniform(0, 0.02))
+            await asyncio.sleep(PACE * self._dice.uniform(0, 0.02))
 
     def _next(self) -> str:
         self._number += 1
@@ -57,7 +57,7 @@ class StateUser:
 
     async def event(self) -> None:
         """An event of a trace that all users write."""
-        trace, name = f"trace-{self._dice.randrange(3)}", self._next()
+        trace, name = rotating(f"trace-{self._dice.randrange(3)}"), self._next()
         asked = self._history.ask("event", trace=trace, name=name)
         event = StoredEvent(trace_id=trace, ts=0.0, kind=name, node_name=None, node_id=None, payload={"name": name})
         await self._store.save_event(event)

@@ -26,6 +26,7 @@ PROGRAMS = {
     "state": "state_user:run",
     "framework": "framework_user:run",
     "eraser": "eraser:run",
+    "sweeper": "sweeper:run",
 }
 
 
